@@ -440,9 +440,7 @@ def test_architecture_names_every_file() -> None:
                "annotations/importers/", "common/")  # fmt: skip
     for package, text in (("obygaze_features", store), ("obygaze_models", zoo)):
         names = set(re.findall(r"`([a-z]+/[a-z0-9_/]+[.]py)`", text))
-        files = {
-            path.relative_to(ROOT / package).as_posix() for path in (ROOT / package).rglob("*.py")
-        }
+        files = {p.relative_to(ROOT / package).as_posix() for p in (ROOT / package).rglob("*.py")}
         assert len(names) > 30
         assert names <= files
         unnamed = {name for name in files - names if "/" in name and "__init__" not in name}

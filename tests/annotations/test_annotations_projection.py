@@ -79,9 +79,8 @@ def test_threshold_is_exact_to_a_frame(rate):
 RATES = st.sampled_from([Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001)])
 FRAMES = st.integers(0, 400)
 SPANS = st.tuples(FRAMES, st.integers(1, 120)).map(lambda span: (span[0], span[0] + span[1]))
-MARKS = st.lists(
-    st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS))), max_size=8
-)
+MARK = st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS)))
+MARKS = st.lists(MARK, max_size=8)
 THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)])
 
 
@@ -118,9 +117,8 @@ def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
     timelines = grid([(start, end) for start, end in spans])
-    [labels] = project(
-        timelines_of({"one": marks}, rate), timelines, threshold=float(threshold)
-    ).label_sets
+    drawn = timelines_of({"one": marks}, rate)
+    [labels] = project(drawn, timelines, threshold=float(threshold)).label_sets
     expected = [by_hand(clip, marks, threshold) for clip in clips]
     assert said(labels) == [(level, names) for level, names, _ in expected]
     for text, (_, _, ratio) in zip(labels.ratio, expected, strict=True):

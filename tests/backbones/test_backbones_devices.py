@@ -14,13 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
-from obygaze_features.backbones.devices import (
-    arithmetic,
-    choose_device,
-    default_workers,
-    free_memory,
-    is_out_of_memory,
-)
+from obygaze_features.backbones import devices
 from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
@@ -37,8 +31,8 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cuda_device_has_a_number():
     with FakeTensorMode():  # computes shapes alone, of any device
         for device in ("cuda:1", "cuda:0", "cpu"):
-            assert choose_device(device) == device
-        assert choose_device(None) == choose_device("cuda") == "cuda:1"
+            assert devices.choose_device(device) == device
+        assert devices.choose_device(None) == devices.choose_device("cuda") == "cuda:1"
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -65,7 +59,7 @@ def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
     # Nor does it when even its number cannot be read.
     monkeypatch.setattr(torch.cuda, "current_device", fail)
     with pytest.raises(BackboneError, match="--device cpu"):
-        choose_device(None)
+        devices.choose_device(None)
 
 
 TF32_SWITCHES = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
@@ -134,7 +128,7 @@ def test_tf32_is_set_and_then_put_back(caller, precision, format_):
     with restored():
         CALLERS[caller]()
         before = all_switches()
-        with arithmetic("cuda:1", precision):
+        with devices.arithmetic("cuda:1", precision):
             assert formats() == [format_] * 3
             assert not torch.backends.cudnn.benchmark
             assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -150,7 +144,7 @@ def test_tf32_by_the_switches_of_older_torch(monkeypatch, precision, allowed):
     with restored():
         CALLERS["medium"]()
         monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
-        with arithmetic("cuda:0", precision):
+        with devices.arithmetic("cuda:0", precision):
             assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
             assert torch.backends.cudnn.allow_tf32 == allowed
         assert torch.get_float32_matmul_precision() == "medium"
@@ -162,14 +156,14 @@ def test_threads_of_other_precisions_do_not_mix():
     entered, leave, before = threading.Event(), threading.Event(), formats()
 
     def first() -> str:
-        with arithmetic("cuda:0", "tf32"):
+        with devices.arithmetic("cuda:0", "tf32"):
             entered.set()
             leave.wait(10)
             return formats()[0]
 
     def second() -> str:
         entered.wait(10)
-        with arithmetic("cuda:1", "float32"):
+        with devices.arithmetic("cuda:1", "float32"):
             return formats()[0]
 
     with ThreadPoolExecutor(2) as pool:
@@ -213,10 +207,10 @@ cuDNN error: CUDNN_STATUS_BAD_PARAM
 def test_memory_errors_are_known_by_their_messages(monkeypatch):
     without_message = torch.OutOfMemoryError()
     monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
-    assert is_out_of_memory(without_message)
-    assert is_out_of_memory(MemoryError())
+    assert devices.is_out_of_memory(without_message)
+    assert devices.is_out_of_memory(MemoryError())
     for message in (MEMORY + NOT_MEMORY).splitlines():
-        assert is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
+        assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
 
 
 def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
@@ -231,7 +225,7 @@ def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(current[-1]))
-    free_memory("cuda:1")
+    devices.free_memory("cuda:1")
     assert freed == [1]
 
 
@@ -275,4 +269,4 @@ def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
     ):
         monkeypatch.setattr("obygaze_features.backbones.devices.usable_cores", lambda n=cores: n)
         monkeypatch.setattr(torch.cuda, "device_count", lambda n=gpus: n)
-        assert default_workers(device) == workers
+        assert devices.default_workers(device) == workers

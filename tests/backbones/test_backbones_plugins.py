@@ -73,9 +73,7 @@ def test_one_file_and_one_line_add_a_backbone(tmp_path):
     old = registry.read_text()
     assert old.count(above + below) == 1
     registry.write_text(old.replace(above + below, above + new + below))
-    changed = {
-        path.name for path in checkout.rglob("*.py") if path.read_bytes() != before.get(path)
-    }
+    changed = {p.name for p in checkout.rglob("*.py") if p.read_bytes() != before.get(p)}
     assert changed == {"registry.py", "toy.py"}
 
     assert "tiny-toy" in run("obygaze features backbones", checkout)

@@ -12,15 +12,6 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.common import files
-from obygaze_features.common.files import (
-    disk_errors,
-    new_file,
-    new_folder,
-    publish_exclusively,
-    read_json,
-    write_files,
-    write_text,
-)
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError
 
 
@@ -43,7 +34,7 @@ def test_one_of_many_publishers_wins(tmp_path):
 
     def publish(number: int) -> bool:
         barrier.wait()
-        return publish_exclusively(path, str(number).encode())
+        return files.publish_exclusively(path, str(number).encode())
 
     with ThreadPoolExecutor(8) as pool:
         won = [number for number, first in enumerate(pool.map(publish, range(8))) if first]
@@ -55,20 +46,20 @@ def test_what_a_disk_says_is_one_line(tmp_path):
     """HDF5 says it in several, and without a number."""
     with (
         pytest.raises(ObygazeError, match="x cannot be written: no room"),
-        disk_errors(tmp_path / "x", ObygazeError),
+        files.disk_errors(tmp_path / "x", ObygazeError),
     ):
         raise OSError("no room\n  (left)\n")
 
 
 def put(path: Path, text: str, name: str = "marker", **options) -> None:
-    with new_folder(path, **options) as new:
+    with files.new_folder(path, **options) as new:
         (new / name).write_text(text)
         assert new != path
 
 
 def test_a_new_folder_appears_whole_at_the_end(tmp_path):
     path = tmp_path / "out"
-    with new_folder(path) as new:
+    with files.new_folder(path) as new:
         (new / "marker").write_text("old")
         assert not path.exists()
 
@@ -91,18 +82,18 @@ def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
         flushed.append((os.fstat(descriptor).st_ino, (tmp_path / "outer").exists()))
 
     monkeypatch.setattr(os, "fsync", observed)
-    with new_folder(tmp_path / "outer") as outer:
-        write_text(outer / "file", "")
-        with new_folder(outer / "inner") as inner:
-            write_text(inner / "file", "")
-        publish_exclusively(outer / "record", b"")
+    with files.new_folder(tmp_path / "outer") as outer:
+        files.write_text(outer / "file", "")
+        with files.new_folder(outer / "inner") as inner:
+            files.write_text(inner / "file", "")
+        files.publish_exclusively(outer / "record", b"")
         assert flushed == []
     made = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
     assert len(made) == 5
     before = [number for number, published in flushed if not published]
     assert sorted(before) == sorted(path.stat().st_ino for path in made)
     assert flushed[len(before) :] == [(tmp_path.stat().st_ino, True)]
-    write_text(tmp_path / "outer" / "later", "")
+    files.write_text(tmp_path / "outer" / "later", "")
     assert len(flushed) == len(made) + 1 + 2
 
 
@@ -115,7 +106,7 @@ def test_a_new_folder_loses_no_file_of_others(tmp_path):
         put(path, "new", overwrite=True, marker="marker")
     assert (path / "films" / "film.mkv").read_text() == "precious"
     assert (path / "marker").read_text() == "old"
-    with new_folder(path, overwrite=True, marker="marker", allow_missing=True):
+    with files.new_folder(path, overwrite=True, marker="marker", allow_missing=True):
         pass
     assert list(path.iterdir()) == []
     (tmp_path / "link").symlink_to(path)
@@ -174,7 +165,7 @@ def test_what_a_killed_run_left_goes_when_it_is_run_again(make, tmp_path):
 def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
     path = tmp_path / "x.zip"
     expected = contextlib.nullcontext() if overwrite else pytest.raises(OutputExists)
-    with expected, new_file(path, overwrite=overwrite) as temporary:
+    with expected, files.new_file(path, overwrite=overwrite) as temporary:
         temporary.write_text("late")
         path.write_text("first")
     assert path.read_text() == ("late" if overwrite else "first")
@@ -183,7 +174,7 @@ def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
 
 def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
     table, about = tmp_path / "x.csv", tmp_path / "x.json"
-    write_files({table: "old", about: "of old"})
+    files.write_files({table: "old", about: "of old"})
 
     def cut(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -193,7 +184,7 @@ def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
         with monkeypatch.context() as system:
             system.setattr(os, name, cut)
             with pytest.raises(OSError, match="Input/output"):
-                write_files(new, overwrite=True, first_is_described=True)
+                files.write_files(new, overwrite=True, first_is_described=True)
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
@@ -203,4 +194,4 @@ def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
     (tmp_path / "y.json").symlink_to("/dev/zero")
     for name in ("x.json", "y.json"):
         with pytest.raises(StoreError, match=f"{name} is a device or a pipe"):
-            read_json(tmp_path / name, StoreError)
+            files.read_json(tmp_path / name, StoreError)

@@ -4,17 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn import model_selection as selection
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import (
-    GridSearchCV,
-    GroupKFold,
-    StratifiedKFold,
-    cross_val_score,
-    cross_validate,
-)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -85,8 +79,10 @@ ROUTING = config_context(enable_metadata_routing=True)
 
 def test_a_bottleneck_is_cross_validated_by_film():
     model = om.ConceptBottleneck(QUICK, random_state=0)
-    cv, given = GroupKFold(2), {"concepts": C}
-    found = cross_validate(model, X, Y, groups=FILMS, cv=cv, params=given, return_estimator=True)
+    cv, given = selection.GroupKFold(2), {"concepts": C}
+    found = selection.cross_validate(
+        model, X, Y, groups=FILMS, cv=cv, params=given, return_estimator=True
+    )
     assert found["test_score"].mean() > 0.7
     for fold, (train, test) in enumerate(cv.split(X, Y, FILMS)):
         by_hand = clone(model).fit(X[train], Y[train], concepts=C[train])
@@ -95,7 +91,7 @@ def test_a_bottleneck_is_cross_validated_by_film():
     with config_context(enable_metadata_routing=True):
         bank = clone(QUICK).set_fit_request(concepts=True, groups=False)
         routed = om.ConceptBottleneck(bank, random_state=0)
-        scores = cross_val_score(routed, X, Y, cv=cv, params=given | {"groups": FILMS})
+        scores = selection.cross_val_score(routed, X, Y, cv=cv, params=given | {"groups": FILMS})
     assert scores == pytest.approx(found["test_score"])
 
 
@@ -146,14 +142,14 @@ def test_annotations_take_the_place_of_features(estimator, name, values):
     with config_context(enable_metadata_routing=True):
         asks = {name: True}
         routed = clone(estimator).set_fit_request(**asks).set_score_request(**asks)
-        scores = cross_val_score(routed, X, Y, params=given)
-    train, test = next(StratifiedKFold().split(X, Y))
+        scores = selection.cross_val_score(routed, X, Y, params=given)
+    train, test = next(selection.StratifiedKFold().split(X, Y))
     fold = clone(estimator).fit(X[train], Y[train], **{name: values[train]})
     assert scores[0] == fold.score(X[test], Y[test], **{name: values[test]})
 
 
 def test_cv_is_what_scikit_learn_takes():
-    folds = list(StratifiedKFold(5).split(X, Y))
+    folds = list(selection.StratifiedKFold(5).split(X, Y))
     probe = om.LinearSVMProbe((0.1, 1.0))
     by_rows = clone(probe).set_params(cv=iter(folds)).fit(X, Y)
     by_number = clone(probe).set_params(cv=None).fit(X, Y)
@@ -195,11 +191,11 @@ def test_a_banks_requests_decide():
         return om.ConceptBottleneck(bank, random_state=0)
 
     asks = asking(concepts=True)
-    expected = cross_val_score(asks, X, Y, params={"concepts": C}, cv=2)
+    expected = selection.cross_val_score(asks, X, Y, params={"concepts": C}, cv=2)
     assert expected.mean() > 0.7
     named = asking(concepts="marks")
-    assert (cross_val_score(named, X, Y, params={"marks": C}, cv=2) == expected).all()
-    searched = GridSearchCV(asks, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)
+    assert (selection.cross_val_score(named, X, Y, params={"marks": C}, cv=2) == expected).all()
+    searched = selection.GridSearchCV(asks, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)
     assert [searched.best_params_["bank__C"]] * 3 == searched.best_estimator_.bank_.C_
     never = om.ConceptBottleneck(om.RandomDirections().set_fit_request(concepts=False))
     with pytest.raises(TypeError, match=r"concepts.*not routed"):

@@ -106,9 +106,8 @@ def test_validation_clips_choose_c_and_the_temperature():
     areas = [roc_auc_score(SURE[held], svm.decision_function(X[held])) for svm in fitted]
     assert model.C_[0] == Cs[int(np.argmax(areas))]
     # Without them folds choose.
-    means = [
-        cross_val_score(reference.set_params(C=C), X, SURE, scoring="roc_auc").mean() for C in Cs
-    ]
+    scores = [cross_val_score(reference.set_params(C=C), X, SURE, scoring="roc_auc") for C in Cs]
+    means = [of_C.mean() for of_C in scores]
     assert LinearSVMProbe(C=Cs).fit(X, SURE).C_[0] == Cs[int(np.argmax(means))]
     model = LinearSVMProbe(C=1.0).fit(X[train], SURE[train], **validation)
     decisions = model.decision_function(X)

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,7 @@ from obygaze_models.data.example import example_path
 from obygaze_models.experiments.annotators import annotators_f1, differing_clips
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
-from obygaze_models.scoring.annotators import (
-    CONSTANT,
-    ESTIMATE,
-    Rater,
-    compare_with_annotators,
-    dawid_skene,
-)
+from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import LEVELS, write_experiment, write_store
@@ -39,27 +32,19 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(marks=(.9, .6))``: how often each annotator calls Sure a clip that is; a tenth of
-    that where it is not. Features tell whether a clip is Sure, and with what probability.
-    """
-    made = cache(lambda *marks: _make(tmp_path_factory.mktemp("study"), marks))
-    return lambda *marks, **changes: replace(made(*marks), **changes)
-
-
-def _make(folder: Path, marks: tuple[float, ...]) -> om.Experiment:
-    chance = np.random.default_rng(5)
+    """``study(targets="soft")``: clips that two annotators call Sure, each by a habit. Features
+    tell whether a clip is Sure, and with what probability."""
+    folder, chance = tmp_path_factory.mktemp("study"), np.random.default_rng(5)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
     is_sure = chance.random(len(ids)) < 1 / (1 + np.exp(-2 * features[:, 0]))
-    draws = chance.random(len(ids)) if len(set(marks)) == 1 else None
     sets = []
-    for name, mark in zip(NAMES, marks, strict=True):
-        said = (chance.random(len(ids)) if draws is None else draws) < mark * (0.1 + 0.9 * is_sure)
+    for name, mark in zip(NAMES, (0.9, 0.6), strict=True):
+        said = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
         levels = np.where(said, "S", "EN").tolist()
-        own = [*range(len(ids))] if len(set(marks)) == 1 else [*range(len(sets), len(ids))]
-        if draws is None:
-            levels[10] = "HN"  # is of no class of the task
-        rows = ([ids[row] for row in own], [levels[row] for row in own], [()] * len(own))
+        levels[10] = "HN"  # is of no class of the task
+        own = slice(len(sets), None)
+        rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))
     manifest = Manifest(
         name="study",
@@ -71,11 +56,12 @@ def _make(folder: Path, marks: tuple[float, ...]) -> om.Experiment:
     manifest = manifest.with_parts(labels=[merged, *sets])
     manifest.save(folder / "manifest")
     write_store(folder / "toy.zarr", manifest, dict(zip(ids, features, strict=True)))
-    return om.Experiment(
+    experiment = om.Experiment(
         name="study", manifest=folder / "manifest", store=folder / "toy.zarr", positives=["S"],
         train_negatives=["EN"], protocol="leave-film-out", balance="none", labels=NAMES,
         estimators=["logistic"],
     )  # fmt: skip
+    return lambda **changes: replace(experiment, **changes)
 
 
 def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
@@ -92,13 +78,13 @@ def shares_of(run: om.Run) -> dict[str, float]:
     return {clip: float(np.mean(shares)) for clip, shares in given.items()}
 
 
-def rater(run: om.Run, name: str = "logistic") -> Rater:
+def rater(run: om.Run, name: str = "logistic") -> annotators.Rater:
     [compared] = run.record.annotators.values()
     return next(rater for rater in compared.raters if rater.name == name)
 
 
 def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
-    experiment = study(0.9, 0.6, targets="soft")
+    experiment = study(targets="soft")
     run = om.run_experiment(experiment, tmp_path / "run")
     plan = make_plan(experiment)  # for the clips of each fold alone
     X, ids = plan.data.X.astype(float), plan.data.ids
@@ -116,23 +102,8 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
     assert run.record.manifest.labels == "merged"
 
 
-def test_soft_beats_merged_where_habits_differ(study: Study, tmp_path: Path) -> None:
-    scores = {}
-    for marks in ((0.95, 0.4), (0.9, 0.9)):
-        for targets in ("merged", "soft"):
-            output = tmp_path / f"{targets}{marks[1]}"
-            scores[targets, marks[1]] = rater(
-                om.run_experiment(study(*marks, targets=targets), output)
-            )
-    for measure in ("brier", "cross_entropy"):
-        merged, soft = (getattr(scores[name, 0.4], measure) for name in ("merged", "soft"))
-        assert soft < merged - 0.01
-        merged, soft = (getattr(scores[name, 0.9], measure) for name in ("merged", "soft"))
-        assert soft == pytest.approx(merged, abs=1e-4)  # they said the same of each clip
-
-
 def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
-    experiment = study(0.9, 0.6)
+    experiment = study()
     run = om.run_experiment(experiment, tmp_path / "run")
     first, second = (labels_of(experiment, name) for name in NAMES)
     given = shares_of(run)
@@ -176,8 +147,8 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
     assert constant.brier == pytest.approx(both[0].mean() * (1 - both[0].mean()))
     mean = np.mean([model.kappa[name] or 0.0 for name in NAMES])
     assert model.difference == pytest.approx(mean - (compared.agreement or 0.0))
-    assert set(rater(run, ESTIMATE).kappa) == {*NAMES}
-    assert set(model.kappa) == {*NAMES, ESTIMATE}
+    assert set(rater(run, annotators.ESTIMATE).kappa) == {*NAMES}
+    assert set(model.kappa) == {*NAMES, annotators.ESTIMATE}
     path = run.folder / "annotators.csv"
     path.write_text(path.read_text().replace(",EN,", ",S,", 1))
     for read in (om.Run.predictions, om.Run.annotations):
@@ -206,7 +177,7 @@ def test_estimated_truth_is_dawid_and_skenes(raters: int, classes: int) -> None:
     votes = np.where(chance.random((raters, 30)) < 0.75, truth, wrong)
     votes[0, :4] = -1
     expected = em_by_hand(votes, classes)
-    np.testing.assert_allclose(dawid_skene(votes, classes), expected, atol=1e-3)
+    np.testing.assert_allclose(annotators.dawid_skene(votes, classes), expected, atol=1e-3)
 
 
 def votes_and_models() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], list[str]]:
@@ -224,24 +195,26 @@ def votes_and_models() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], li
 
 def test_sentence_says_less_more_or_neither():
     votes, models, films = votes_and_models()
-    compared = compare_with_annotators(votes, models, films, ("EN", "S"))
+    compared = annotators.compare_with_annotators(votes, models, films, ("EN", "S"))
     words = {"poor": "on average less than", "alike": "show no difference", "better": "more than"}
     for name, verdict in words.items():
         assert verdict in compared.sentence(name)
         found = next(rater for rater in compared.raters if rater.name == name)
         assert found.interval[0] < found.difference < found.interval[1]
     for few_films in (["one"] * 1200, ["one", "two"] * 600):
-        few = compare_with_annotators(votes, models, few_films, ("EN", "S"))
+        few = annotators.compare_with_annotators(votes, models, few_films, ("EN", "S"))
         assert "too few films" in few.sentence("poor")
         assert "less" not in few.sentence("poor")
 
 
 def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
     votes, models, films = votes_and_models()
-    before = compare_with_annotators(votes, {"poor": models["poor"]}, films, ("EN", "S"))
+    before = annotators.compare_with_annotators(votes, {"poor": models["poor"]}, films, ("EN", "S"))
     asked = np.where(np.arange(1200) < 60, models["better"], np.nan)
     votes["cy"] = np.where(np.arange(1200) < 900, votes["ada"], -1)
-    of_three = compare_with_annotators(votes, models | {"ada": asked}, films, ("EN", "S"))
+    of_three = annotators.compare_with_annotators(
+        votes, models | {"ada": asked}, films, ("EN", "S")
+    )
     assert (before.clips, of_three.clips) == (1200, 900)
     counts = {rater.name: rater.clips for rater in of_three.raters if rater.kind == "model"}
     assert counts == {"poor": 900, "alike": 900, "better": 900, "ada": 60}  # named as one is
@@ -257,7 +230,7 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
 
 
 def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
-    experiment = study(0.9, 0.6)
+    experiment = study()
     run = om.run_experiment(experiment, tmp_path / "run")
     done = run_obygaze("models", "predict", run.folder, "--divided", "-o", tmp_path / "d.csv",
                        "--elan", tmp_path / "elan")  # fmt: skip
@@ -312,7 +285,7 @@ SLIPS = [
 
 @pytest.mark.parametrize(("changes", "fact"), SLIPS)
 def test_slips_of_labels_and_targets(study, changes, fact, tmp_path):
-    given = study(0.9, 0.6)
+    given = study()
     keys = {
         "name": "x", "manifest": given.manifest, "store": given.store, "positives": ["S"],
         "train_negatives": ["EN"], "labels": NAMES, "estimators": ["logistic"],
@@ -325,7 +298,7 @@ def test_slips_of_labels_and_targets(study, changes, fact, tmp_path):
 
 
 def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> None:
-    run = om.run_experiment(study(0.9, 0.6, labels="ada"), tmp_path / "run")
+    run = om.run_experiment(study(labels="ada"), tmp_path / "run")
     assert run.record.annotators == {}
     assert not (run.folder / "annotators.csv").exists()
     assert run.annotations() == {}
@@ -337,7 +310,7 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     estimators = [
         {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
     ]  # fmt: skip
-    given = study(0.9, 0.6, targets="soft", balance="weights", estimators=estimators)
+    given = study(targets="soft", balance="weights", estimators=estimators)
     manifest = Manifest.load(given.manifest)
     names = ("id", "test")
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
@@ -369,4 +342,4 @@ def test_what_the_how_to_says_of_soft_targets(tmp_path: Path) -> None:
     speech = replace(given, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
                      targets="soft")  # fmt: skip
     run = om.run_experiment(speech, tmp_path / "speech")
-    assert rater(run).cross_entropy < (rater(run, CONSTANT).cross_entropy or 0.0)
+    assert rater(run).cross_entropy < (rater(run, annotators.CONSTANT).cross_entropy or 0.0)

@@ -218,9 +218,8 @@ def draw(seed=0):
 def labelled(ids):
     items = Items.of([Item(clip, media=f"{clip}.mp4") for clip in ids])
     labels = LabelSet("all", list(ids), ["A"] * len(ids), [()] * len(ids))
-    return Manifest("toy", items, LabelScheme("one", (Level("A", "A"),))).with_parts(
-        labels=[labels]
-    )
+    scheme = LabelScheme("one", (Level("A", "A"),))
+    return Manifest("toy", items, scheme).with_parts(labels=[labels])
 
 
 def pooled(path, array, pooling):

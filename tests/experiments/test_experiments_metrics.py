@@ -49,9 +49,8 @@ CLASSES = {
     "brier": theirs.brier_score_loss,
     "log_loss": theirs.log_loss,
 }
-PAIRS = st.lists(
-    st.tuples(st.integers(0, 1), st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])), min_size=1
-)
+PROBABILITY = st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])
+PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
 
 
 def numbers(scores):

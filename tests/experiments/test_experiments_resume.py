@@ -112,9 +112,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     fits = sorted(partial.glob("fits/*/*"))
     assert len(fits) == 26
-    swapped, other = (
-        partial / "models" / path.parent.name / path.stem for path in (fits.pop(), fits[-1])
-    )
+    folder = partial / "models"
+    swapped, other = (folder / p.parent.name / p.stem for p in (fits.pop(), fits[-1]))
     shutil.rmtree(swapped)
     shutil.copytree(other, swapped)  # a sound model of another fit
     for suffix, damages in {

@@ -34,9 +34,8 @@ def train(folder, world, estimator, name="model", **keys):
 def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, is_all):
     """As the protocol says, and of three classes, too."""
     model, _ = train(tmp_path, world, "knn", **task)
-    counts = Counter(
-        world.levels[world.ids.index(clip)] for clip in om.load_model(model)[1]["seen"]
-    )
+    level_of = dict(zip(world.ids, world.levels, strict=True))
+    counts = Counter(map(level_of.get, om.load_model(model)[1]["seen"]))
     assert (len(set(counts.values())) == 1) is not is_all, counts
 
 

@@ -128,9 +128,7 @@ def test_without_concepts_there_is_no_why(clips, network):
     for model in (network, votes):
         result = explain_clip(model, clips.X[0])
         assert result["why"] is None
-        assert (
-            list(result["probabilities"].values()) == model.predict_proba(clips.X[:1])[0].tolist()
-        )
+        assert [*result["probabilities"].values()] == model.predict_proba(clips.X[:1])[0].tolist()
     narrow = om.MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
     with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
         attribute(narrow, clips.X[:1, :4], bank=clips.bank)

@@ -18,14 +18,8 @@ import pytest
 import torch
 
 import obygaze_features as of
+from obygaze_features import errors
 from obygaze_features.common import progress
-from obygaze_features.errors import (
-    BackboneError,
-    BrokenBackbone,
-    ClusterError,
-    UsageError,
-    VideoError,
-)
 from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store import format as store_format
@@ -37,9 +31,7 @@ from tests.kit.films import store_files
 from tests.kit.models import write_checkpoint
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="looks for processes as Linux has them"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "options", "plan"), [
@@ -56,7 +48,7 @@ pytestmark = pytest.mark.skipif(
 def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan):
     resources = {"CPU": cpus, "GPU": gpus}
     if isinstance(plan, str):
-        with pytest.raises(UsageError, match=plan):
+        with pytest.raises(errors.UsageError, match=plan):
             plan_workers(resources, Options(**options))
     else:
         assert plan_workers(resources, Options(**options)) == plan
@@ -143,13 +135,11 @@ def test_a_broken_backbone_leaves_the_other_complete(
     summary = extract_on(cluster, manifest, films, [tiny, late], tmp_path, [load, fails])
     [(name, reason)] = summary.broken.items()
     assert name == "late"
-    assert re.search(
-        r"clusters:failing of tests 1.0: KeyError: 'key' \(.*ray_clusters.py:\d+", reason
-    )
+    assert re.search(r"clusters:failing of tests 1.0: KeyError: .*ray_clusters.py:\d+", reason)
     assert (summary.done, summary.left, summary.ended) == (70, 0, "done")
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert not of.open_store(tmp_path / "late.zarr").status.any()
-    with pytest.raises(BrokenBackbone, match="KeyError"):
+    with pytest.raises(errors.BrokenBackbone, match="KeyError"):
         extract_on(cluster, manifest, films, [late], tmp_path, [fails])
 
 
@@ -165,9 +155,9 @@ def test_a_machine_that_is_not_like_this_one_is_named(
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
     other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
-        (inner, load, VideoError, no_folder),
-        (films, clusters.broken, ClusterError, no_start),
-        (films, other, BackboneError, "has another tiny: with other backbone weights"),
+        (inner, load, errors.VideoError, no_folder),
+        (films, clusters.broken, errors.ClusterError, no_start),
+        (films, other, errors.BackboneError, "has another tiny: with other backbone weights"),
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
@@ -205,7 +195,7 @@ def test_what_kills_its_processes_is_left_to_do(
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last one's batch
     words = "3 processes were lost over the clips clip-64 to clip-69"
-    with pytest.raises(ClusterError, match=words):
+    with pytest.raises(errors.ClusterError, match=words):
         extract_on(cluster, manifest, films, [tiny], tmp_path, [load])
     # A loss may be counted for another block that its process had, of three at most.
     assert 3 <= len(list((tmp_path / "deaths").iterdir())) <= 9

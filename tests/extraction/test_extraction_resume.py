@@ -18,11 +18,7 @@ import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.backbones.devices import (
-    is_asynchronous_error,
-    limit_gpu_memory,
-    limit_gpu_share,
-)
+from obygaze_features.backbones import devices
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.extraction import plan
 from obygaze_features.extraction.forward import Forward
@@ -225,7 +221,7 @@ def test_an_error_of_a_gpu_that_ends_the_run_is_one_line(
         of.extract(rows(8), films, replace(tiny, encode_clips=fail), tmp_path)
     assert "\n" not in str(caught.value)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert not is_asynchronous_error(error)
+    assert not devices.is_asynchronous_error(error)
 
 
 def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
@@ -258,9 +254,9 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
     properties = SimpleNamespace(total_memory=8 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     for device, number in (("cuda", 3), ("cuda:1", 1)):
-        limit_gpu_memory(device, "2GB")
+        devices.limit_gpu_memory(device, "2GB")
         assert shares.pop(number) == 0.25
-        limit_gpu_share(device, 0.5)
+        devices.limit_gpu_share(device, 0.5)
         assert shares.pop(number) == 0.5
     gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
     (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")

@@ -16,18 +16,7 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.figures import agreement_figure, film_figure
-from obygaze_features.common.figures import (
-    DARK,
-    INK,
-    LIGHT,
-    SERIES,
-    figure_format,
-    ink_on,
-    inline_svg,
-    level_colour_names,
-    level_colours,
-    save_figure,
-)
+from obygaze_features.common import figures as common
 from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
@@ -56,8 +45,8 @@ AXIS = "difference in positive-class F1 (above 0: the first is ahead)"
 
 
 def dots(limits: tuple[float, float] | None = None) -> Figure:
-    sides = [Series("against Easy Negatives", SERIES[0]),
-             Series("against all clips without it", SERIES[0], hatched=True)]  # fmt: skip
+    sides = [Series("against Easy Negatives", common.SERIES[0]),
+             Series("against all clips without it", common.SERIES[0], hatched=True)]  # fmt: skip
     groups = {
         "Look": [Dot(0.4, 0.3, 0.55, guess=0.5), Dot(0.2)],
         LONG: [Dot(0.05, -0.1, 0.2), Dot(None)],
@@ -215,8 +204,8 @@ def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
 def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-        save_figure(dots(), first)
-        save_figure(dots(), str(second))
+        common.save_figure(dots(), first)
+        common.save_figure(dots(), str(second))
         assert first.read_bytes().startswith(start)
         assert first.read_bytes() == second.read_bytes()
 
@@ -224,17 +213,15 @@ def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
 def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     names = {"$x$ <b>&": [Dot(0.25, 0.1, 0.5)], "\x00 电影": [Dot(0.5)]}
-    figure = grouped_dots(
-        names, numbered_series(['"mlp"']), title="a & b", axis="F1", description=""
-    )
-    save_figure(figure, path)
+    figure = grouped_dots(names, numbered_series(['"mlp"']), **TEXT | {"title": "a & b"}, axis="F1")
+    common.save_figure(figure, path)
     assert title(path) == "a & b"
     assert {"$x$ <b>&", "\ufffd 电影", "F1", "0.25"} <= set(texts(path))
     assert tips(path) == {'$x$ <b>&, "mlp"': "0.25 (0.10 to 0.50)", '\ufffd 电影, "mlp"': "0.50"}
 
 
 def test_figures_of_one_page_share_no_ids() -> None:
-    pages = [inline_svg(dots()), inline_svg(dots((0.0, 1.0)))]
+    pages = [common.inline_svg(dots()), common.inline_svg(dots((0.0, 1.0)))]
     ids = [name for page in pages for name in re.findall(r' id="([^"]*)"', page)]
     assert 0 < len(ids) == len(set(ids))
     assert all("<style" not in page and 'role="img"' in page for page in pages)
@@ -269,7 +256,7 @@ def lab(colour, sight=SIGHT[0]):
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", [common.LIGHT, common.DARK], ids=["light", "dark"])
 def test_colours_stand_out_from_the_paper(theme):
     series = [theme[f"s{number}"] for number in range(1, 7)]
     for colour in [*series, theme["ink"], theme["soft"], theme["differs"]]:
@@ -280,25 +267,27 @@ def test_colours_stand_out_from_the_paper(theme):
     assert ramp == sorted(ramp)  # the higher, the more it stands out, in the dark too
     assert ramp[0] >= 1.5  # the lowest level on a beamer
     for scheme, distance in ((["EN", "HN", "NS", "S"], 25), ("abc", 25), ("abcd", 15)):
-        names = [*level_colour_names(list(scheme)), "differs"]
+        names = [*common.level_colour_names(list(scheme)), "differs"]
         for first, second in combinations([theme[name] for name in names], 2):
             assert abs(lab(first)[0] - lab(second)[0]) >= 15  # in a photocopy
             for sight in SIGHT:
                 assert np.linalg.norm(lab(first, sight) - lab(second, sight)) >= distance, names
     for number in range(1, 7):
-        ink = "ink" if ink_on(LIGHT[f"l{number}"]) == INK else "paper"
+        ink = "ink" if common.ink_on(common.LIGHT[f"l{number}"]) == common.INK else "paper"
         assert contrast(theme[f"l{number}"], theme[ink]) >= 3
     assert contrast(theme["unsure"], theme["paper"]) >= 3
 
 
 def test_a_level_has_one_colour():
-    assert level_colours(["S", "EN+HN"]) == level_colours(["EN", "HN", "S"])[::-2]
+    assert common.level_colours(["S", "EN+HN"]) == common.level_colours(["EN", "HN", "S"])[::-2]
 
 
 def test_a_page_gives_colours_and_sizes_to_its_figures():
     """Colours are the page's; text is ten pixels on a phone of 390, with 16 at each side."""
-    for svg in map(inline_svg, kinds()):
-        rest = re.sub(r"var\(--(\w+), (#\w+)\)", lambda m: "" if LIGHT[m[1]] == m[2] else m[0], svg)
+    for svg in map(common.inline_svg, kinds()):
+        rest = re.sub(
+            r"var\(--(\w+), (#\w+)\)", lambda m: "" if common.LIGHT[m[1]] == m[2] else m[0], svg
+        )
         assert not re.search(r"#[0-9a-f]{6}\b", rest)
         width = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
         sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
@@ -328,7 +317,7 @@ def annotated() -> Iterator[Figure]:
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), (6.5, 6.5), ("27.94cm", 11)])
 def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
-    with figure_format(width=width, ground="none"):
+    with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]
     drawn, said = list[Text](), set[str]()
     monkeypatch.setattr(Text, "draw", lambda text, _: drawn.append(text))

@@ -99,9 +99,8 @@ def test_mediaevals_file_wins_over_accedes(write_files):
 
 
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
-    manifest = of.Manifest.from_accede(
-        write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    )
+    both = write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
+    manifest = of.Manifest.from_accede(both)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     for command in ("merge", "agreement"):

@@ -129,9 +129,7 @@ class Page:
         self.tags = [(tag, dict(re.findall(r'([\w-]+)="(.*?)"', attributes)))
                      for tag, attributes in re.findall(r"<(\w+)([^>]*)>", html)]  # fmt: skip
         rows = re.findall(r"<tr\b.*?</tr>", shown, re.S)
-        self.rows = [
-            list(map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))) for row in rows
-        ]
+        self.rows = [[*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))] for row in rows]
 
     def row(self, name):
         return next(row[1:] for row in self.rows if row and row[0] == name)

@@ -39,9 +39,7 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     sure, equal = np.array([first == "S", second == "S"]), first == second
     shares = {title: equal[labels.groups == film].mean() for film, title in labels.titles.items()}
     marks, names = [*labels.concepts.values()], labels.concept_names
-    kappas = {
-        name: cohen_kappa_score(*(of[:, at] for of in marks)) for at, name in enumerate(names)
-    }
+    kappas = {name: cohen_kappa_score(*(m[:, at] for m in marks)) for at, name in enumerate(names)}
     (least, most), (worst, best) = (
         [pick(of, key=of.__getitem__) for pick in (min, max)] for of in (shares, kappas)
     )

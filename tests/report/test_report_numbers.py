@@ -57,9 +57,7 @@ def mean_probabilities(run, model):
         if fit.model == model:
             for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
                 clips.setdefault(clip, (int(label), {}))[1][fit.fit] = p
-    return {
-        clip: (label, np.mean(list(ps.values()), axis=0)) for clip, (label, ps) in clips.items()
-    }
+    return {clip: (label, np.mean([*ps.values()], axis=0)) for clip, (label, ps) in clips.items()}
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,8 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
              if f.model == entry.model]  # fmt: skip
-    assert values(ranking) == pytest.approx(
-        [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
-    )
+    expected = [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
+    assert values(ranking) == pytest.approx(expected)
     pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
     human = theirs.f1_score(*zip(*task, strict=True))

@@ -15,15 +15,8 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables
 from obygaze_models.explain.error_factors import Factor, FilmFactors
+from obygaze_models.report import findings as finding
 from obygaze_models.report.concepts import concept_figures
-from obygaze_models.report.findings import (
-    alarms,
-    cautions,
-    concept_notes,
-    findings,
-    headline,
-    limits,
-)
 from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
@@ -52,10 +45,10 @@ def page(run):
 def said(part, *runs):
     """What a part of the first screen says of runs: plain lines."""
     prepared = prepare_runs(runs)
-    head = headline(score_tables(prepared), default_run(prepared), None)
-    if part is cautions:
-        return [plain(f"{c.text} ({c.runs}) {c.follows}") for c in cautions(prepared, head)]
-    return list(map(plain, part(head, prepared) if part is alarms else part(head)))
+    head = finding.headline(score_tables(prepared), default_run(prepared), None)
+    if part is finding.cautions:
+        return [plain(f"{c.text} ({c.runs}) {c.follows}") for c in finding.cautions(prepared, head)]
+    return list(map(plain, part(head, prepared) if part is finding.alarms else part(head)))
 
 
 def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
@@ -78,7 +71,7 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
     for name in results:
         assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
     changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
-    lines = " ".join(said(cautions, results["first"], changed))
+    lines = " ".join(said(finding.cautions, results["first"], changed))
     for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
         assert words in lines.replace("toy 1.0", "toy 1")
 
@@ -112,7 +105,7 @@ def test_a_page_opens_on_the_run_that_tests_most(results):
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    assert "(films) Do not compare" in said(cautions, leaking, first)[0]
+    assert "(films) Do not compare" in said(finding.cautions, leaking, first)[0]
 
 
 def leaky(run):
@@ -125,17 +118,17 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     second = results["second"]
     for code, alarm in (("synthetic", "Not a real result: why"), ("unknown-origin", "UNKNOWN")):
         warned = with_record(second, warnings=[RunWarning(code, "", "why")])
-        assert any(alarm in line for line in said(alarms, run, warned))
+        assert any(alarm in line for line in said(finding.alarms, run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
-    assert not any("No test clip was used" in line for line in said(cautions, leaking))
+    assert not any("No test clip was used" in line for line in said(finding.cautions, leaking))
     sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
     tests = to_builtins(run.record.tests)
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(alarms, small)[0]
-    assert "too few clips to say" in said(findings, small)[1]
+    assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(finding.alarms, small)[0]
+    assert "too few clips to say" in said(finding.findings, small)[1]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -150,12 +143,12 @@ def test_one_film_tested_gives_no_interval(run, monkeypatch):
     untested = dict.fromkeys(("tt0", "tt2", "tt3"), "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert "This tests 1 of 4 films: tt1." in said(alarms, single)
-    assert any("other films than tt1" in line for line in said(limits, single))
+    assert "This tests 1 of 4 films: tt1." in said(finding.alarms, single)
+    assert any("other films than tt1" in line for line in said(finding.limits, single))
     factors = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
     monkeypatch.setitem(concept_figures.__globals__, "factors_of_clips", lambda *_, **__: [factors])
     prepared = prepare_runs([run])
-    figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
+    figures = concept_figures(finding.headline(score_tables(prepared), default_run(prepared), None))
     assert "alike in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
 
@@ -166,15 +159,14 @@ def with_f1(run, f1, **more):
 
 
 def test_a_score_no_better_than_a_guess_is_called_so(results):
-    low, better = (
-        said(findings, run) for run in (with_f1(results["films"], 0.2), results["films"])
-    )
+    films = results["films"]
+    low, better = (said(finding.findings, run) for run in (with_f1(films, 0.2), films))
     assert "F1 positive 0.20; the average over other such films would probably be 0." in low[1]
     assert "verdicts are not better than guessing, which reaches 0." in low[2]
     assert "Its verdicts are better than guessing" in better[2]
     assert "It ranks clips better than chance: " in better[3]
     files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = said(findings, with_record(results["films"], films=files))[1]
+    by_file = said(finding.findings, with_record(results["films"], films=files))[1]
     assert by_file.startswith("A model that never saw the file finds")
     assert "over other such files" in by_file
     run = results["first"]
@@ -201,10 +193,12 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
     changed = with_record(run, warnings=warnings, files=files)
     changed = replace(changed, folder=folder)
-    notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
+    notes = [plain(note.text) for note in finding.concept_notes(prepare_runs([changed]))]
     assert "pcbm-tree: is odd. Of 3 fits: Look in 3, Body in 2." in notes
     assert "pcbm-tree: left out, too rare. Of 3 fits: Posture in 1." in notes
-    assert not any("odd" in line for line in said(alarms, changed) + said(cautions, changed))
+    assert not any(
+        "odd" in line for line in said(finding.alarms, changed) + said(finding.cautions, changed)
+    )
 
 
 def test_annotators_are_counted_over_the_label_set(results):
@@ -212,10 +206,10 @@ def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))
-    assert said(findings, run)[0] == "50 of 200 clips of 4 films are Sure."
+    assert said(finding.findings, run)[0] == "50 of 200 clips of 4 films are Sure."
     lost = with_record(run, experiment=run.record.experiment | {"manifest": "gone"})
     gone = replace(run, record=lost.record)
-    assert "50 of 150 clips used here of 4 films" in said(findings, gone)[0]
+    assert "50 of 150 clips used here of 4 films" in said(finding.findings, gone)[0]
 
 
 def test_the_data_are_cited_first_and_each_once(page, results):
@@ -285,9 +279,8 @@ def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
     for kind in ("significance", "intervene"):
         arguments = ("--manifest", marked.manifest, f"--{kind}", "--draws", 5, "--json")
         paths.append(tmp_path / f"{kind}.json")
-        paths[-1].write_text(
-            run_obygaze("models", "explain", model, marked.store, *arguments).stdout
-        )
+        said_ = run_obygaze("models", "explain", model, marked.store, *arguments).stdout
+        paths[-1].write_text(said_)
     page = Page(render_report([run], analyses=paths))
     ranks, curves = (json.loads(path.read_text()) for path in paths)
     first = ranks["significance"][0]

@@ -212,9 +212,7 @@ def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
 
 
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
-    clips = [
-        replace(clip, film="", media=f"{clip.film}.mkv") for clip in short_run.clips().values()
-    ]
+    clips = [replace(c, film="", media=f"{c.film}.mkv") for c in short_run.clips().values()]
     write_frames(tmp_path, [replace(clip, film=clip.media[:-4]) for clip in clips])
     lanes = film_timelines(clips, tmp_path / "frames.csv")["films"]
     assert list(lanes) == list(dict.fromkeys(clip.media[:-4] for clip in clips))

@@ -169,9 +169,8 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
         assert ours == pytest.approx([*means, means[0] - means[1]])
         for value in (line["values"][column] for line in part["lines"][3:]):
             assert (value["mean"] > 0, value["difference"]) == (True, None)
-    assert not [
-        path for path in (tmp_path / "out").glob("t*.*") if "ours minus" in path.read_text()
-    ]
+    files = (tmp_path / "out").glob("t*.*")
+    assert not [path for path in files if "ours minus" in path.read_text()]
     shown = result.stdout.partition("\nTable 2, released beside leak-free\n")[2]
     names = (", released", "leak-free, same", "released minus leak-free", "published", "leaks")
     assert [shown.count(name) for name in names] == [1, 1, 1, 1, 0]
@@ -276,9 +275,7 @@ def test_all_forms_have_the_same_numbers(released):
             if value is not None
         ]
         rows = csv_rows(released.folder / f"{name}.csv")
-        assert numbers == [
-            (row["block"], row["row"], row["column"], float(row["mean"])) for row in rows
-        ]
+        assert numbers == [(r["block"], r["row"], r["column"], float(r["mean"])) for r in rows]
         tex = (released.folder / f"{name}.tex").read_text(encoding="utf-8")
         body = [row for row in tex.splitlines() if row.endswith(r"\\") and "multicol" not in row]
         assert {row.replace(r"\&", "").count("&") for row in body} == {len(data["columns"])}
@@ -409,9 +406,7 @@ def test_texts_of_tables_are_safe_and_rounded():
         Line("coin", "guess", {"a": Value(0.25)}),
     ]
     created = Table("t", "T", ["a", "b"], [Block("@b", "", "f1", lines)], missing=["part\nin two"])
-    assert (
-        render.to_csv(created).splitlines()[1].startswith("t,'@b,,f1,'=1+1 & 50%_,ours,a,0.5,0.1,")
-    )
+    assert "\nt,'@b,,f1,'=1+1 & 50%_,ours,a,0.5,0.1," in render.to_csv(created)
     tex = render.to_latex(created)
     assert r"=1+1 \& 50\%\_ & 0.50" in tex
     assert "% part in two" in tex
@@ -421,8 +416,7 @@ def test_texts_of_tables_are_safe_and_rounded():
     assert ("coin" in screen, "coin" in render.to_text(created)) == (False, True)
     names = [f"column {number}" for number in range(30)]
     line = Line("net", "ours", dict.fromkeys(names, Value(0.5)))
-    wide = render.to_screen(
-        replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])])
-    )
+    wide = replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])])
+    wide = render.to_screen(wide)
     assert max(map(len, wide.splitlines())) <= 100
     assert wide.count("0.50") == 30

@@ -51,9 +51,7 @@ def make_search_store(
 ) -> Source:
     """A store with the rows above; where `partial`, its last block is to do."""
     random = np.random.default_rng(seed)
-    values = {
-        spec.name: random.standard_normal((n, *spec.shape)).astype(spec.dtype) for spec in arrays
-    }
+    values = {a.name: random.standard_normal((n, *a.shape)).astype(a.dtype) for a in arrays}
     if "frame_time" in values:
         values["frame_time"] = np.tile(np.arange(FRAMES) * 1.5, (n, 1))
         for name in values.keys() & {"frames", "tokens", "frame_time"}:

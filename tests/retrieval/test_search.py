@@ -1,7 +1,6 @@
 """`of.search` and `obygaze stores search`, against NumPy and transformers."""
 
 import base64
-import csv
 import html
 import json
 import re
@@ -20,6 +19,7 @@ from obygaze_features.store.nearest import Match
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
+from tests.kit.files import csv_rows
 from tests.kit.models import Checkpoints, write_checkpoint
 from tests.kit.store import pack
 from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
@@ -268,51 +268,37 @@ def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
     rows = json.loads(obygaze(*search, "--json").stdout)
     assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
     obygaze(*search, "-o", tmp_path / "m.csv")
-    with (tmp_path / "m.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(tmp_path / "m.csv")
     assert [row["id"] for row in rows] == [match.id for match in matches]
     assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
     again = obygaze(*search, "-o", tmp_path / "m.csv")
     assert (again.exit_code, "--overwrite" in again.output) == (1, True)
 
 
-def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_path):
-    output = tmp_path / "page.html"
-    result = obygaze(
-        "stores", "search", source.path, "--like", "tt1-003", "--top", 40, "-o", output,
-        "--thumbnails", thumbnails,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    page = output.read_text()
-    matches = of.search(source.path, like="tt1-003", top=40)
-    clips = {"tt1-003", *(match.id for match in matches)} & {*source.ids[:20]}
-    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
-    assert page.count(picture) == page.count("<img") == len(clips)
-    assert "Share <neither> of these." in text_of(page)
-    first, nearest = re.findall("<li .*?</li>", page, re.S)[:2]
-    assert "tt1, scene 3" in first
-    assert "<img" in first
-    assert f"{matches[0].cosine:.2f}" in text_of(nearest)
-    assert "default-src 'none'" in page
-    assert not re.findall(r"https?://|url\(", page)
-
-
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_path, frames):
+def test_matches_have_title_time_level_picture_and_place(
+    obygaze, source, manifest, thumbnails, tmp_path, frames
+):
     """On the strip of its film each is half way through its minute, or where its frame is."""
     folder, report = tmp_path / "pages", tmp_path / "report.html"
     folder.mkdir()
     report.write_text("a report")
     command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, *frames,
                "--manifest", manifest.folder, "-o")  # fmt: skip
-    assert obygaze(*command, folder / "page.html", "--report", report).exit_code == 0
-    assert obygaze(*command, folder / "table.csv").exit_code == 0
-    page, table = ((folder / name).read_text() for name in ("page.html", "table.csv"))
+    files = ("--report", report, "--thumbnails", thumbnails)
+    obygaze(*command, folder / "page.html", *files, code=0)
+    obygaze(*command, folder / "table.csv", code=0)
+    page, rows = (folder / "page.html").read_text(), csv_rows(folder / "table.csv")
+    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
+    assert "Share <neither> of these." in text_of(page)
+    assert "default-src 'none'" in page
+    assert not re.findall(r"https?://|url\(", page)
     assert f"<h1>Clips like {html.escape(TITLES['tt1'])}, 0:01:00</h1>" in page
     assert "<script" not in page
     hits = re.findall('<li class="hit">.*?</li>', page, re.S)
     matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))
-    rows = csv.DictReader(table.splitlines())
+    shown = ["tt1-003", *(match.id for match in matches)]
+    assert page.count(picture) == len({*shown} & {*source.ids[:20]})
     for match, hit, row in zip(matches, hits, rows, strict=True):
         number = source.ids.index(match.id)
         title, minute, text = TITLES[match.film], number // 3, text_of(hit)
@@ -321,6 +307,8 @@ def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_
         level = "" if number >= 20 else "Easy Negative" if number < 8 else "Sure"
         assert all(part in text for part in (f"{title}, {times[0]}", level, match.id))
         assert ("Look" in text) == bool(number % 2 and level)
+        assert f"{match.cosine:.2f}" in text
+        assert (picture in hit) == ("<img" in hit) == (number < 20)
         assert f'href="../report.html#clip={match.id}"' in hit
         assert bool(frames) == (f"nearest frame at {format_time(match.time or 0)}" in text)
         at = match.time / 60 if frames else minute + 0.5

@@ -163,9 +163,8 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
         assert file.size == (224, 224 + TITLE + BELOW)
         drawn = np.asarray(file).astype(int)
     assert (np.abs(drawn[:TITLE] - drawn[-1, 0]).max(2) > 100).any()  # a title
-    bar = overlay(
-        np.full((1, 224, 3), drawn[-1, 0]), np.linspace(0, 1, 224, dtype=np.float32)[None]
-    )
+    ramp = np.linspace(0, 1, 224, dtype=np.float32)
+    bar = overlay(np.full((1, 224, 3), drawn[-1, 0]), ramp[None])
     assert np.array_equal(drawn[-BELOW + 10], bar[0])
     # The hotter a patch, the lighter its middle.
     with Image.open(library / "out/groups/NO.png") as file:

@@ -93,10 +93,8 @@ def test_every_reader_says_the_same_of_any_store(
                 reader = RangeShard(Folder(path), name, stored.layout, compressed=stored.compressed)
                 np.testing.assert_array_equal(reader.read(rows), values[rows + shard * size])
         reasons = {f"tt{row:03}": f"row {row} is broken" for row in failed if row in missing}
-        expected_reasons = {
-            i: r for i, r in reasons.items() if int(i[2:]) // block_rows not in todo
-        }
-        assert open_store(source).failures == expected_reasons
+        told = {i: why for i, why in reasons.items() if int(i[2:]) // block_rows not in todo}
+        assert open_store(source).failures == told
 
 
 VALUES = {"native": numbers(9, (3,), "float32"), "frames": numbers(9, (2, 3), "float16")}

@@ -16,11 +16,8 @@ from obygaze_features.store.views import StoreDataset, to_pandas
 from tests.kit import store as toys
 from tests.kit.servers import serve
 from tests.kit.store import open_state, pack
+from tests.store.test_store_damage import VALUES
 
-VALUES = {
-    "native": np.arange(27, dtype="float32").reshape(9, 3),
-    "frames": np.arange(54, dtype="float16").reshape(9, 2, 3),
-}
 DONE = [0, 1, 2, 4, 5, 8]
 
 

@@ -57,9 +57,8 @@ def test_large_archives_are_read_by_their_longer_numbers(stores, tmp_path, monke
     file = pack(stores / "final.zarr", tmp_path / "long.zip")
     monkeypatch.undo()
     rows = open_store(file).read("frames", missing="nan")
-    np.testing.assert_array_equal(
-        rows, open_store(stores / "final.zarr").read("frames", missing="nan")
-    )
+    frames = open_store(stores / "final.zarr").read("frames", missing="nan")
+    np.testing.assert_array_equal(rows, frames)
 
 
 def test_a_bit_that_flips_is_found(stores, tmp_path):
