@@ -100,7 +100,6 @@ def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
 
 @pytest.mark.night
 def test_a_reproduction_counts_what_they_published(authors, tmp_path):
-    """On drawn features."""
     made = make_dataset(tmp_path, authors, widths=(8, 8, 8))
     stores = {"vivit": made.stores["vivit"]}
     done = om.reproduce(["table2", "fig2"], made.manifest, stores, tmp_path / "out",

@@ -110,7 +110,6 @@ def page(obygaze: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session")
 def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tour of README up to its stores, made once."""
     folder = tmp_path_factory.mktemp("tour")
     with contextlib.chdir(folder):
         first = BLOCK.findall(section("Five minutes"))[0][1]
@@ -120,7 +119,6 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
-    """A page to run where README's tour has been made."""
     shutil.copytree(extracted, tmp_path / "tour")
     return page
 

@@ -203,8 +203,7 @@ def agreement(obygaze, tmp_path):
         merged = replace(manifest.labels("ann"), name="merged", about=about)
         labels = [replace(manifest.labels(n), concepts=c) for n, c in (concepts or {}).items()]
         manifest.with_parts(labels=[merged, *labels]).save(tmp_path / "m", overwrite=True)
-        result = obygaze("annotations", "agreement", tmp_path / "m", *options)
-        assert result.exit_code == code, result.output
+        result = obygaze("annotations", "agreement", tmp_path / "m", *options, code=code)
         return json.loads(result.stdout) if "--json" in options else result.output
 
     return agreement
@@ -370,7 +369,6 @@ def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
 
 
 def on_terminal(words, environment):
-    """What a command of annotations prints on a terminal of 80 columns."""
     main, terminal = pty.openpty()
     command = [Path(sys.executable).with_name("obygaze"), "annotations", *words]
     environment = {**os.environ, "COLUMNS": "80", **environment}

@@ -231,7 +231,6 @@ def test_cells_come_back(names, text):
 
 
 def test_films_are_found_by_their_original_names(tmp_path, obygaze):
-    """From a table, and by way of ELAN and of spreadsheets, to the film's file."""
     source = table(tmp_path, "Dr. No,a,0,60,S", "Dr. No,b,0,50,S", "A/C,a,0,9,S")
     first, out = tmp_path / "t", tmp_path / "out"
     for command in (

@@ -46,7 +46,6 @@ def test_the_papers_case():
 
 
 def test_the_case_at_other_thresholds():
-    """15 seconds of Sure count at .15."""
     swept, _ = sweep(worked(), grid(), [0.5, 0.2, 0.15])
     assert [entry.threshold for entry in swept] == [0.15, 0.2, 0.5]
     assert swept[0].levels == {"EN": 1, "HN": 1, "NS": 0, "S": 3}
@@ -177,7 +176,6 @@ def spans_of(clips):
 
 
 def ends_at(end, film="film"):
-    """One segment to the film's very end, which is known."""
     only = Segment(film, "one", 0.0, end, "EN")
     return of.Timelines.of("short", [only], films={film: Film(end=end)})
 
@@ -202,7 +200,6 @@ def test_cells_of_so_many_seconds(length):
 
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
 def test_clips_cover_the_film_from_0_to_the_end(end, step):
-    """To the microsecond, and none is too short for a span."""
     cells, _ = read_grid(f"{step // 10**6}.{step % 10**6:06d}", ends_at(end / 1e6))
     starts, ends = (np.rint(times * 1e6) for times in (cells.items.starts, cells.items.ends))
     assert (starts[1:] == ends[:-1]).all()
@@ -213,7 +210,6 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
 
 
 def test_shots_in_a_table(tmp_path):
-    """In any order, without ids; other columns are kept."""
     rows = ("scene,film,END,Start", "kitchen,film,200,100", "credits,film,420,200")
     path = write(tmp_path / "shots.csv", *rows, "street,film,100,0")
     cells, remarks = read_grid(path, worked())

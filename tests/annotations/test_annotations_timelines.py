@@ -34,7 +34,6 @@ LEVELS = ["EN", "HN", "NS", "S"]
 
 @pytest.fixture
 def merged():
-    """The worked case's clips, both projections and the merge."""
     done = project(worked(), grid())
     labels = merge_labels(done.label_sets, done.grid).labels
     return done.grid.with_parts(labels=[*done.label_sets, labels])

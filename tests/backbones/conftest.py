@@ -18,7 +18,6 @@ ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip")
 
 
 def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
-    """Runs a test for each of some checkpoints."""
     gate = pytest.mark.gate
     rows = [name if name in ALWAYS else pytest.param(name, marks=gate) for name in names]
     return pytest.mark.parametrize("name", rows)
@@ -32,7 +31,6 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 
 @pytest.fixture
 def copy(checkpoints: Checkpoints, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a checkpoint, to be damaged."""
     return lambda name: Path(shutil.copytree(checkpoints[name], tmp_path / name))
 
 
@@ -41,7 +39,6 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The arrays of clips that have all their frames."""
     return backbone.embed_clips(pixels, torch.ones(pixels.shape[:2], dtype=torch.bool))
 
 
@@ -74,7 +71,6 @@ def edit_json(path: Path, **changes: Any) -> None:
 
 
 def edit_weights(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the tensors of a checkpoint."""
     if (old := folder / "pytorch_model.bin.0").exists():
         tensors = torch.load(old, weights_only=True)
         change(tensors)

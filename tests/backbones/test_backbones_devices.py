@@ -71,7 +71,6 @@ def formats() -> list[str]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Put torch's switches back after a test."""
     try:
         yield
     finally:
@@ -249,7 +248,6 @@ QUOTAS = {
 
 @pytest.mark.parametrize("case", QUOTAS)
 def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, case):
-    """On a machine of 128 cores."""
     cores, files = QUOTAS[case]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

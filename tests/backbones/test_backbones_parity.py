@@ -41,7 +41,6 @@ def max_and_mean(vectors):
 
 
 def by_moment(tokens, moments):
-    """The mean token of each moment."""
     return tokens.unflatten(1, (moments, -1)).mean(2)
 
 

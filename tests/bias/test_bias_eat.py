@@ -23,7 +23,6 @@ from tests.kit.run import write_store
 
 
 def expected(images, prompts, job, settings=None):
-    """By hand, from the embeddings as they were made."""
     sides = (images.rows(f"{job}-{gender}") for gender in ("woman", "man"))
     words = prompts.rows("objectifying"), prompts.rows(job)
     return associate(*sides, *words, settings or Settings())
@@ -41,8 +40,6 @@ def is_result(row, result):
 
 @pytest.fixture
 def eat(obygaze, images, prompts):
-    """The command on the images and the prompts."""
-
     def eat(*arguments, store=images.store, texts=prompts.store):
         words = ("--texts", texts) if texts else ()
         return obygaze("bias", "eat", "--store", store, *words, *arguments)

@@ -52,7 +52,6 @@ def test_only_tested_versions_are_claimed() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    """Nor evaluated, which `make lint` holds."""
     banned = re.compile(r"^ *(import|from) (pickle|joblib|dill|cloudpickle|shelve)\b", re.MULTILINE)
     for path in (ROOT / "cli.py", *ROOT.glob("obygaze_*/**/*.py")):
         assert not banned.search(path.read_text()), path

@@ -88,7 +88,6 @@ def without_look(targets):
 
 
 def test_what_makes_a_direction_unreliable_is_a_warning():
-    """And a concept that cannot be learned is left out."""
     bank = fit(C=1.0, Y=without_look(Y))
     assert bank.skipped_ == {"Look": f"no positive among {len(X)} training clips"}
     assert bank.names_ == ["Body", "Posture"]

@@ -92,7 +92,6 @@ def test_facts_tell_what_was_chosen():
 
 
 def test_a_film_prior_counts_each_films_clips():
-    """And a majority is counted before balancing."""
     odds = fit("film-prior").probabilities(DATA, TEST)[:, 1]
     share = (LABELS[TRAIN] == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):

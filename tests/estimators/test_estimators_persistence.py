@@ -48,7 +48,6 @@ OPTIONS |= {name: {"max_iter": 2} for name in ("attention-probe", "frame-mil", "
 
 @pytest.fixture(scope="module")
 def models():
-    """Every estimator, fitted, and some of other parts."""
     made = {
         name: fit_estimator(
             EstimatorSpec(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS, 0
@@ -78,7 +77,6 @@ def saved(models, tmp_path_factory):
 
 @pytest.fixture
 def copied(saved, tmp_path):
-    """Copies a saved model; gives its folder."""
     return lambda name="pcbm-tree": Path(shutil.copytree(saved / name, tmp_path / "model"))
 
 
@@ -187,8 +185,6 @@ class Malice:
 
 
 def write(file, change):
-    """Damage: a file's bytes are changed."""
-
     def damage(folder):
         (folder / file).write_bytes(change((folder / file).read_bytes()))
 

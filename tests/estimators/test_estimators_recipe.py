@@ -18,8 +18,6 @@ CONTRACT = ROOT.joinpath("docs/how-to/extend.md").read_text().partition("\n## A 
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes an experiment's file with a line of estimators."""
-
     def write(world: World, estimators: str) -> Path:
         path = write_experiment(tmp_path / "e.toml", world, train_negatives=["EN"])
         path.write_text(path.read_text() + estimators)

@@ -57,7 +57,6 @@ def make_folder(path: Path, suffix: str = ".npy", n: int = N) -> Path:
 
 @pytest.mark.parametrize("suffix", [".pth", ".npy"])
 def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
-    """What is missing or broken is named, and the rest is there."""
     folder = make_folder(tmp_path / "features", suffix)
     half = file_of(folder, 2, suffix).read_bytes()
     for row in (1, 7, 9):
@@ -104,7 +103,6 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
 
 
 def test_spans_are_found_by_their_id(tmp_path):
-    """They share the media that they are spans of."""
     items = [
         Item("film-a", media="film.mp4", start=0, end=1),
         Item("film-b", media="film.mp4", start=1, end=2),
@@ -153,7 +151,6 @@ def compress(path: Path) -> None:
 
 
 def test_what_a_pth_file_may_hold(tmp_path):
-    """Tensors; a program in it is never run."""
     ones, evil = torch.ones(6), Malice(tmp_path / "trace")
     contents = {
         "sound": (ones, ""),

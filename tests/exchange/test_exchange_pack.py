@@ -46,8 +46,6 @@ def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store,
 
 
 def add(name: str, content: bytes = b"x", **fields: object) -> Spoil:
-    """One file more."""
-
     def spoil(archive: Path) -> None:
         info = zipfile.ZipInfo("placeholder")
         info.filename = info.orig_filename = name
@@ -64,8 +62,6 @@ def resize(change: Callable[[bytes], bytes]) -> Spoil:
 
 
 def replace(name: str, change: Callable[[bytes], bytes | None]) -> Spoil:
-    """Another content of a file, or none."""
-
     def spoil(archive: Path) -> None:
         with zipfile.ZipFile(archive) as opened:
             files = {name: opened.read(name) for name in opened.namelist()}
@@ -126,7 +122,6 @@ def edit_list(store: Path, name: str, digest: str | None) -> None:
 
 
 def refused(fact: str, store: Path, *ways: str) -> None:
-    """Each way refuses a store, and leaves nothing."""
     output = store.parent / "output"
     calls = {
         "pack": lambda: pack(store, output / "toy.zip"),

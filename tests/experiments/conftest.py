@@ -52,7 +52,6 @@ def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A logistic regression of Sure against Hard Negatives, trained for use."""
     folder = tmp_path_factory.mktemp("models")
     toml = write_experiment(folder / "sure.toml", world, estimators=["logistic"])
     run_obygaze("models", "train", toml, "-o", folder / "sure", code=0)

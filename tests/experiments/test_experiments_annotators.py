@@ -70,7 +70,6 @@ def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
 
 
 def shares_of(run: om.Run) -> dict[str, float]:
-    """The mean probability of each clip over the fits that tested it."""
     given: dict[str, list[float]] = {}
     for fit in run.predictions():
         for clip, share in zip(fit.ids, fit.probabilities.tolist(), strict=True):
@@ -232,9 +231,8 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
 def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
     experiment = study()
     run = om.run_experiment(experiment, tmp_path / "run")
-    done = run_obygaze("models", "predict", run.folder, "--divided", "-o", tmp_path / "d.csv",
-                       "--elan", tmp_path / "elan")  # fmt: skip
-    assert done.exit_code == 0, done.output
+    outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
+    run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0)
     rows = csv_rows(tmp_path / "d.csv")
     first, second = (labels_of(experiment, name) for name in NAMES)
     expected = {
@@ -306,7 +304,6 @@ def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> 
 
 
 def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
-    """Soft targets with other estimators, guesses and class weights; annotators of odd names."""
     estimators = [
         {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
     ]  # fmt: skip

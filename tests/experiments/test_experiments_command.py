@@ -64,8 +64,7 @@ def test_a_slip_is_one_line_without_secrets(write, world, tmp_path, arguments, c
     write("two", [Split("other", world.ids, world.folds)], split=None)
     write("url", store="http://ann:hush@127.0.0.1:1/x.zarr?token=hush")
     write()
-    result = run_obygaze("models", *arguments.split())
-    assert result.exit_code == code, result.output
+    result = run_obygaze("models", *arguments.split(), code=code)
     assert all(fact in result.stderr for fact in facts), result.stderr
     assert "hush" not in result.output
     assert "Traceback" not in result.output
@@ -141,7 +140,6 @@ def test_at_most_five_warnings_unless_all_are_asked_for(capsys):
 
 
 def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch):
-    """In words and as JSON, whose keys are those of run.json; and writes nothing."""
     world = make_world(tmp_path / "world", synthetic="drawn at random")
     toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic", "majority"])
     record = om.run_experiment(toml, tmp_path / "made").record

@@ -107,7 +107,6 @@ def test_models_of_a_run_and_named_models_across_runs(run, good, noisy):
 
 
 def test_notes_say_how_runs_differ(run, world, good, tmp_path):
-    """Another label set in which clips changed, another protocol, a model that one alone has."""
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     level_of = dict(labels.level_of)
@@ -171,7 +170,6 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
 
 
 def test_only_shared_clips_are_compared(run, world, tmp_path):
-    """Of the same items; where none is shared, or the items are others, it says so."""
     manifest = Manifest.load(world.manifest)
     split, guess = manifest.split("ten"), {"estimators": ("majority",)}
     turned = replace(split, name="turned", folds=[(fold + 1) % 10 for fold in split.folds])

@@ -159,7 +159,6 @@ def test_what_cannot_be_split_is_refused(data, split, fact):
 
 
 def test_features_of_several_stores_are_concatenated(marked, tmp_path):
-    """In a data set, in an experiment, and wherever its model is used."""
     manifest = Manifest.load(marked.manifest)
     stores = [marked.store, tmp_path / "second.zarr"]
     second = {clip: 10 * row[::-1] for clip, row in marked.rows.items()}

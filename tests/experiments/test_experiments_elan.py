@@ -152,7 +152,6 @@ def run(tmp_path_factory):
 
 
 def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
-    """With title, times and reasons; no text is a formula."""
     outputs = ("--csv", tmp_path / "t", "-o", tmp_path / "all.csv")
     run_obygaze("models", "predict", run.folder, *outputs, code=0)
     stated = defaultdict(list)

@@ -81,7 +81,6 @@ def score_run(path, manifest, *options):
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
-    """Also the table that their model writes; a run file is not for them."""
     toml = benchmark.write(tmp_path / "valence.toml", **VALENCE)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     record = json.loads((tmp_path / "run/run.json").read_text())
@@ -122,7 +121,6 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
 
 
 def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
-    """Random weights, another task, clips without features, sets the other way round."""
     manifest = Manifest.load(benchmark.manifest)
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random"}})
     part, store = manifest.select(ids=manifest.ids[:149]), tmp_path / "few.zarr"
@@ -157,7 +155,6 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
 
 
 def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path):
-    """Clips may be named by their files; those of other sets stand in the way."""
     positives = [row for row in range(2, COUNT, 3) if benchmark.violent[row]]
     rows = ((positives[0], 0.5), (0, 0.9))
     lines = [f"1 Q0 ACCEDE{row:05}.mp4 1 {score} ours" for row, score in rows]
@@ -277,7 +274,6 @@ def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
 
 
 def test_concepts_are_detected_and_reported(coded, task, tmp_path):
-    """Of three, one is in no clip of three test folds, and one in none at all."""
     manifest = Manifest.load(coded.manifest)
     labels, fold_of = manifest.labels("paper"), manifest.split("02_EN_HN_S").fold_of
     concepts = [

@@ -98,7 +98,6 @@ def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
 
 
 def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, world):
-    """And a saved model names the package that it needs."""
     report = """
     def fit(self, X, y):
         self.facts_ = {"mean": np.float32(0.5), "rows": np.arange(2), "none": np.nan}
@@ -264,7 +263,6 @@ TABLES = [
 
 @pytest.mark.parametrize(("text", "fact"), TABLES)
 def test_a_slip_in_predictions_is_one_line(experiment, tmp_path, monkeypatch, text, fact):
-    """Before anything is trained."""
     monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", None)
     table = write_lines(tmp_path / "theirs.csv", text)
     chosen = replace(experiment, estimators=("majority",), predictions=(table,))
@@ -279,7 +277,6 @@ def squares(labels, probabilities, weights):
 
 @pytest.fixture
 def own(make_run):
-    """They are in these tables for the test alone."""
     make_run("good")  # by what was known before
     known = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
 

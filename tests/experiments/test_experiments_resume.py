@@ -41,7 +41,6 @@ def small(several):
 
 @pytest.fixture(scope="module")
 def complete(several, tmp_path_factory):
-    """The bytes of a run that nobody interrupted."""
     return bytes_of(om.run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
 
 
@@ -148,7 +147,6 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 
 
 def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
-    """Those that were kept take no time."""
     run(small, tmp_path / "run", 5)
     advance = Mock()
     meter = Mock(return_value=nullcontext(advance))
@@ -160,7 +158,6 @@ def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeyp
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
-    """It loses neither the fits, nor the run that would be replaced."""
     output, rename = tmp_path / "run", os.rename
     if overwrite:
         run(small, output)

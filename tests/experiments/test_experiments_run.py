@@ -84,7 +84,6 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
 
 
 def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
-    """A clip without a label, one without a fold, one without features, one whose row failed."""
     manifest = Manifest.load(world.manifest)
     labels, split = manifest.labels(), manifest.split("ten")
     no_label, no_fold, no_features, failed = world.clips("S")[:4]
@@ -280,7 +279,6 @@ def test_of_the_folds_one_that_the_gap_leaves_validates():
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
-    """Nor is what is no run, or what somebody put into it."""
     changed = replace(experiment, estimators=("majority",))
     run = om.run_experiment(changed, tmp_path / "run")
     with pytest.raises(OutputExists, match="--overwrite"):
@@ -323,7 +321,6 @@ def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
 
 
 def test_explanations_are_those_of_the_saved_models(marked, make_run):
-    """Clip by clip, by the model that is beside them."""
     names = ("mlp", "pcbm-tree", "pcbm-logistic", "pcbm-hybrid", "oracle-tree", "majority")
     cut = {"pcbm-hybrid": {"threshold": "validation"}}
     settings = [{"name": name, "bank__C": 0.1, **cut.get(name, {})} if name[:4] == "pcbm" else name

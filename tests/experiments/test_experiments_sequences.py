@@ -179,7 +179,6 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
 
 
 def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):
-    """A store without frames, or of other frames; a model that does not say what it fits."""
     short, second = (
         write_store(
             tmp_path / f"{array}.zarr", planted.manifest, frames, planted.native, array=array

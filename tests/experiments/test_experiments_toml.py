@@ -21,7 +21,6 @@ NO_LEVELS = {"positives": None, "train_negatives": None, "split": None}
 
 
 def load(folder, *lines, without=()):
-    """The experiment of a file, to which `lines` are added."""
     path = folder / "experiment.toml"
     remaining = [f"{key} = {value}" for key, value in FILE.items() if key not in without]
     path.write_text("\n".join([*remaining, *lines]), encoding="utf-8")
@@ -29,7 +28,6 @@ def load(folder, *lines, without=()):
 
 
 def names(experiment):
-    """What is trained, and on what it is tested."""
     problems = experiment.problems(obygaze_scheme())
     return [(problem.train.name, [test.name for test in problem.tests]) for problem in problems]
 

@@ -32,7 +32,6 @@ def train(folder, world, estimator, name="model", **keys):
      ({"positives": None, "train_negatives": None, "levels": ["EN", "HN", "S"]}, False)],
 )  # fmt: skip
 def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, is_all):
-    """As the protocol says, and of three classes, too."""
     model, _ = train(tmp_path, world, "knn", **task)
     level_of = dict(zip(world.ids, world.levels, strict=True))
     counts = Counter(map(level_of.get, om.load_model(model)[1]["seen"]))
@@ -60,7 +59,6 @@ def test_it_learns_from_all_folds_but_the_last(world, model):
 
 
 def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
-    """Where clips of one class alone are new to the model; then where there are both."""
     manifest, labels = Manifest.load(world.manifest), Manifest.load(world.manifest).labels()
     seen, new = (world.clips("HN", "S", folds=folds) for folds in (range(9), [9]))
     for name, ids in (("one", [*seen, *world.clips("HN", folds=[9])]), ("both", [*seen, *new])):
@@ -154,7 +152,6 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
     "knn",
 ], ids=["mlp", "decision", "knn"])  # fmt: skip
 def test_onnxruntime_says_the_same(marked, tmp_path, estimator):
-    """But for what is no chain of layers."""
     model, _ = train(tmp_path, marked, estimator)
     result = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
     if estimator == "knn":

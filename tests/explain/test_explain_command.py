@@ -34,7 +34,6 @@ def about(**features):
 
 @pytest.fixture(scope="module")
 def saved(world, tmp_path_factory):
-    """A folder of models of the world's clips, and the models by name."""
     folder = tmp_path_factory.mktemp("models")
     y = (np.array(world.levels) == "S").astype(int)
     shown = (world.features[:, :2] > 0).astype(int)
@@ -134,7 +133,6 @@ def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
 
 
 def test_tcav_of_a_saved_network(obygaze):
-    """Of the clips that it was not trained on; as JSON, and as a table."""
     command = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
     table, content = (obygaze(*command, "--draws", 20, *more) for more in ((), ("--json",)))
     rows = {row["name"]: row for row in json.loads(content.stdout)["tcav"]}

@@ -23,7 +23,6 @@ from obygaze_models.scoring.intervals import draw_films, percentile_interval
 
 
 def make_moments(frames, moments=()):
-    """Moments of rows: film, start, end, and probability or score."""
     films, starts, ends, values = zip(*frames, strict=True)
     times = [np.array(edges) * 1_000_000 for edges in (starts, ends)]
     names, seen = [f"{film}-clip" for film in films], ["no"] * len(films)

@@ -43,7 +43,6 @@ def spans(moments):
 
 
 def in_film(*rows, film="f"):
-    """Clips of a film: id, start and end."""
     return Items.of([Item(name, film=film, start=start, end=end) for name, start, end in rows])
 
 

@@ -85,9 +85,8 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
         "--frames", named["frames"], "--elan", tmp_path / "elan", "-o", tmp_path / "film.svg",
         "--film", TITLE, "--timelines", lab.folder / "timelines",
-        "--manifest", lab.folder / "manifest",
+        "--manifest", lab.folder / "manifest", code=0,
     )  # fmt: skip
-    assert result.exit_code == 0, result.output
     limits = sorted(set(found.thresholds.values()))
     assert len(limits) == 3, "a threshold a fold"
     shown = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
@@ -120,7 +119,6 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
 
 
 def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
-    """Bit for bit; the commands read them from the folder."""
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (

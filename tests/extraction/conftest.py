@@ -43,7 +43,6 @@ def manifest() -> Manifest:
 
 @pytest.fixture(scope="session")
 def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
-    """The store of a run that nothing interrupted."""
     (store,) = of.extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
     return store
 
@@ -66,7 +65,7 @@ def library(data_set: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(obygaze, library: Path, weights: Path) -> Callable[..., Any]:
-    """``obygaze features extract`` on `library`, with more options."""
     fixed = ["--videos", library / "data/videos", "-o", library / "stores", "--device", "cpu"]
     fixed += ["--backbone", f"tiny={weights}"]
-    return lambda *more: obygaze("features", "extract", library / "manifest", *fixed, *more)
+    extract = ("features", "extract", library / "manifest", *fixed)
+    return lambda *more, **options: obygaze(*extract, *more, **options)

@@ -59,7 +59,6 @@ def stats() -> dict[int, list[str]]:
 
 
 def children(pid: int) -> dict[int, str]:
-    """The processes that a process started, with their names."""
     return {child: fields[0] for child, fields in stats().items() if int(fields[2]) == pid}
 
 

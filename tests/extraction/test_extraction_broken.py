@@ -21,7 +21,6 @@ from tests.kit.films import clips, rows, write_clip
 
 
 def put_garbage(path: Path) -> None:
-    """Random bytes in the middle third."""
     write_clip(path, "S", seconds=4)
     data = bytearray(path.read_bytes())
     middle = slice(len(data) // 3, 2 * len(data) // 3)
@@ -56,7 +55,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def test_broken_files_are_named_and_others_extracted(tiny, tmp_path, monkeypatch):
-    """None is waited for, and no reason names this machine."""
     videos = tmp_path / "videos"
     videos.mkdir()
     for name, (make, _) in BROKEN.items():
@@ -85,7 +83,6 @@ def test_broken_files_are_named_and_others_extracted(tiny, tmp_path, monkeypatch
 
 
 def decoders_of(process: int) -> list[int]:
-    """The decoding processes that a process has started."""
     children = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # it may end meanwhile

@@ -34,7 +34,6 @@ def towers(clip: Path) -> Backbone:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty pictures in two groups, each of another size."""
     folder = tmp_path_factory.mktemp("photos")
     chance = np.random.default_rng(3)
     for number in range(40):
@@ -52,7 +51,6 @@ def images(photos: Path) -> Manifest:
 
 @pytest.fixture(scope="module")
 def whole(images, photos, towers, tmp_path_factory) -> of.Store:
-    """The store of all images."""
     summary = of.extract(images, photos, towers, tmp_path_factory.mktemp("whole"))
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
     return of.open_store(summary.stores[0])

@@ -50,7 +50,6 @@ def by_cpu(three, films, tmp_path_factory) -> Path:
 
 
 def are_equal(folder: Path, other: Path) -> bool:
-    """Whether two folders have the same stores, bit for bit."""
     paths = sorted(folder.glob("*.zarr"))
     return all(of.open_store(path).diff(other / path.name).identical for path in paths)
 

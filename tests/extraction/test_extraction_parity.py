@@ -50,8 +50,6 @@ def see_number(frame: torch.Tensor) -> torch.Tensor:
 
 
 class Numbers(torch.nn.Module):
-    """Gives the number of each frame that it sees."""
-
     def forward(self, pixels):
         return pixels[..., 0, 0, 0].flatten(1) if pixels.ndim == 5 else pixels[:, :1, 0, 0]
 

@@ -144,7 +144,6 @@ def small_net(dims: int = 2) -> nn.Sequential:
 
 
 def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
-    """A module, a function, backbones with and without a name: held against torch itself."""
     make, manifest = of.Backbone.from_torch, clips("clip5.mp4")
     image, video = small_net(), small_net(3)
     image.transform = shrink

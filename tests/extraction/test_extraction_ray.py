@@ -56,7 +56,6 @@ def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan
 
 @pytest.fixture
 def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
-    """``obygaze features extract`` with more options, as texts."""
     manifest.save(tmp_path / "manifest")
     fixed = ["--videos", films, "--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
     return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
@@ -246,7 +245,6 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 def test_a_killed_cluster_is_one_line_and_the_run_resumes(
     start, manifest, films, tiny, whole_store, tmp_path, until
 ):
-    """Killed as it starts, or in the midst of the work."""
     output = tmp_path / "stores"
     with start(output, until=until) as process:
         while "raylet" not in (names := clusters.children(process.pid)).values():

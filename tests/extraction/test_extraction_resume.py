@@ -102,7 +102,6 @@ def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(
 
 
 def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):
-    """By names and texts; the first block of the same store, a summary, and a line in the log."""
     manifest.save(tmp_path / "manifest")
     summary = of.extract(
         str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
@@ -178,8 +177,6 @@ def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path, monkeyp
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_store, tmp_path):
-    """And leaves nothing in memory."""
-
     def small(pixels, present, names):
         assert [tensor for tensor in left if tensor() is not None] == []
         sizes.append(len(pixels))

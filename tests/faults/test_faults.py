@@ -177,7 +177,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
-    """The smallest inputs that have all kinds of files."""
     from tests.kit.models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("faults")
@@ -287,7 +286,6 @@ class Trial:
 
 
 def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> list[str]:
-    """Which files are not the new ones, for the message of a failed test."""
     state, new = state or {}, new or {}
     return [name for name in {**state, **new} if state.get(name) != new.get(name)][:8]
 

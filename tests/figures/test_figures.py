@@ -111,7 +111,6 @@ def differences(first: str, second: str) -> Figure:
 
 
 def kinds() -> list[Figure]:
-    """A figure of each kind, with long words."""
     tree = outline(["Type of shot", "Look", LONG, "Voice"])
     compared = differences("hybrid-bottleneck", "attention-probe")
     return [dots(), *panels(), forest(), factors(), compared, tree]

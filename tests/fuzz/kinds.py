@@ -117,7 +117,6 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
-    """Change a value somewhere in an experiment, or add one."""
     try:
         values = change_value(tomllib.loads(data.decode()), dice)
     except ValueError:  # damaged by an earlier change
@@ -129,7 +128,6 @@ def change_toml(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
-    """Change a value somewhere in a JSON document, or in a line of one."""
     head, line, tail = b"", data, b""
     if (lines := data.splitlines(keepends=True)) and parse_json(lines[0]) is not None:
         at = dice.randrange(len(lines))
@@ -190,7 +188,6 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> Any:
 
 
 def forge_array(array: Any, dice: random.Random) -> Any:
-    """A sound array with other numbers, or of another shape or type."""
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
@@ -209,7 +206,6 @@ def forge_array(array: Any, dice: random.Random) -> Any:
 
 
 def forge_arrays(data: bytes, dice: random.Random) -> bytes:
-    """Replace one of the arrays in a safetensors file by another sound one."""
     try:
         arrays = safetensors.numpy.load(data)
     except Exception:  # damaged by an earlier change
@@ -221,7 +217,6 @@ def forge_arrays(data: bytes, dice: random.Random) -> bytes:
 
 
 def forge_skops(data: bytes, dice: random.Random) -> bytes:
-    """Replace one of the arrays in a skops file, or change what it is made of."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
@@ -272,7 +267,6 @@ seal_run = partial(reseal, "run.json", seal)
 
 
 def seal_fits(files: Files) -> None:
-    """Each fit of an interrupted run."""
     for name in [name for name in files if name.startswith("fits/")]:
         content = files[name].rpartition(b"\n")[0]
         files[name] = content + b"\n" + sha256(content).encode()

@@ -143,7 +143,6 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
 
 
 def mutated(kind_name: str, numbers: range, data: Path) -> Iterator[tuple[str, Files]]:
-    """Inputs of a kind, each with its number."""
     kind = KINDS[kind_name]
     original = read_files(data / kind.name)
     changed = {path for path in original if path.startswith(kind.only)}

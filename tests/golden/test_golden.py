@@ -147,7 +147,6 @@ def test_the_golden_manifest_loads_and_saves_the_same(data, tmp_path):
 
 
 def assert_same_rows(golden: Path, now: Path, tolerance: float) -> None:
-    """Every golden cell is there again; probabilities agree."""
     for before, after in zip(csv_rows(golden), csv_rows(now), strict=True):
         for name, cell in before.items():
             column = {"run": "fit"}.get(name, name)  # as format 4 calls it

@@ -108,7 +108,6 @@ def copy_data(folder: Path) -> Path:
 
 
 def draw_photos(folder: Path) -> None:
-    """Two pictures in images/, and a table of them."""
     (folder / "images").mkdir()
     chance = np.random.default_rng(5)
     for name in ("one", "two"):
@@ -151,7 +150,6 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
 
 
 def run_command(name: str, folder: Path, obygaze: Callable[..., Result]) -> Any:
-    """What a golden command prints, as JSON; it runs in the folder."""
     if name == "models-run" and (folder / PRINTED).exists():  # once is enough
         return json.loads((folder / PRINTED).read_text())
     with contextlib.chdir(folder):

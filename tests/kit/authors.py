@@ -230,7 +230,6 @@ def clip_table(*rows: str) -> bytes:
 
 
 def save_released(folder: Path, authors: Path) -> Manifest:
-    """The annotations with their splits and runs, on disk."""
     manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
     manifest.save(folder)
     splits, runs = read_released_splits(authors / "obygaze12", manifest)

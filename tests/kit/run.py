@@ -51,11 +51,9 @@ class World:
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        """The features of each clip."""
         return dict(zip(self.ids, self.features, strict=True))
 
     def clips(self, *levels: str, folds: object = range(10)) -> list[str]:
-        """The ids of some levels and folds."""
         rows = zip(self.ids, self.levels, self.folds, strict=True)
         return [clip for clip, level, fold in rows if level in levels and fold in folds]  # type: ignore[operator]
 

@@ -50,7 +50,6 @@ class Served:
 
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[Served]:
-    """Serve a folder for as long as the block lasts."""
     served = Served(folder)
 
     class Handler(BaseHTTPRequestHandler):

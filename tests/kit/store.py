@@ -127,7 +127,6 @@ def age(path: Path, seconds: float = 3600) -> None:
 
 
 def flip_bit(file: Path, place: int, bit: int = 0) -> None:
-    """Flip one bit of one byte, by default the lowest."""
     content = bytearray(file.read_bytes())
     content[place] ^= 1 << bit
     file.chmod(0o644)

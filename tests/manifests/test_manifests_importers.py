@@ -138,7 +138,6 @@ def test_lists_are_parsed_and_never_evaluated():
 
 @pytest.fixture
 def address(tmp_path_factory, small_authors):
-    """Where ObyGaze12's file is; and nothing else."""
     folder = tmp_path_factory.mktemp("served")
     shutil.copy(small_authors / "obygaze12/ObyGaze12_thresh_02.csv", folder / "file.csv")
     with serve(folder) as served:

@@ -90,7 +90,6 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
 
 
 def test_own_levels_and_concepts_are_printed(obygaze, tmp_path):
-    """Where levels alone are given, any concept may be written."""
     own, template = write(tmp_path / "mood.toml", OWN), tmp_path / "t.etf"
     text = obygaze("manifests", "thesaurus", "--scheme", own).output
     assert text.split("\n\n") == [

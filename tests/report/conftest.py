@@ -91,7 +91,6 @@ def annotators(marked, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def annotated(results, annotators):
-    """Every run, of the manifest that has annotators; by name."""
     there = {"manifest": str(annotators[0])}
     return {name: with_record(run, experiment=run.record.experiment | there)
             for name, run in results.items()}  # fmt: skip
@@ -198,7 +197,6 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
-    """The same with other texts, wherever they are."""
     if isinstance(thing, str):
         return names.get(thing, thing)
     if isinstance(thing, Run) and thing.tables is None:

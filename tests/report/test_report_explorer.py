@@ -33,7 +33,6 @@ def clips(data):
 
 @pytest.fixture
 def page(tab, whole_html, page_of):
-    """The page of all runs, with all films chosen."""
     tab.prefer()
     tab.open(page_of(whole_html))
     tab.choose("choose-film", "")
@@ -53,7 +52,6 @@ def listed(tab, unfold=True):
 
 
 def choose_model(tab, data, run, model):
-    """Choose a model of a run by their names; returns its view."""
     number = [entry["name"] for entry in data["runs"]].index(run)
     tab.choose("choose-run", str(number))
     views = [entry["run"] == number and entry["model"] == model for entry in data["views"]]

@@ -40,7 +40,6 @@ def values(html):
 
 
 def tips(svg):
-    """Mark -> the number that is read aloud."""
     lines = re.search(r"<desc>([^<]*)</desc>", svg)[1].split("\n")[1:]
     return dict(line.rsplit(": ", 1) for line in lines)
 

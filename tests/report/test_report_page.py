@@ -202,7 +202,6 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
 
 
 def test_annotators_are_counted_over_the_label_set(results):
-    """Without the manifest over the run's own clips."""
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))

@@ -50,7 +50,6 @@ def tables(folder):
 
 @pytest.fixture(scope="module")
 def short_run(results):
-    """Twelve films of four clips, on their films' time axis."""
     return grown(results["first"], clips=48, timed=True)
 
 
@@ -86,7 +85,6 @@ def shown_range(tab):
 
 
 def spans(tab, selector):
-    """The start and the length of each, in seconds."""
     ends = "['x', 'width'].map(name => Number(e.getAttribute(name)))"
     return tab.run(f"[...document.querySelectorAll('{TRACKS} {selector}')].map(e => {ends})")
 

@@ -116,7 +116,6 @@ def scores_of(run, model, test):
 
 
 def call(dataset, output, *words, manifest=None, **stores):
-    """``obygaze reproduce``, with stores by name."""
     options = [part for name, path in stores.items() for part in ("--store", f"{name}={path}")]
     manifest = manifest or dataset.manifest
     return run_obygaze("reproduce", "--manifest", manifest, *words, *options, "-o", output)

@@ -29,8 +29,6 @@ TITLES = {"tt1": "</title><script>alert('&')</script>", "tt2": "Emma (1996)", "t
 
 @dataclass(frozen=True)
 class Source:
-    """A store, and the vectors that it was made of."""
-
     path: Path
     ids: list[str]
     films: list[str]

@@ -34,7 +34,6 @@ def copy(sound: Path, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def path(copy: Callable[..., Path]) -> Path:
-    """The open store."""
     return copy("open")
 
 

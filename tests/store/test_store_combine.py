@@ -33,7 +33,6 @@ def counts(store):
               pytest.param((0, 1, 2), marks=pytest.mark.night)],
 )  # fmt: skip
 def test_parts_make_the_whole(tmp_path, sound, final):
-    """Also where parts overlap, and whether they are open or final."""
     parts = []
     for number, blocks in enumerate([[0, 3], [1, 3], [2, 4]]):
         parts.append(toys.a_store(tmp_path / f"part{number}.zarr", blocks=blocks))
@@ -193,7 +192,6 @@ def test_what_manifests_say_differently_is_all_kept(tmp_path):
 
 
 def of_rows(path, compute):
-    """A store of the toys' 18 items with other rows."""
     toys.fill(toys.resume(toys.a_store(path, blocks=[])), None, compute)
     return open_store(path)
 

@@ -168,7 +168,6 @@ def test_damaged_ids_and_status_are_named(path, state):
 
 
 def attribute(**values):
-    """A change of the store's own attributes."""
     return "zarr.json", lambda group: group["attributes"]["obygaze"].update(values)
 
 

@@ -46,14 +46,12 @@ def url(server):
 
 @pytest.fixture
 def own(tmp_path, server, stores):
-    """A copy of the final store, which may be spoilt."""
     server.folder = tmp_path / "www"
     return Path(shutil.copytree(stores / "final.zarr", tmp_path / "www/final.zarr"))
 
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """The seconds that would be waited before new tries."""
     seconds = []
     monkeypatch.setattr("time.sleep", seconds.append)
     return seconds
@@ -340,7 +338,6 @@ def test_a_proxy_is_asked_where_there_is_one(server, url, monkeypatch):
 
 @pytest.mark.parametrize("name", ["checksums.json", "rows.csv"])
 def test_an_answer_without_end_fills_no_memory(url, own, monkeypatch, name):
-    """Of whatever length it says that it is."""
     monkeypatch.setattr(remote, "MAX_JSON_BYTES", 100_000)
     monkeypatch.setattr(remote, "MAX_FILE_BYTES", 300_000)
     with (own / name).open("r+b") as file:

@@ -30,7 +30,6 @@ ABSENT = 2**64 - 1
 
 
 def without(values, rows):
-    """The values as they read where some rows are not done."""
     values = values.copy()
     values[rows] = -1 if values.dtype.kind == "i" else np.nan
     return values

@@ -21,7 +21,6 @@ def half(tmp_path):
 
 
 def write_row(folder, values, *specs):
-    """The record of a store of one row, and the store."""
     path = folder / "row.zarr"
     writer = StoreWriter.create(path, plain_manifest(1), plain_recipe(*specs))
     return writer.write_block(0, [Done(values, "a")]), open_store(path)

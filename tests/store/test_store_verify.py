@@ -84,7 +84,6 @@ def test_a_flipped_bit_of_a_shard_names_its_rows(files, state, data, share, bit)
 @pytest.mark.parametrize("state", STATES[:2])
 @given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), data=st.data())
 def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data):
-    """Records, metadata, ids, status, tables, probe and card."""
     path, _, others, _ = files[state]
     file = data.draw(st.sampled_from(others))
     offset = int(share * file.stat().st_size)
@@ -230,7 +229,6 @@ SHARD = "native/c/0/0"
 
 
 def fail_on(monkeypatch, file: Path, number: int) -> None:
-    """Have the system refuse to open a file."""
     opened = Path.open
 
     def refuse(path, *args, **options):

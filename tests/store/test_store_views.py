@@ -76,7 +76,6 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
 
 
 def test_columns_and_times_of_frames_have_their_names(tmp_path):
-    """Three classes; two tokens of two frames each."""
     pytest.importorskip("xarray")
     classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
