@@ -203,15 +203,10 @@ def experiment(world: World) -> Experiment:
     from obygaze_models.experiments.experiment import Experiment
 
     return Experiment(
-        name="Sure against Hard Negatives",
-        manifest=world.manifest,
-        store=world.store,
-        split="ten",
-        protocol="leak-free",
-        positives=("S",),
-        train_negatives=("HN",),
+        name="Sure against Hard Negatives", manifest=world.manifest, store=world.store,
+        split="ten", protocol="leak-free", positives=("S",), train_negatives=("HN",),
         test_negatives=(("EN",), ("EN", "HN")),
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -247,6 +242,14 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tests.kit.clips import make_prompts
 
     return make_prompts(tmp_path_factory.mktemp("prompts"))
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The folders of tiny checkpoints by name. Nobody writes into them."""
+    from tests.kit.models import Checkpoints
+
+    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture

@@ -18,13 +18,8 @@ import nbformat
 import numpy as np
 import pytest
 from click.testing import Result
+from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import (
-    average_precision_score,
-    balanced_accuracy_score,
-    f1_score,
-    roc_auc_score,
-)
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
@@ -167,10 +162,10 @@ def test_a_real_result(page: Page) -> None:
     films = np.unique(data.groups).tolist()
     merged = Manifest.load("mobygaze/minutes").labels("merged")
     metrics = {
-        "auroc": roc_auc_score, "average_precision": average_precision_score,
-        "f1": lambda y, p: f1_score(y, p > 0.5),
-        "f1_weighted": lambda y, p: f1_score(y, p > 0.5, average="weighted"),
-        "balanced_accuracy": lambda y, p: balanced_accuracy_score(y, p > 0.5),
+        "auroc": theirs.roc_auc_score, "average_precision": theirs.average_precision_score,
+        "f1": lambda y, p: theirs.f1_score(y, p > 0.5),
+        "f1_weighted": lambda y, p: theirs.f1_score(y, p > 0.5, average="weighted"),
+        "balanced_accuracy": lambda y, p: theirs.balanced_accuracy_score(y, p > 0.5),
     }  # fmt: skip
     runs = [om.load_run(f"runs/{name}") for name in ("level", "length", "concepts")]
     scored = [(run, scores) for run in runs for scores in run.record.scores]
@@ -223,12 +218,9 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     with serve(tmp_path) as served, bucket("lab-features"):
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
-        "(12, 32) final",
-        "(2, 8, 32)",
-        "('frame', 'feature') tt0000001",
-        "(8, 32)",
+        "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001", "(8, 32)",
         "12 (12, 8, 32)",
-    ]
+    ]  # fmt: skip
     tour.run(read("how-to/import-features"))
     arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())

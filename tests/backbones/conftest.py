@@ -23,12 +23,6 @@ def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", rows)
 
 
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
-    """The tiny checkpoints, by name. Nobody writes into them."""
-    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-
-
 @pytest.fixture
 def copy(checkpoints: Checkpoints, tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: Path(shutil.copytree(checkpoints[name], tmp_path / name))

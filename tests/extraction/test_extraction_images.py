@@ -61,9 +61,7 @@ def texts(*words: str) -> Manifest:
     return Manifest("words", Items.of(items))
 
 
-def test_images_and_texts_are_embedded_as_transformers_does(
-    clip, towers, images, photos, whole, tmp_path
-):
+def test_images_and_texts_are_those_of_transformers(clip, towers, images, photos, whole, tmp_path):
     model = CLIPModel.from_pretrained(clip).eval()
     processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
     for item in images.items.take([0, 7, 21, 39]):

@@ -284,9 +284,7 @@ class Late(Colours):
 
 
 @pytest.mark.gate
-def test_one_that_fails_midway_leaves_the_other_complete(
-    install, manifest, films, weights, tmp_path, obygaze
-):
+def test_one_fails_and_the_other_is_complete(install, manifest, films, weights, tmp_path, obygaze):
     install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
     manifest.save(tmp_path / "m")
     command = ("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",

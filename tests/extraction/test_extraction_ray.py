@@ -143,9 +143,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 
 @pytest.mark.faults
-def test_a_machine_that_is_not_like_this_one_is_named(
-    cluster, manifest, films, tiny, load, tmp_path, monkeypatch
-):
+def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, load, tmp_path, monkeypatch):
     """For the cluster's processes the current folder is another one."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
@@ -164,9 +162,7 @@ def test_a_machine_that_is_not_like_this_one_is_named(
 
 
 @pytest.mark.faults
-def test_a_machine_that_is_lost_changes_nothing(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
-):
+def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
     """Of two: that which has no room but for two that read, and frames in its memory."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
@@ -185,9 +181,7 @@ def test_a_machine_that_is_lost_changes_nothing(
 
 
 @pytest.mark.faults
-def test_what_kills_its_processes_is_left_to_do(
-    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
-):
+def test_what_kills_is_left_to_do(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
     """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
@@ -242,9 +236,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("until", ["../manifest", FIRST_BLOCK])
-def test_a_killed_cluster_is_one_line_and_the_run_resumes(
-    start, manifest, films, tiny, whole_store, tmp_path, until
-):
+def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store, tmp_path, until):
     output = tmp_path / "stores"
     with start(output, until=until) as process:
         while "raylet" not in (names := clusters.children(process.pid)).values():

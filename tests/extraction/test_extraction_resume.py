@@ -63,9 +63,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     assert verify(store) == []
 
 
-def test_stores_of_a_run_have_equal_blocks(
-    manifest, films, tiny, whole_store, tmp_path, monkeypatch
-):
+def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):
     """A backbone beside an older store gets its size of blocks; two sizes are refused."""
     shutil.copytree(whole_store, tmp_path / "tiny.zarr")
     monkeypatch.setattr(store_format, "BLOCKS", 1)
@@ -78,9 +76,7 @@ def test_stores_of_a_run_have_equal_blocks(
 
 
 @pytest.mark.parametrize(("times", "kept"), [(1, 16), (9, 8)])
-def test_a_batch_is_kept_when_waiting_for_it_is_interrupted(
-    films, tiny, tmp_path, monkeypatch, times, kept
-):
+def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeypatch, times, kept):
     """And those before it, where it never ends."""
 
     def start(forward, inputs, *collect):
@@ -139,9 +135,7 @@ of.extract(manifest, films, replace(tiny, encode_clips=wait_for_other), output, 
 
 
 @pytest.mark.night
-def test_a_run_for_each_device_fills_one_store_together(
-    manifest, films, weights, whole_store, tmp_path
-):
+def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_store, tmp_path):
     """As on a machine of two GPUs, with two processes on the CPU: each has its own blocks."""
     manifest.save(tmp_path / "manifest")
     names = [tmp_path / "first", tmp_path / "second"]
@@ -204,9 +198,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
     (8, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ..."),
      r"\(CUDA error: an illegal memory access was encountered\).*CUDA_LAUNCH_BLOCKING=1"),
 ])  # fmt: skip
-def test_an_error_of_a_gpu_that_ends_the_run_is_one_line(
-    films, tiny, tmp_path, monkeypatch, size, error, facts
-):
+def test_an_error_of_a_gpu_is_one_line(films, tiny, tmp_path, monkeypatch, size, error, facts):
     """An item that does not fit, and what a GPU reports late: that says how to find it."""
 
     def fail(pixels, present, names):

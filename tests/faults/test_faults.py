@@ -299,9 +299,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("name", "most"), ROWS)
-def test_a_fault_at_a_system_call_leaves_nothing_half_done(
-    name, most, data, server, tmp_path, capsys
-):
+def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tmp_path, capsys):
     """In each mode, at up to `most` calls, which are spread over all of them."""
     trial = Trial(name, data, tmp_path, server)
     spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))

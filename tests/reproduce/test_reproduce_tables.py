@@ -29,11 +29,9 @@ from tests.kit.files import csv_rows, write
 from tests.kit.run import RECIPE, write_rows, write_store
 
 COLUMNS = {
-    "EN-S/EN-S": ("EN", "EN vs S"),
-    "HN-S/EN-S": ("HN", "EN vs S"),
-    "EN-S/ENHN-S": ("EN", "EN+HN vs S"),
-    "HN-S/ENHN-S": ("HN", "EN+HN vs S"),
-}
+    "EN-S/EN-S": ("EN", "EN vs S"), "HN-S/EN-S": ("HN", "EN vs S"),
+    "EN-S/ENHN-S": ("EN", "EN+HN vs S"), "HN-S/ENHN-S": ("HN", "EN+HN vs S"),
+}  # fmt: skip
 ROWS = {
     "ViViT-B/16": ("vivit-max", None),
     "X-CLIP, native": ("xclip-native", None),

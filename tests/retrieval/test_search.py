@@ -20,7 +20,7 @@ from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import csv_rows
-from tests.kit.models import Checkpoints, write_checkpoint
+from tests.kit.models import write_checkpoint
 from tests.kit.store import pack
 from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
 
@@ -191,11 +191,6 @@ def test_bad_input_is_one_line(arguments, facts, store):
 TEXT = "a photo of a happy woman"
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-
-
 @each(list(MODELS))
 def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     checkpoint = checkpoints[name]
@@ -275,9 +270,7 @@ def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
 
 
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_matches_have_title_time_level_picture_and_place(
-    obygaze, source, manifest, thumbnails, tmp_path, frames
-):
+def test_what_is_shown_of_matches(obygaze, source, manifest, thumbnails, tmp_path, frames):
     """On the strip of its film each is half way through its minute, or where its frame is."""
     folder, report = tmp_path / "pages", tmp_path / "report.html"
     folder.mkdir()

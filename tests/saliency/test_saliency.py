@@ -16,13 +16,6 @@ from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from obygaze_features.saliency.maps import overlay
 from tests.backbones.conftest import each, tensor
 from tests.kit.files import csv_rows, refused
-from tests.kit.models import Checkpoints
-
-
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
-    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-
 
 TEXTS = ["a photo of a woman", "an angry person"]
 KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
