@@ -170,9 +170,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
             info.mkdir()
             lines = [f"{name} = {path}\n" for name, path in points.items()]
             (info / "entry_points.txt").write_text(f"[{group}]\n" + "".join(lines))
-            (info / "METADATA").write_text(
-                f"Metadata-Version: 2.1\nName: mylab\nVersion: {version}\n"
-            )
+            metadata = f"Metadata-Version: 2.1\nName: mylab\nVersion: {version}\n"
+            (info / "METADATA").write_text(metadata)
             (info / "top_level.txt").write_text("mylab\n")
         for name, text in files.items():
             (site / "mylab" / name).write_text(text)

@@ -40,16 +40,15 @@ def is_result(row, result):
 
 @pytest.fixture
 def eat(obygaze, images, prompts):
-    def eat(*arguments, store=images.store, texts=prompts.store):
+    def eat(*arguments, store=images.store, texts=prompts.store, code=None):
         words = ("--texts", texts) if texts else ()
-        return obygaze("bias", "eat", "--store", store, *words, *arguments)
+        return obygaze("bias", "eat", "--store", store, *words, *arguments, code=code)
 
     return eat
 
 
 def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_path):
-    result = eat("professions")
-    assert result.exit_code == 3
+    result = eat("professions", code=3)
     assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
     lines = result.stdout.splitlines()[2:]
     assert lines[1].endswith("+1.03*")
@@ -57,9 +56,8 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     assert "p from a normal distribution" in eat("professions", "--p", "normal").stdout
     table, as_json, svg = (tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg"))
     outputs = [word for path in (table, as_json, svg) for word in ("-o", path)]
-    paper = ("--width", "16cm", "--ground", "white")
-    result = eat("professions", *outputs, "--json", "--published", "CLIP ViT-L/14", *paper)
-    assert result.exit_code == 3
+    paper = ("--width", "16cm", "--ground", "white", "--published", "CLIP ViT-L/14")
+    result = eat("professions", *outputs, "--json", *paper, code=3)
     assert ('width="453.54' in svg.read_text(), "#fbfaf7" in svg.read_text()) == (True, False)
     refused(eat("professions", "--width", "2"), "3 to 40 inches wide (got 2)", code=2)
     printed = json.loads(result.stdout)

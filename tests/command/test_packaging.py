@@ -19,9 +19,8 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
     assert here == {name for name in wheel["only-include"] if name.startswith("manifests/")}
     example = ROOT / "examples/mobygaze"
     shipped = {name for name in wheel["only-include"] if name.startswith("examples/")}
-    assert shipped == {
-        f"examples/mobygaze/{p.name}" for p in example.iterdir() if p.suffix != ".sh"
-    }
+    names = {path.name for path in example.iterdir() if path.suffix != ".sh"}
+    assert shipped == {f"examples/mobygaze/{name}" for name in names}
     assert wheel["sources"] == {
         "manifests": "obygaze_features/reference",
         "examples/mobygaze": "obygaze_features/reference/mobygaze",

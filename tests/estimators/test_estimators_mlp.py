@@ -114,9 +114,8 @@ def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     """What cross_val_score trains is what an experiment trains on the same division."""
     alone = MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
-    X_train, X_val, y_train, y_val = train_test_split(
-        X, Y, test_size=20, stratify=Y, random_state=chance
-    )
+    division = {"test_size": 20, "stratify": Y, "random_state": chance}
+    X_train, X_val, y_train, y_val = train_test_split(X, Y, **division)
     given = MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
     assert (alone.predict_proba(X_TEST) == given.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100

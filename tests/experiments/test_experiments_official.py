@@ -237,9 +237,8 @@ def test_the_released_runs_are_the_golden_ones(golden, task, negative):
     for labels in ("released", "paper"):
         released = task((negative,), protocol="released", test_negatives=TESTS, labels=labels)
         folds = list(folds_of(released))
-        assert folds == [
-            (runs[str(run)]["train"], runs[str(run)]["val"], tests) for run in range(8)
-        ]
+        lists = [runs[str(run)] for run in range(8)]
+        assert folds == [(run["train"], run["val"], tests) for run in lists]
 
 
 def test_concepts_are_learnt_from_the_authors_other_file(coded, task):

@@ -70,9 +70,8 @@ def test_p_against_every_permutation():
     ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
     exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
     bank = ConceptBank("mean-difference").fit(X, y[:, None])
-    (result,) = concept_significance(
-        bank, X, y[:, None], held, truth[:, None], runs=150, random_state=0
-    )
+    data = (X, y[:, None], held, truth[:, None])
+    (result,) = concept_significance(bank, *data, runs=150, random_state=0)
     assert result.auc == pytest.approx(auc(y == 1))
     assert 0.01 < exact < 0.5
     assert result.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 150))
@@ -87,9 +86,8 @@ def test_a_signal_is_significant_and_noise_is_not():
     X[:, 0] += 2 * Y[:, 0]
     bank = ConceptBank(C=0.1).fit(X[:60], Y[:60])
     assert list(bank.skipped_) == ["concept 2"]
-    signal, noise = concept_significance(
-        bank, X[:60], Y[:60], X[60:], Y[60:], runs=39, random_state=0
-    )
+    data = (X[:60], Y[:60], X[60:], Y[60:])
+    signal, noise = concept_significance(bank, *data, runs=39, random_state=0)
     assert (signal.p, signal.p_holm) == (1 / 40, 2 / 40)
     assert signal.auc > signal.random_auc_95
     assert noise.p > 0.05

@@ -183,10 +183,8 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
     manifest = texts("a photo of a person", "a happy woman " * 30)
     assert of.extract(manifest, None, towers, tmp_path).cut == {"t1": 92}
     manifest.save(tmp_path / "words")
-    result = obygaze(
-        "features", "extract", tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new"
-    )
-    assert result.exit_code == 0
+    words = (tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new")
+    result = obygaze("features", "extract", *words, code=0)
     assert "1 text longer than the backbone reads; the rest was cut off: t1" in result.stderr
     assert "2 items in" in result.stdout
 

@@ -92,9 +92,8 @@ def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = T
     """A VideoMAE: a classifier, or as it is before any fine-tuning."""
     model = "ForVideoClassification" if finetuned else "ForPreTraining"
     processor = video_processor(sizes.get("image_size", 224))
-    write_network(
-        folder, seed, "VideoMAE", model, {**sizes, "use_mean_pooling": finetuned}, processor
-    )
+    sizes = {**sizes, "use_mean_pooling": finetuned}
+    write_network(folder, seed, "VideoMAE", model, sizes, processor)
 
 
 def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:

@@ -103,9 +103,8 @@ def check_schema(root: ElementTree.Element) -> None:
         ("CONTROLLED_VOCABULARY_REF", "CV_ID"),
     ):  # fmt: skip
         assert set(all_of(reference)) <= set(all_of(target))
-    kinds = {
-        e.get("LINGUISTIC_TYPE_ID"): e.get("CONSTRAINTS") for e in root.iter("LINGUISTIC_TYPE")
-    }
+    types = root.iter("LINGUISTIC_TYPE")
+    kinds = {e.get("LINGUISTIC_TYPE_ID"): e.get("CONSTRAINTS") for e in types}
     for tier in root.iter("TIER"):  # one annotation is associated with each, or several in a chain
         parents = [(e.get("ANNOTATION_REF"), "PREVIOUS_ANNOTATION" in e.attrib)
                    for e in tier.iter("REF_ANNOTATION")]  # fmt: skip

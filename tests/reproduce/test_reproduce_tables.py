@@ -113,10 +113,11 @@ def scores_of(run, model, test):
     }
 
 
-def call(dataset, output, *words, manifest=None, **stores):
+def call(dataset, output, *words, manifest=None, code=None, **stores):
     options = [part for name, path in stores.items() for part in ("--store", f"{name}={path}")]
     manifest = manifest or dataset.manifest
-    return run_obygaze("reproduce", "--manifest", manifest, *words, *options, "-o", output)
+    words = ("--manifest", manifest, *words, *options, "-o", output)
+    return run_obygaze("reproduce", *words, code=code)
 
 
 @pytest.mark.night
@@ -147,8 +148,7 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
     words = ("table2", "--protocol", "released", "--protocol", "leak-free")
     assert (empty := call(dataset, tmp_path / "out", *words)).exit_code == 3
     assert not any(line.startswith("Table") for line in empty.stdout.splitlines()[1:])
-    result = call(dataset, tmp_path / "out", *words, vivit=unknown)
-    assert result.exit_code == 0, result.output
+    result = call(dataset, tmp_path / "out", *words, vivit=unknown, code=0)
     assert call(dataset, tmp_path / "out", *words).exit_code == 1, "it has numbers"
     assert "nobody recorded what made the features" in result.stderr.splitlines()[0]
     assert "nobody knows what made the features" in result.stdout.splitlines()[0]
@@ -179,8 +179,8 @@ def test_ours_minus_the_papers_where_the_features_are_known(dataset, tmp_path):
     recipe = replace(RECIPE, backbone=backbone, arrays=tuple(store.specs))
     rows = {name: store.read(name) for name in store.arrays}
     write_rows(known, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
-    result = call(dataset, tmp_path / "out", "table5", "--protocol", "paper", lsmdc=known)
-    assert result.exit_code == 0, result.output
+    words = ("table5", "--protocol", "paper")
+    result = call(dataset, tmp_path / "out", *words, lsmdc=known, code=0)
     assert "median" in result.stdout.splitlines()[0]
     assert "published, and ours minus it" in result.stdout
     data = json.loads((tmp_path / "out/table5.json").read_text(encoding="utf-8"))
@@ -280,17 +280,15 @@ def test_all_forms_have_the_same_numbers(released):
         assert all(row in text for _, row, _, _ in numbers)
         synthetic = "Not a real result: the backbone is synthetic"
         assert [synthetic in form for form in (text, tex)] == [name == "table2"] * 2
-    figures = {"fig2"} | {
-        f"fig5-{kind}-{level}" for kind in ("text", "code") for level in ("EN", "HN")
-    }
+    kinds = product(("text", "code"), ("EN", "HN"))
+    figures = {"fig2", *(f"fig5-{kind}-{level}" for kind, level in kinds)}
     assert {path.stem for path in released.folder.glob("*.svg")} == figures
     assert {path.stem for path in released.folder.glob("*.pdf")} == figures
     assert [note.code for note in released.warnings] == ["synthetic"]
 
 
 def test_what_lacks_a_store_is_named(dataset, tmp_path):
-    result = call(dataset, tmp_path / "none", "all")
-    assert result.exit_code == 3, result.output
+    result = call(dataset, tmp_path / "none", "all", code=3)
     missing = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
     assert len(missing) <= 5
     for name in context.TARGETS:
@@ -305,8 +303,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     renamed = of.Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper")
     renamed.with_parts(labels=labels).save(tmp_path / "mine")
     result = call(dataset, tmp_path / "table5", "table5", "--protocol", "paper", "--json",
-                  manifest=tmp_path / "mine", lsmdc=dataset.stores["lsmdc"])  # fmt: skip
-    assert result.exit_code == 0, result.output
+                  manifest=tmp_path / "mine", lsmdc=dataset.stores["lsmdc"], code=0)  # fmt: skip
     data = json.loads(result.stdout)["table5"]
     kinds = {line["kind"] for part in data["blocks"] for line in part["lines"]}
     assert kinds == {"ours", "guess", "count"}

@@ -114,10 +114,11 @@ def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) ->
 
 @pytest.fixture
 def draw(obygaze, library, checkpoints):
-    def draw(*options, text="a woman", backbone="tiny-clip"):
+    def draw(*options, text="a woman", backbone="tiny-clip", code=None):
         command = ["features", "saliency", library / "women", "--images", library / "images"]
         network = ["--backbone", checkpoints[backbone], "--device", "cpu"]
-        return obygaze(*command, *network, "-o", library / "out", "--text", text, *options)
+        words = ("-o", library / "out", "--text", text, *options)
+        return obygaze(*command, *network, *words, code=code)
 
     return draw
 
@@ -170,8 +171,7 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
 def test_images_that_cannot_be_read_are_named(draw, library):
     (library / "images/p03.png").write_bytes(b"no image")
     (library / "images/p17.png").unlink()
-    result = draw("--groups-only", backbone="tiny-xclip")
-    assert result.exit_code == 3
+    result = draw("--groups-only", backbone="tiny-xclip", code=3)
     assert "p03: p03.png cannot be read as an image" in result.stderr
     assert "p17: no " in result.stderr
     assert result.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
@@ -181,8 +181,7 @@ def test_images_that_cannot_be_read_are_named(draw, library):
     assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
     for path in (library / "images").iterdir():
         path.unlink()
-    result = draw("--overwrite", backbone="tiny-xclip")
-    assert result.exit_code == 1
+    result = draw("--overwrite", backbone="tiny-xclip", code=1)
     assert "Error: none of 20 images has a map: no " in result.stderr
     assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
