@@ -47,11 +47,11 @@ COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("how-to/moments",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
-FIRST_SCREEN = (1080, 1400, "", ".explorer, nav, .terms, #theme", [])
+FIRST_SCREEN = (1080, 1560, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
     "scholars-report-top": (
-        1080, 1400, "", ".explorer, nav, .terms, #theme",
+        1080, 1560, "", ".explorer, nav, .terms, #theme",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
     ),
     "scholars-report-explorer": (
@@ -148,7 +148,8 @@ def write_pictures(folder: Path) -> None:
     mark = folder / "made-by.txt"
     if mark.exists() and mark.read_text() == source:
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     browser = shutil.which("chromium")
     if not browser and os.environ.get("CI"):
         raise RuntimeError("the site's pictures need chromium, which is not installed")
