@@ -350,9 +350,10 @@ def _compare(
         fits=(first.fits[test], second.fits[test]),
         means={key: (means[0].get(key), means[1].get(key)) for key in means[0] | means[1]},
         beside=tuple(
-            compared.f1_sentence(side.ref.model, side.ref.name)
+            sentence
             for side in sides
-            if (compared := side.run.record.annotators.get(test)) and compared.f1 is not None
+            if (compared := side.run.record.annotators.get(test))
+            and (sentence := compared.f1_sentence(side.ref.model, side.ref.name))
         ),
     )
 

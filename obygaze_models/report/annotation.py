@@ -89,7 +89,9 @@ def open_annotation(source: object) -> Annotation | None:
             source = Timelines.load(folder)
         elif (folder / "manifest.json").is_file():
             source = Manifest.load(folder)
-        elif not any((folder / name).exists() for name in ("run.json", "zarr.json")):
+        elif not any(
+            (folder / name).exists() for name in ("run.json", "predictions.csv", "zarr.json")
+        ):
             inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
             hint = f"did you mean {min(inside)}?" if inside else "make one: " + MAKE
             raise ExperimentError(f"{folder} is not a manifest, timelines or a run; {hint}")
@@ -97,10 +99,10 @@ def open_annotation(source: object) -> Annotation | None:
         return None
     timelines = source if isinstance(source, Timelines) else None
     manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
-    if not manifest.label_names:
-        manifest.labels()  # says how to add them
-    annotators = annotator_label_sets(manifest)
-    labels = manifest.default_labels or [*annotators, *manifest.label_names][0]
+    names = annotator_label_sets(manifest)
+    labels = manifest.default_labels or [*names, *manifest.label_names, ""][0]
+    schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
+    annotators = [name for name in names if schemes[name] == schemes[labels]]
     if labels in annotators and len(annotators) > 1:
         name = MERGED if MERGED not in annotators else f"{MERGED}-here"
         merged = merge_labels([*map(manifest.labels, annotators)], manifest, name).labels

@@ -97,9 +97,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return next(rater for rater in self.raters if (rater.name, rater.kind) == (name, "model"))
 
     def f1_sentence(self, model: str, name: str = "") -> str:
-        """A model's F1 against each annotator, beside theirs; it may go by another name."""
+        """A model's F1 against each annotator, beside theirs; it may go by another name.
+
+        Empty where it is not defined, and of a model that was asked about fewer clips.
+        """
         rater = self._model(model)
-        if self.f1 is None or not rater.f1:
+        if self.f1 is None or rater.clips < self.clips:
             return ""
 
         texts = []

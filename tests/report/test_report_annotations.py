@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 import obygaze_models as om
+from obygaze_features import obygaze_scheme
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
@@ -110,8 +111,10 @@ def test_other_labels_have_a_page_too(tmp_path):
     given = {"anna": "ucuc", "bert": "uucc"}
     sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()])
             for name, levels in given.items()]  # fmt: skip
+    other = {"label_scheme": obygaze_scheme().to_json()}
+    mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=other)
     for count, said in ((1, "2 of 4 clips are uneasy."), (2, "at least one annotator, 1 to")):
-        manifest = bare.with_parts(labels=sets[:count])
+        manifest = bare.with_parts(labels=[*sets[:count], mood])
         page = Page(om.report(manifest, tmp_path / f"{count}.html").read_text(encoding="utf-8"))
         assert said in page.text
         names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}

@@ -24,8 +24,7 @@ ARRAYS = (
 )
 FAILED, PADDED, ZERO = 5, 2, 7
 """The rows that failed, that ends early, and whose vector is zero."""
-NASTY = "</title><script>alert('&')</script>"
-TITLES = {"tt1": NASTY, "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
+TITLES = {"tt1": "</title><script>alert('&')</script>", "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,7 @@ from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
 from tests.kit.store import pack
-from tests.retrieval.conftest import (
-    FAILED,
-    NASTY,
-    PADDED,
-    TITLES,
-    TOY,
-    WIDTH,
-    ZERO,
-    make_search_store,
-)
+from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
 
 
 def brute(source, query, array="native", keep=None):
@@ -324,7 +315,7 @@ def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_
     assert obygaze(*command, folder / "page.html", "--report", report).exit_code == 0
     assert obygaze(*command, folder / "table.csv").exit_code == 0
     page, table = ((folder / name).read_text() for name in ("page.html", "table.csv"))
-    assert f"<h1>Clips like {html.escape(NASTY)}, 0:01:00</h1>" in page
+    assert f"<h1>Clips like {html.escape(TITLES['tt1'])}, 0:01:00</h1>" in page
     assert "<script" not in page
     hits = re.findall('<li class="hit">.*?</li>', page, re.S)
     matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))

@@ -111,9 +111,9 @@ function why_parts(clip, marked) {
   const sum = amounts.reduce((total, amount) => total + amount, 0);
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, digits_at({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
-  const titles = ["Concept", "measures", "part"].map((title) => make("th", { scope: "col" }, title));
+  const titles = ["Concept", "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
   const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}: above 0 it speaks for it, below 0 against. The parts add up. “Measures”: how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side.`),
-    make("thead", {}, make("tr", {}, titles, make("td"))), make("tbody", {}, rows));
+    make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }
 

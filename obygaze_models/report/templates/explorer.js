@@ -2,9 +2,7 @@
 const FIRST_ROWS = 10;
 const STEP = 50;
 const STILLS = 3;
-const chosen = Object.fromEntries(
-  ["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
-);
+const chosen = Object.fromEntries(["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]));
 let drawn = []; // the films' strips
 let listed = []; // the clips of the list
 let showing = FIRST_ROWS;
@@ -78,7 +76,7 @@ function first_film() {
 }
 
 function draw() {
-  drawn = film_clips().map((clips, place) => strip(view.clips.films[place], clips, place));
+  drawn = film_clips().map((clips, place) => film_section(view.clips.films[place], clips, place));
   find("strips").replaceChildren(...by_share().map((place) => drawn[place].section));
   find("sets-legend").replaceChildren(...(view.clips.sets.length ? level_keys(view.clips.levels) : []));
   find("about-run").textContent = has_models ? about_run() : "";
@@ -132,7 +130,7 @@ function filter() {
     which(clip)));
   drawn.forEach((drawing, place) => {
     drawing.section.hidden = film !== "" && place !== Number(film);
-    show_alone(drawing, !drawing.section.hidden && (film !== "" || drawn.length === 1));
+    if (!drawing.section.hidden) show_film(drawing, film !== "" || drawn.length === 1);
     drawing.clips.forEach((clip, at) => drawing.marks[at]?.classList.toggle("dim", !matches.has(clip)));
     drawing.line.textContent = film_line(drawing.clips);
     if (!drawing.timeline_shown) drawing.line.append(" ", button("Look closer", () => look_closer(place), { class: "open" }));
@@ -293,8 +291,8 @@ function clip_in_strip(event) {
   const clips = film_clips()[place];
   const { left, width } = svg.getBoundingClientRect();
   const at = ((event.clientX - left) / width) * svg.dataset.last;
-  const { start, end } = view.clips;
-  return [view.clips.films[place].timed ? clips.find((clip) => start[clip] <= at && at < end[clip]) : clips[Math.floor(at)], clips];
+  const covers = (clip) => view.clips.start[clip] <= at && at < view.clips.end[clip];
+  return [view.clips.films[place].timed ? clips.find(covers) : clips[Math.floor(at)], clips];
 }
 
 function sort_films(head) {

@@ -7,8 +7,7 @@ const COLUMNS = [
 ];
 if (!has_models) COLUMNS.splice(COLUMNS.indexOf("run"));
 const FIRST = { film: "", level: "", match: "all", which: "all", order: has_models ? "most" : "level" };
-let restoring = true; // until the address is read
-let clip_in_address = "";
+let [restoring, clip_in_address] = [true, ""]; // restoring until the address is read
 
 const names_choice = (fragment) => /^#(run|model|class|film|level|concepts|match|which|order|clip)=/.test(fragment);
 

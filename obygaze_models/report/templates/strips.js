@@ -55,16 +55,25 @@ const level_blocks = (labels, clips, spans, top, height) => view.clips.levels.ma
 
 const half_line = (width, y) => make("line", { class: "half", x1: 0, x2: width, y1: y, y2: y, ...DRAWN });
 
-// A film alone is shown on an axis that can be zoomed, with a lane for each concept.
-function show_alone(drawing, alone) {
-  if (alone && !drawing.timeline) drawing.timeline = timeline(film_axis(drawing.film, drawing.clips), drawing.clips);
+// A film alone is shown on an axis that can be zoomed, with a lane for each concept; each is drawn when it is first seen.
+function show_film(drawing, alone) {
+  if (alone) drawing.timeline ||= timeline(film_axis(drawing.film, drawing.clips), drawing.clips);
+  else drawing.strip ||= strip(drawing.film, drawing.clips);
   drawing.timeline_shown = alone;
   const { marks, element } = alone ? drawing.timeline : drawing.strip;
   drawing.marks = marks;
   drawing.content.replaceChildren(element);
 }
 
-function strip(film, clips, place) {
+// A film's place on the page, yet empty.
+function film_section(film, clips, place) {
+  const [line, content] = [make("p", { class: "counts" }), make("div")];
+  const section = make("section", { class: "film", "aria-labelledby": `film-${place}` },
+    make("h4", { id: `film-${place}` }, film.title), line, content);
+  return { section, content, marks: [], clips, line, film };
+}
+
+function strip(film, clips) {
   const { levels, sets } = view.clips;
   const above = sets.length * SET_LANE;
   const below = BARS.bottom + 6;
@@ -94,12 +103,7 @@ function strip(film, clips, place) {
   const select = move_within(svg, marks, clips, describe);
   const plot = make("div", { class: "plot" }, svg, axis_words(film, clips, axis, across));
   const body = make("div", { class: sets.length ? "strip with-names" : "strip" }, scale(height, above), plot);
-  const element = make("div", {}, make("div", { class: "scroll" }, body), readout);
-  const content = make("div", {}, element);
-  const line = make("p", { class: "counts" });
-  const section = make("section", { class: "film", "aria-labelledby": `film-${place}` },
-    make("h4", { id: `film-${place}` }, film.title), line, content);
-  return { section, content, marks, clips, line, film, strip: { element, marks } };
+  return { element: make("div", {}, make("div", { class: "scroll" }, body), readout), marks };
 }
 
 const lane_top = (order, levels) => BARS.bottom + 6 + LANE * (levels - 1 - order);
