@@ -122,8 +122,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
     """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
-    browser = shutil.which("chromium")
-    if not browser:
+    if not (browser := shutil.which("chromium")):
         shutil.copy(README_PICTURE, output)
         return
     width, height, address, removed, targets = shot
@@ -150,8 +149,7 @@ def write_pictures(folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    browser = shutil.which("chromium")
-    if not browser and os.environ.get("CI"):
+    if not (browser := shutil.which("chromium")) and os.environ.get("CI"):
         raise RuntimeError("the site's pictures need chromium, which is not installed")
     with ProcessPoolExecutor(2) as pool:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
