@@ -34,7 +34,7 @@ __all__ = ["main"]
         ),
         "report": (
             "obygaze_models.commands.report:report",
-            "Write the results of RUNS as an HTML page.",
+            "Write annotations, or the results of runs, as an HTML page.",
         ),
         "reproduce": (
             "obygaze_models.commands.reproduce:reproduce",

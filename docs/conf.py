@@ -1,5 +1,6 @@
 """Settings of the documentation site; ``make docs`` builds it."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ sys.path.insert(0, str(ROOT))
 from importlib.metadata import version as version_of  # noqa: E402
 
 from nbclient import NotebookClient  # noqa: E402
+
+from obygaze_features.common.figures import DARK, LIGHT  # noqa: E402
 
 # A kernel warns that its sockets are not encrypted; they are this machine's own.
 NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)
@@ -35,6 +38,7 @@ nb_execution_mode = "auto"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+nb_output_stderr = "warn"
 highlight_language = "none"
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
@@ -54,13 +58,24 @@ napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
-# Looks
+# Looks: those of the report
+style = (ROOT / "obygaze_features/page/style.css").read_text()
+light, dark = (
+    dict(re.findall(r"--([\w-]+): ([^;]+);", rule))
+    for rule in re.findall(r"^:root[^{]*\{(.*?)\}", style, re.MULTILINE | re.DOTALL)[:2]
+)
 html_theme = "furo"
 html_title = "obygaze"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
-html_theme_options = {"top_of_page_buttons": []}
+html_favicon = "_static/icon.svg"
+html_theme_options = {
+    "top_of_page_buttons": [],
+    "light_css_variables": LIGHT | light,
+    "dark_css_variables": DARK | dark,
+}
 pygments_style = "default"
 pygments_dark_style = "github-dark"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
-from docs.pictures import REAL_PAGE, write_pictures
+from docs.pictures import write_pictures
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -32,6 +33,9 @@ INCLUDED = {
 #: Attributes and tags that load what they name; `src` and `poster` always do.
 LOADING = {("href", "link"), ("href", "use"), ("href", "image"), ("data", "object")}
 FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
+#: README has a picture of a page; the site has the page.
+LIVE = """<iframe class="live" src="real.html" title="\\1"></iframe>
+<a href="real.html">Open this page</a>\n"""
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -41,7 +45,8 @@ def write_sources(app: Sphinx) -> None:
     write_pages(docs / "reference/commands")
     write_pictures(docs / "pictures")
     app.outdir.mkdir(parents=True, exist_ok=True)
-    shutil.copy(docs / "pictures" / REAL_PAGE, app.outdir)
+    for page in (docs / "pictures").glob("*.html"):
+        shutil.copy(page, app.outdir)
     notebooks = docs / "notebooks"
     notebooks.mkdir(exist_ok=True)
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
@@ -57,7 +62,8 @@ def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
         return redirect_links((ROOT / file).read_text(encoding="utf-8"), file, docname)
 
     own = redirect_links(content[0], f"docs/{docname}.md", docname)
-    content[0] = re.sub(r"```\{include\} (\S+)\n```\n", include, own)
+    page = re.sub(r"```\{include\} (\S+)\n```\n", include, own)
+    content[0] = re.sub(r"^!\[(.+)\]\(report\.png\)$", LIVE, page, flags=re.MULTILINE)
 
 
 def redirect_links(text: str, base: str, docname: str) -> str:
@@ -154,6 +160,20 @@ class Thesaurus(SphinxDirective):
         return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
+def write_texts(app: Sphinx, exception: Exception | None) -> None:
+    """Write the texts of all pages as a script, for the search of a site that is read from disk."""
+    if exception or app.builder.name != "html":
+        return
+    texts = {}
+    for name in sorted(app.env.found_docs):
+        page = (app.outdir / f"{name}.html").read_text(encoding="utf-8")
+        main = page.partition('<article role="main"')[2].partition("</article>")[0]
+        main = re.sub(r'<a class="headerlink".*?</a>|<(?!/)(?!section)[^>]*>', "", f"<{main}")
+        main = re.sub(r"</(?:p|d[dt]|t[dh]|li|pre|h\d)>", " ", main)
+        texts[f"{name}.html"] = re.sub(r"</(?!section)[^>]*>", "", main)
+    (app.outdir / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)}\n")
+
+
 def check_site(app: Sphinx, exception: Exception | None) -> None:
     """Fail where a page loads something from another host, or a public name has no entry."""
     if exception or app.builder.name != "html":
@@ -217,6 +237,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
     app.connect("builder-inited", write_sources)
+    app.connect("build-finished", write_texts)
     app.connect("build-finished", check_site)
     app.connect("source-read", include_files)
     app.connect("doctree-resolved", link_code)

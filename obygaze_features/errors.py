@@ -167,6 +167,15 @@ def translate(
         raise error(where, reason.format(line)) from problem
 
 
+@contextlib.contextmanager
+def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
+    """Raise what is wrong with a manifest or an experiment as `error`, `where` it is first."""
+    try:
+        yield
+    except (ManifestError, ExperimentError) as problem:
+        raise error(f"{where}: {problem}" if where else str(problem)) from None
+
+
 def at(where: object, reason: object) -> str:
     """A message of two parts.
 

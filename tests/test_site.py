@@ -1,4 +1,4 @@
-"""What the documentation site adds to Sphinx; ``make docs`` builds the site itself, in the gate."""
+"""What the documentation site adds to Sphinx, and the site, which the gate builds before tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import click
 import pytest
 
 import obygaze_features as of
-import obygaze_models as om
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import complete_docstring
 from docs.extension import describe_scheme, foreign_addresses, redirect_links
+from obygaze_features.common.figures import css_colours
+from tests.kit.page import open_tab
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,19 +44,33 @@ def test_links_to_files_of_the_repository_lead_to_pages() -> None:
     assert redirect_links("[d](https://d.example/e)", "README.md", "index").endswith("d.example/e)")
 
 
-def test_the_reference_has_the_public_names_and_no_others() -> None:
-    documented: dict[str, set[str]] = {}
-    for path in (ROOT / "docs/reference/api").glob("*.md"):
-        names: set[str] = set()
-        for kind, name in re.findall(
-            r"[.][.] (currentmodule|auto[a-z]+):: (\S+)", path.read_text()
-        ):
-            if kind == "currentmodule":
-                names = documented.setdefault(name, set())
-            else:
-                names.add(name)
-    for package in (of, om):
-        assert documented[package.__name__] == set(package.__all__)
+@pytest.mark.gate
+def test_the_site_in_a_browser() -> None:
+    """What to do is on the first screen, tutorials fit a phone, the search has excerpts on disk."""
+    site = ROOT / "docs/_build/html"
+    with open_tab() as tab:
+        for width, height in ((1280, 800), (390, 844)):
+            tab.open(site / "index.html", width=width, height=height)
+            tasks = "[...document.querySelectorAll('#what-do-you-want-to-do td a')]"
+            ends = tab.run(f"{tasks}.map((task) => task.getBoundingClientRect().bottom)")
+            assert sorted(ends)[4] < height
+            assert "20 films" in (site / Path(tab.texts(".live", "src")[0]).name).read_text()
+        for page in (ROOT / "docs/tutorials").glob("*.md"):
+            tab.open(site / f"tutorials/{page.stem}.html", width=390)
+            widths = [tab.texts("article pre", f"{part}Width") for part in ("scroll", "client")]
+            assert widths[0] == widths[1]
+            assert all(tab.texts("article img", "naturalWidth") or [0]), page
+        tab.open(site / "search.html", fragment="?q=prevalence")
+        tab.run("new Promise((resolve) => setTimeout(resolve, 3000))")
+        (excerpt, *_) = tab.texts("#search-results p.context")
+        assert "prevalence" in excerpt.lower()
+
+
+def test_the_site_has_no_colours_but_the_reports() -> None:
+    report = css_colours() + (ROOT / "obygaze_features/page/style.css").read_text()
+    style, icon = ((ROOT / "docs/_static" / name).read_text() for name in ("site.css", "icon.svg"))
+    assert re.findall("#[0-9a-f]{6}", style) == []
+    assert set(re.findall("#[0-9a-f]{6}", icon)) <= set(re.findall("#[0-9a-f]{6}", report))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """How far two annotators agree: film by film, where they differ, and by concept over all films.
 
-What one annotator's labels score against the other's is a rough guide to what a model of the same
-task can reach, and no limit.
+What one annotator scores against the other is a rough guide to what a model can reach, and no
+limit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import combinations, groupby
 from statistics import fmean
@@ -267,7 +267,8 @@ class LabelSetAgreement:
     """Two label sets on the clips that both have.
 
     `confusion` maps each two levels (of the first, of the second) to a number of clips;
-    `equal_levels` is the share of clips with one level, NaN without clips.
+    `equal_levels` is the share of clips with one level, NaN without clips. `concepts` are those
+    that either gives to a clip, in the scheme's order, over all films and in each.
     """
 
     first: str
@@ -276,6 +277,7 @@ class LabelSetAgreement:
     equal_levels: float
     confusion: Mapping[tuple[str, str], int]
     concepts: tuple[ConceptAgreement, ...]
+    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]] = field(default_factory=dict)
 
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
         """F1 of the first scored against the second, on clips that both give a level of the task.
@@ -322,28 +324,34 @@ class LabelSetAgreement:
             "clips": self.clips,
             "equal_levels": None if np.isnan(self.equal_levels) else self.equal_levels,
             "concepts": [vars(concept) for concept in self.concepts],
+            "by_film_and_concept": {
+                film: list(map(vars, parts)) for film, parts in self.by_film_and_concept.items()
+            },
         }
 
 
 def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetAgreement:
-    """Compare two label sets of a manifest, by name.
-
-    The concepts are those that either gives to a clip that both have, in the scheme's order.
-    """
+    """Compare two label sets of a manifest, by name."""
     a, b = manifest.labels(first), manifest.labels(second)
     scheme = manifest.shared_scheme([a, b])
     ids = [identifier for identifier in a.ids if identifier in b.level_of]
     pairs = Counter((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
-    named = [[set(labels.concepts_of[i]) for i in ids] for labels in (a, b)]
-    concepts = []
-    for name in scheme.concept_names:
-        given = [[name in names for names in of_clips] for of_clips in named]
-        if any(map(any, given)):
-            kappa = cohen_kappa(confusion(given[0], given[1], (False, True)))
-            concepts.append(ConceptAgreement(name, kappa, *map(fmean, given)))
+
+    def concepts(ids: Sequence[str]) -> tuple[ConceptAgreement, ...]:
+        agreements = []
+        for name in scheme.concept_names:
+            given = [[name in labels.concepts_of[i] for i in ids] for labels in (a, b)]
+            if any(map(any, given)):
+                kappa = cohen_kappa(confusion(given[0], given[1], (False, True)))
+                agreements.append(ConceptAgreement(name, kappa, *map(fmean, given)))
+        return tuple(agreements)
+
+    in_both, films = {*ids}, _rows_of_films(manifest)
+    names = {film: [manifest.ids[row] for row in rows] for film, rows in films.items()}
+    by_film = {film: concepts([i for i in part if i in in_both]) for film, part in names.items()}
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan
-    return LabelSetAgreement(first, second, len(ids), share, dict(pairs), tuple(concepts))
+    return LabelSetAgreement(first, second, len(ids), share, dict(pairs), concepts(ids), by_film)
 
 
 def annotator_label_sets(manifest: Manifest) -> list[str]:

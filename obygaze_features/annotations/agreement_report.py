@@ -35,7 +35,6 @@ MARKER = "agreement.csv"
 CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
 MAX_ROWS_SHOWN = 40
 MAX_PAIRS_SHOWN = 6
-MAX_TITLE = 30
 MEASURES = ("kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances")
 
 
@@ -110,7 +109,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write agreement.csv, concepts.csv, confusion.csv and differences.csv."""
+        """Write agreement, concepts, concepts_by_film, confusion and differences as CSV."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -120,15 +119,20 @@ class AgreementReport:
             for level_b, clips in zip(codes, counts, strict=True)
         )
         concepts = [
-            {"a": agreement.first, "b": agreement.second, **vars(concept)}
+            {"film": film, "a": agreement.first, "b": agreement.second, **vars(concept)}
             for agreement in self.overall
-            for concept in agreement.concepts
+            for film, of_film in {"": agreement.concepts, **agreement.by_film_and_concept}.items()
+            for concept in of_film
         ]
+        overall = [row for row in concepts if not row["film"]]
+        by_film = [row for row in concepts if row["film"]]
+        columns = ("a", "b", *CONCEPT_COLUMNS)
         as_csv = partial(format_rows, number=format_seconds)
         differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
             write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
-            write_text(new / "concepts.csv", as_csv(concepts, ("a", "b", *CONCEPT_COLUMNS)))
+            write_text(new / "concepts.csv", as_csv(overall, columns))
+            write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
 
@@ -154,7 +158,6 @@ class AgreementReport:
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
         """The cells of these columns."""
         title = self.titles.get(part.film, part.film) or "-"
-        title = title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 3].rstrip()}..."
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
 
@@ -288,7 +291,7 @@ def _films_table(report: AgreementReport) -> str:
     pairs = report.pairs
     has_sure = any(pair.sure for pair in pairs)
     header = [*report.name_columns, "clips", "gamma", *(["without NS"] if has_sure else [])]
-    header += ["kappa", "alpha nominal", "ordinal", "by distances"]
+    header += ["kappa", "alpha", "ordinal", "distances"]
     rows = []
     for pair in pairs[:MAX_ROWS_SHOWN]:
         row = [*report.names_of(pair), f"{pair.gamma.clips:,}", digits(pair.gamma.gamma)]

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from obygaze_features.annotations.agreement import find_disagreements, find_pairs
 from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.importers.elan import (
     CLIP_KIND,
+    DISCUSS_KIND,
     END,
+    FILE,
     NAME,
     SEGMENT_KIND,
     TIMES,
     TITLE,
 )
+from obygaze_features.annotations.measures import distances_of
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.elan import (
     Annotation,
@@ -28,10 +31,12 @@ from obygaze_features.common.elan import (
     fill_template,
     milliseconds,
     to_eaf,
+    with_checksum,
 )
 from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import Item, format_seconds
+from obygaze_features.manifests.items import Item, format_seconds, safe_id
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
@@ -40,25 +45,33 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
-    """An ELAN document for each film: file name -> text.
+    """An ELAN document for each film, named after its title: file name -> text.
 
-    A manifest's label sets become further tiers: the labels of its clips.
+    It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
+    labels of its clips, and where annotators' labels differ.
     """
-    if manifest is None:
-        return {f"{film}.eaf": to_eaf(_document(timelines, film)) for film in timelines.by_film}
-    clips = _clips(timelines, manifest)
-    label_sets = [manifest.labels(name) for name in manifest.label_names]
+    clips: dict[str, list[Item]] = {}
+    discuss: dict[str, list[Annotation]] = {}
+    sets: list[tuple[LabelSet, LabelScheme]] = []
+    if manifest is not None:
+        clips, discuss = _clips(timelines, manifest), _differences(timelines, manifest)
+        sets = [(manifest.labels(n), manifest.label_scheme(n)) for n in manifest.label_names]
     files = {}
-    for film in timelines.by_film:
-        items = clips.get(film, [])
-        document = _document(timelines, film, items[0].media if items else "")
-        tiers = [_clips_tier(s, items, manifest.label_scheme(s.name)) for s in label_sets]
-        all_tiers = [*document.tiers, *(tier for tier in tiers if tier.annotations)]
-        files[f"{film}.eaf"] = to_eaf(replace(document, tiers=all_tiers))
+    names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
+    for film, name in zip(timelines.by_film, names, strict=True):
+        document, items = _document(timelines, film), clips.get(film, [])
+        tiers = [_clips_tier(labels, items, scheme) for labels, scheme in sets]
+        tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
+        document = Document(
+            [*document.tiers, *(tier for tier in tiers if tier.annotations)],
+            items[0].media if items else document.media,
+            {**document.properties, FILE: Path(name).stem},
+        )
+        files[name] = to_eaf(document, _vocabularies(timelines.scheme))
     return files
 
 
-def _document(timelines: Timelines, film: str, media: str = "") -> Document:
+def _document(timelines: Timelines, film: str) -> Document:
     """A film's segments: one tier per annotator, concepts and comments in dependent tiers."""
     details = timelines.films.get(film, Film())
     name_of = timelines.scheme.name_of
@@ -67,8 +80,7 @@ def _document(timelines: Timelines, film: str, media: str = "") -> Document:
     for annotator, segments in timelines.by_film[film].items():
         notes = []
         for segment in segments:
-            fields = {"concepts": format_concepts(segment.concepts), "comment": segment.comment}
-            fields = {name: text for name, text in fields.items() if text}
+            fields = {"concepts": segment.concepts, "comment": segment.comment}
             start, end = milliseconds(segment.start, segment.end)
             notes.append(Annotation(start, end, name_of[segment.level], fields))
             times += [segment.start, segment.end]
@@ -77,10 +89,27 @@ def _document(timelines: Timelines, film: str, media: str = "") -> Document:
         TITLE: details.title,
         END: "" if details.end is None else format_seconds(details.end),
         TIMES: _format_exact_times(times),
-        NAME: details.name,
+        NAME: details.name or film,
     }
     properties = {name: text for name, text in properties.items() if text}
-    return Document(tiers, media or details.name, properties)
+    return Document(tiers, details.name, properties)
+
+
+def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
+    """By film the stretches of clips in which annotators differ (`find_disagreements`)."""
+    scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
+    names = sorted({*timelines.annotators} & {*manifest.label_names})
+    own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
+    pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
+    for run in find_disagreements(pairs, manifest.items, distances_of(scheme)):
+        if run.start is not None and run.end is not None:
+            sides = (run.a, run.levels_a), (run.b, run.levels_b)
+            texts = (
+                f"{who}: {', '.join(map(scheme.name_of.__getitem__, of))}" for who, of in sides
+            )
+            note = Annotation(*milliseconds(run.start, run.end), " / ".join(texts))
+            notes.setdefault(safe_id(run.film), []).append(note)
+    return notes
 
 
 def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
@@ -90,9 +119,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
         assert item.start is not None
         assert item.end is not None
         if item.id in labels.level_of:
-            fields = {"clip": item.id}
-            if concepts := labels.concepts_of[item.id]:
-                fields["concepts"] = format_concepts(concepts)
+            fields = {"clip": item.id, "concepts": labels.concepts_of[item.id]}
             value = scheme.name_of[labels.level_of[item.id]]
             notes.append(Annotation(*milliseconds(item.start, item.end), value, fields))
     return Tier(f"{labels.name}, clips", CLIP_KIND, notes)
@@ -110,7 +137,8 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     """Tables for spreadsheets: file name -> text.
 
     ``segments.csv`` and ``films.csv`` are what ``annotations import csv`` reads; ``clips.csv``
-    has a manifest's label sets side by side. A text that a spreadsheet would compute gets an
+    has a manifest's label sets side by side. ``from`` and ``to`` are start and end for readers:
+    they are not read again. A text that a spreadsheet would compute gets an
     apostrophe before it.
     """
     segments, films = timelines.segments, timelines.films
@@ -120,6 +148,8 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
         "segments.csv": {
             "film": [written.get(segment.film, segment.film) for segment in segments],
             "annotator": [segment.annotator for segment in segments],
+            "from": [format_time(segment.start) for segment in segments],
+            "to": [format_time(segment.end) for segment in segments],
             "start": [format_seconds(segment.start) for segment in segments],
             "end": [format_seconds(segment.end) for segment in segments],
             "level": [name_of[segment.level] for segment in segments],
@@ -132,6 +162,7 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
             "end": ["" if f.end is None else format_seconds(f.end) for f in films.values()],
         },
     }
+    tables["films.csv"] = {n: c for n, c in tables["films.csv"].items() if any(c)}
     if manifest is not None:
         tables["clips.csv"] = _clips_table(_clips(timelines, manifest), manifest)
     return {name: BYTE_ORDER_MARK + format_spreadsheet(columns) for name, columns in tables.items()}
@@ -144,6 +175,8 @@ def _clips_table(
     columns: dict[str, Sequence[str]] = {
         "film": [film for film, of_film in clips.items() for _ in of_film],
         "clip": [item.id for item in items],
+        "from": [format_time(item.start or 0) for item in items],
+        "to": [format_time(item.end or 0) for item in items],
         "start": [format_seconds(item.start or 0) for item in items],
         "end": [format_seconds(item.end or 0) for item in items],
     }
@@ -173,12 +206,11 @@ def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
 
 
 def elan_template(scheme: LabelScheme) -> str:
-    """The text of a template with an annotator's tiers; in ELAN, more can be added alike.
+    """The text of a template with an annotator's tiers; in ELAN, more can be added alike."""
+    return with_checksum(fill_template(_vocabularies(scheme)))
 
-    Its vocabularies are the levels and concepts of the scheme, with what they mean.
-    """
-    levels = {level.name: level.about for level in scheme.levels}
+
+def _vocabularies(scheme: LabelScheme) -> dict[str, dict[str, str]]:
+    """The levels and concepts of a scheme, with what they mean."""
     concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
-    # No ANNOTATOR in it: who renames the tier, renames the annotator.
-    path = Path(__file__).with_name("template.etf")
-    return fill_template(path, {"levels": levels, "concepts": concepts})
+    return {"levels": {level.name: level.about for level in scheme.levels}, "concepts": concepts}

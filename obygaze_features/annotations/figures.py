@@ -12,28 +12,30 @@ from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.figures import (
+    EDGE,
     INK,
     LINE,
-    PAPER,
     SOFT,
     Bar,
+    add_heading,
+    caption,
     describe,
     draw_level_bars,
     figure_style,
+    figure_width,
     level_keys,
-    plain,
+    name_rows,
+    paper,
     show_time,
+    wrap,
 )
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-#: The height of a row of dots.
-ROW_IN = 0.27
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,16 @@ def film_figure(
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(11, 1.6 + 0.55 * len(bands)), layout="constrained")
+        size = figure_width(11), 1.6 + 0.55 * len(bands)
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         for row, band in enumerate(bands):
             draw_level_bars(axes, -row, band.bars, levels)
-        axes.set_yticks([-row for row in range(len(bands))], [plain(band.name) for band in bands])
-        axes.set_ylim(-len(bands) + 0.4, 0.6)
+        name_rows(axes, [band.name for band in bands])
         ends = [end for band in bands for _, end, _ in band.bars]
         show_time(axes, max([timelines.end_of(film), *ends]))
-        title, text = timelines.films[film].title or film, _describe(timelines, manifest, film)
-        axes.set_title(plain(title), loc="left", weight="bold")
-        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
-        figure.legend(handles=level_keys(levels), loc="outside upper right", ncols=len(levels))
-    describe(figure, title, text)
+        title, text = timelines.titles[film], _describe(timelines, manifest, film)
+        caption(figure, title, text, level_keys(levels))
     return figure
 
 
@@ -142,37 +141,46 @@ def agreement_figure(report: AgreementReport) -> Figure:
     with figure_style():
         from matplotlib.figure import Figure
 
-        rows = max(1, len(agreement.concepts)), max(1, len(gammas))
-        size = 9.5, ROW_IN * sum(rows) + 2.6
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.add_gridspec(2, 2, height_ratios=rows, width_ratios=[1.25, 1])
         concepts = agreement.concepts_by_kappa()
-        kappa_axes = figure.add_subplot(grid[0, 0])
+        width = figure_width(9.5)
+        # The shares of concepts are beside their kappa, or below.
+        rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
+        heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
+        size = width, 0.3 * sum(heights) + 0.7 * len(rows) + 1
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplot_mosaic(
+            [list(row) for row in rows], height_ratios=heights, width_ratios=columns
+        )
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        _dots(kappa_axes, [c.concept for c in concepts], kappas)
+        film_room = _dots(panels["f"], list(gammas), list(gammas.values()))
+        room = min(film_room, _dots(panels["k"], [c.concept for c in concepts], kappas))
+        room = room / sum(columns) - EDGE  # of a panel of width 1
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
-                text = f"marked by {plain(alone)} alone"
-                kappa_axes.text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
-        kappa_axes.set_title("Agreement by concept", loc="left", fontsize=10)
-        _ends(kappa_axes, "Cohen’s kappa:  0 by chance", "1 always the same")
-        _shares(figure.add_subplot(grid[0, 1], sharey=kappa_axes), agreement)
-        film_axes = figure.add_subplot(grid[1, :])
-        _dots(film_axes, list(gammas), list(gammas.values()))
-        film_axes.set_title("Agreement by film", loc="left", fontsize=10)
-        _ends(film_axes, "gamma:  0 as in a random order", "1 always the same level")
+                [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
+                panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
+        _shares(panels["s"], agreement)
+        panels["s"].tick_params(labelleft=len(columns) == 1)
+        about = "Cohen’s kappa: 0 by chance, 1 always the same"
+        marks = f"% of clips: ●={names[0]}, ○={names[1]}"
+        lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
+        add_heading(
+            panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
+        )
+        add_heading(panels["s"], "How often each marks it", marks, width=room, lines=lines)
+        about = "gamma: 0 as in a random order, 1 always the same level"
+        add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
         text = (
             f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"
         )
-        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
-        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8.5, color=SOFT)
+        caption(figure, title, text)
     describe(figure, title, f"{text}. Dots: kappa of each concept, gamma of each film.")
     return figure
 
 
-def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> None:
-    """One dot per row, the first on top, on an axis that has 0 and 1."""
+def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> float:
+    """One dot per row, the first on top, on an axis that has 0 and 1; gives its width."""
     for row, value in enumerate(values):
         if value is not None:
             axes.plot(value, -row, "o", color=INK, markersize=6)
@@ -181,13 +189,12 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> N
                 "textcoords": "offset points",
                 "va": "center",
             }
-            axes.annotate(f"{value:.2f}", (value, -row), fontsize=8.5, color=SOFT, **offset)
-    axes.set_yticks([-row for row in range(len(names))], [plain(name) for name in names])
-    axes.set_ylim(0.6 - max(1, len(names)), 0.6)
+            axes.annotate(format_number(value), (value, -row), fontsize=8.5, color=SOFT, **offset)
     lowest = min([0.0, *(value for value in values if value is not None)])
     axes.set_xlim(lowest - 0.05, 1.05)
     axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
     axes.grid(axis="x")
+    return name_rows(axes, names)
 
 
 def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
@@ -197,21 +204,9 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
         shares = 100 * concept.share_first, 100 * concept.share_second
         axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
         # The open dot is the larger one, so that both are seen where they meet.
-        for name, share, fill, size in zip(
-            (agreement.second, agreement.first), shares[::-1], (PAPER, INK), (9, 5), strict=True
-        ):
+        for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
-            label = plain(name) if row == 0 else None
-            axes.plot(share, -row, "o", markersize=size, label=label, **style)
-    axes.tick_params(labelleft=False)
+            axes.plot(share, -row, "o", markersize=size, **style)
+    name_rows(axes, [concept.concept for concept in concepts])
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
-    axes.set_xlabel("% of clips")
-    axes.set_title("How often each marks it", loc="left", fontsize=10)
     axes.grid(axis="x")
-    if concepts:
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
-
-
-def _ends(axes: Axes, low: str, high: str) -> None:
-    """Label what the ends of an axis mean."""
-    axes.set_xlabel(f"{low}   –   {high}", loc="left")

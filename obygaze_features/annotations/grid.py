@@ -85,9 +85,9 @@ def films_of(items: Items) -> list[str]:
 
 
 def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
-    """Film, by `films_of` -> the rows of its spans, in time."""
+    """The id that timelines give the film, by `films_of` -> the rows of its spans, in time."""
     by_film: dict[str, list[int]] = {}
-    films = films_of(items)
+    films = [film and safe_id(film) for film in films_of(items)]
     for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
         by_film.setdefault(films[row], []).append(row)
     ordered = {}

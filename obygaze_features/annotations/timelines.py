@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -25,6 +25,7 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
+from obygaze_features.manifests.statistics import known_titles
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.importers import csv_table, elan, mobygaze
@@ -120,6 +121,19 @@ class Timelines:
             of_film = by_film.setdefault(segment.film, {})
             of_film.setdefault(segment.annotator, []).append(segment)
         return by_film
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Film -> its title, with the year where we know the film; without one, its id."""
+        known = known_titles()
+        return {film: known.get(film) or about.title or film for film, about in self.films.items()}
+
+    def of_films(self, films: Sequence[str]) -> Timelines:
+        """The timelines of these films alone."""
+        segments = [segment for segment in self.segments if segment.film in films]
+        remarks = [remark for remark in self.remarks if remark.film in films]
+        about = {film: self.films[film] for film in self.films if film in films}
+        return replace(self, segments=segments, remarks=remarks, films=about)
 
     @cached_property
     def sha256(self) -> str:

@@ -216,12 +216,9 @@ def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
         if isinstance(module, nn.Linear) and module.out_features == classes:
             net.set_submodule(path, nn.Identity())
             break
-    how: dict[str, Any] = {
-        "mean": tuple(preset.mean),
-        "std": tuple(preset.std),
-        "shortest_edge": min(sides),
-    }
+    how: dict[str, Any] = {key: tuple(getattr(preset, key)) for key in ("mean", "std")}
     how |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
+    how |= {"shortest_edge": min(sides)}
     # To two sides torchvision resizes without antialiasing, as a squash does.
     how |= {"squash": sides} if len(sides) == 2 else {}
     return net, how, CLIPS if ".video." in type(weights).__module__ else IMAGES

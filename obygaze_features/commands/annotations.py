@@ -22,6 +22,7 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     join_options,
     json_option,
@@ -173,7 +174,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
             }
         )
     else:
-        echo(f"{timelines.describe_size()} -> {output}")
+        echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
         for line in describe_remarks(remarks, str(output / "remarks.csv")):
             echo(line)
         if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
@@ -182,10 +183,16 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
     exit_if_left_out(remarks)
 
 
+film_option = click.option(
+    "--film", "films", multiple=True, help="Only this film, by its id or title; repeatable."
+)
+
+
 @annotation_commands.command()
 @folder_argument("timelines")
+@film_option
 @json_option
-def show(timelines: Path, as_json: bool) -> None:
+def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     """Show timelines: segments, and time by level, of each film and annotator.
 
     Where an annotator's segments overlap, the time counts once.
@@ -193,32 +200,35 @@ def show(timelines: Path, as_json: bool) -> None:
     \b
     Examples:
       obygaze annotations show timelines/mobygaze
+      obygaze annotations show timelines/mobygaze --film "Pulp Fiction"
       obygaze annotations show timelines/mobygaze --json
     """
     from obygaze_features.annotations.remarks import describe_remarks
+    from obygaze_features.manifests.statistics import match_film
 
     loaded = of.Timelines.load(timelines)
+    if films:
+        loaded = loaded.of_films([match_film(film, loaded.titles) for film in films])
     if as_json:
         echo_json(loaded.to_json())
         return
     rows = [
         [
-            loaded.films[row.film].title or row.film,
+            loaded.titles[row.film],
             row.annotator,
             f"{row.segments:,}",
             *(format_time(round(seconds)) for seconds in row.levels.values()),
             format_time(round(row.covered)),
             f"{row.covered / end:.0%}" if (end := loaded.films[row.film].end) else "",
-            str(row.remarks or ""),
         ]
         for row in loaded.coverage
     ]
     codes = loaded.scheme.codes
-    header = ["film", "annotator", "segments", *codes, "covered", "of film", "remarks"]
-    filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    header = ["film", "annotator", "segments", *codes, "covered", "of film"]
+    if not any(row[-1] for row in rows):
+        header, *rows = (row[:-1] for row in (header, *rows))
     echo(f"{loaded.name}: {loaded.describe_size()}")
-    header, *shown = ([row[column] for column in filled] for row in (header, *rows))
-    echo(align(header, shown[:MAX_ROWS_SHOWN], left=2))
+    echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         echo(f"and {more:,} more; --json has all")
     for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
@@ -240,9 +250,11 @@ def export(
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 
-    The files can be imported again, without loss: ELAN's times are milliseconds, and the exact
-    ones are kept beside them for segments that nobody moves. An .eaf file that somebody else
-    wrote, or edited since, is never replaced; CSV files are, with --overwrite.
+    Files are named after the films' titles. They can be imported again, without loss: ELAN's times
+    are milliseconds, and the exact ones are kept beside them for segments that nobody moves. ELAN
+    offers levels and concepts to choose from, in the colours of the .pfsx files. With --manifest,
+    the tier "to discuss" has the stretches in which annotators differ. An .eaf file that somebody
+    else wrote, or edited since, is never replaced; CSV files are, with --overwrite.
 
     \b
     Examples:
@@ -250,7 +262,8 @@ def export(
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
     from obygaze_features.annotations.export import elan_files, spreadsheet_files
-    from obygaze_features.common.elan import refuse_edited
+    from obygaze_features.common.elan import refuse_edited, to_pfsx
+    from obygaze_features.common.figures import level_colours
     from obygaze_features.common.files import require_folder_name, write_files
 
     if not (elan or csv):
@@ -261,11 +274,15 @@ def export(
     documents = elan_files(loaded, clips) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
     files = {output / name: text for name, text in (documents | tables).items()}
+    colours = to_pfsx(level_colours(loaded.scheme.codes))
+    files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
     if documents:
         echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
+        if clips is None and len(loaded.annotators) > 1:
+            echo('for a tier "to discuss", where annotators differ, add: --manifest MANIFEST')
     if tables:
         echo(f"{', '.join(tables)} -> {output}")
 
@@ -273,10 +290,9 @@ def export(
 @annotation_commands.command()
 @folder_argument("timelines")
 @folder_argument("manifest")
-@click.option(
-    "--film", "films", multiple=True, help="Only this film, by its id or title; repeatable."
-)
+@film_option
 @click.option("--merged", default="merged", help="The label set of the last row.")
+@figure_options
 @output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
@@ -295,12 +311,13 @@ def figure(
     \b
     Examples:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
+      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf --width 16cm
     """
     from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import require_folder_name
-    from obygaze_features.manifests.statistics import film_titles, match_film
+    from obygaze_features.common.text import file_names
+    from obygaze_features.manifests.statistics import match_film
 
     require_folder_name(output, *SUFFIXES)
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
@@ -310,14 +327,15 @@ def figure(
             f"{manifest} has no clips of the films of {timelines}; project the timelines "
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
-    titles = film_titles(clips)
-    titles = {film: titles.get(film) or segments.films[film].title for film in drawable}
+    titles = {film: segments.titles[film] for film in drawable}
     chosen = [match_film(film, titles) for film in films] or drawable
     as_file = output.suffix.lower() in SUFFIXES
     if as_file and len(chosen) > 1:
         count = f"there are {len(chosen)} films"
         raise UsageError(f"{output} is one file, and {count}; name one (--film), or give a folder")
-    paths = {film: output if as_file else output / f"{film}.svg" for film in chosen}
+    names = file_names([titles[film] for film in chosen], ".svg")
+    files = [output if as_file else output / name for name in names]
+    paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
     figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}

@@ -16,6 +16,7 @@ from obygaze_features.common.cli import (
     echo,
     echo_json,
     exit_if,
+    figure_options,
     folder_argument,
     json_option,
     output_options,
@@ -244,6 +245,7 @@ def sweep(
     help="A folder that gets all as CSV, or a figure of concepts and films: .svg, .pdf or .png. "
     "Repeatable.",
 )
+@figure_options
 @overwrite_option
 @json_option
 def agreement(
@@ -274,10 +276,10 @@ def agreement(
     Examples:
       obygaze annotations agreement manifests/mine
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
-      obygaze annotations agreement manifests/mine -o agreement.pdf
+      obygaze annotations agreement manifests/mine -o agreement.pdf --width 6.5 --ground none
       obygaze annotations agreement manifests/mine --generator uniform --json
     """
-    from obygaze_features.annotations.agreement_report import agreement_report
+    from obygaze_features.annotations.agreement_report import agreement_report, digits
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.annotations.remarks import describe_remarks
     from obygaze_features.common.figures import SUFFIXES, save_figure
@@ -298,7 +300,8 @@ def agreement(
     if as_json:
         echo_json(report.to_json())
     else:
-        echo(report.describe(differences=differences))
+        gamma = f"gamma {digits(report.means['gamma'])}"
+        echo(report.describe(differences=differences), strong=gamma)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
         if folders or figures:

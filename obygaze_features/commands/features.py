@@ -261,8 +261,9 @@ def caption_scores(
 @click.option("--films", type=click.IntRange(1), default=3, help="Films.")
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Per clip.")
+@click.option("--title", "titles", multiple=True, help="A whole film in one file, of its scenes.")
 @overwrite_option
-def make_clips(folder: Path, films: int, scenes: int, seconds: float, overwrite: bool) -> None:
+def make_clips(folder: Path, **options: Any) -> None:
     """Write a small synthetic data set: made-up clips and their annotations.
 
     Nothing in it was filmed or annotated. Use it to try the software without a film.
@@ -271,13 +272,13 @@ def make_clips(folder: Path, films: int, scenes: int, seconds: float, overwrite:
     Examples:
       obygaze features make-clips demo/data
       obygaze features make-clips demo/data --films 12 --scenes 8
+      obygaze features make-clips demo/data --title "Night Bus" --title "Two Rivers"
     """
     from obygaze_features.video.synthetic import write_synthetic_dataset
 
-    annotations = write_synthetic_dataset(
-        folder, films=films, scenes=scenes, seconds=seconds, overwrite=overwrite
-    )
-    echo(f"{films * scenes} SYNTHETIC clips in {folder / 'videos'}")
+    annotations = write_synthetic_dataset(folder, **options)
+    clips = (len(options["titles"]) or options["films"]) * options["scenes"]
+    echo(f"{clips} SYNTHETIC clips in {folder / 'videos'}")
     echo(f"their synthetic annotations in {annotations}")
 
 

@@ -15,6 +15,7 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    figure_options,
     folder_argument,
     json_option,
     levels_option,
@@ -141,6 +142,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
         f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
         f"{manifest / 'labels' / labels.name}.csv"
     )
+    echo(loaded.label_scheme(labels.name).order)
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
@@ -178,6 +180,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @click.option(
     "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
 )
+@figure_options
 @overwrite_option
 @json_option
 def stats(
@@ -190,18 +193,20 @@ def stats(
       obygaze manifests stats manifests/obygaze12 -o levels.png
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
+    from obygaze_features.common.figures import save_figure
     from obygaze_features.manifests.statistics import (
         describe_statistics,
-        draw_statistics,
         film_titles,
         statistics,
+        statistics_figure,
     )
 
     loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, **which)
     titles = film_titles(loaded)
     if figure is not None:
-        draw_statistics(counts, figure, titles, by_film=by_film, overwrite=overwrite)
+        drawn = statistics_figure(counts, titles, by_film=by_film)
+        save_figure(drawn, figure, overwrite=overwrite)
     if as_json:
         echo_json(counts.to_json())
         return
@@ -390,7 +395,14 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}: so alike that scores are too high; keep files whole: --by media",
+            f"WARNING: {near}: so alike that scores are too high; keep files whole, if there are "
+            "three or more (--by media), or write gap = 5 in the experiment",
+            err=True,
+        )
+    if len(new.sizes) < 3:
+        echo(
+            f"WARNING: {len(new.sizes)} folds: obygaze models run takes three, to train, validate "
+            "and test; make more, or keep groups of another column whole",
             err=True,
         )
 

@@ -250,7 +250,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
         names = [
             f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
         ]
-        echo(f"label sets: {', '.join(names)}")
+        echo(f"label sets: {', '.join(names)}\n{manifest.scheme.order}")
     for note in manifest.notes:
         echo(note)
     if manifest.label_names or "text" in manifest.items.kinds:

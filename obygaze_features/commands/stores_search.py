@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,8 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    figure_options,
+    join_options,
     json_option,
     names_option,
     output_option,
@@ -20,8 +22,17 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_time, redact_url
+from obygaze_features.common.text import for_shell, format_time
 from obygaze_features.errors import UsageError
+
+if TYPE_CHECKING:
+    from obygaze_features.store import Store
+
+page_options = join_options(
+    click.option("--manifest", type=PATH, help="The manifest of the clips' films, times, labels."),
+    click.option("--labels", metavar="NAME", help="Its label set; by default its default one."),
+    click.option("--report", type=PATH, help="A report's page, to which clips on a page lead."),
+)
 
 
 @click.command()
@@ -49,12 +60,16 @@ from obygaze_features.errors import UsageError
 @click.option(
     "--thumbnails", type=PATH, metavar="FOLDER", help="Pictures ID.jpg to show on the page."
 )
+@page_options
 @overwrite_option
 @json_option
 def search(
     stores_: tuple[Path | str, ...],
     output: Path | None,
     thumbnails: Path | None,
+    manifest: Path | None,
+    labels: str | None,
+    report: Path | None,
     overwrite: bool,
     as_json: bool,
     **query: Any,
@@ -71,36 +86,43 @@ def search(
       obygaze stores search ours.zarr theirs.zarr --like tt0108160-001 --top 5
       obygaze stores search stores/clip.zarr --text "a mirror" --frames --films tt0108160
       obygaze stores search stores/clip.zarr --text "a mirror" -o mirror.html --thumbnails thumbs
+      obygaze stores search mobygaze/words.zarr --like tt0110912-0013 \\
+        --manifest mobygaze/minutes --report report.html -o like.html
     """
-    from obygaze_features.retrieval.search import check_output, save_matches
+    from obygaze_features.retrieval.clips import describe_clips, link_to
+    from obygaze_features.retrieval.search import check_output, match_rows, save_matches
     from obygaze_features.retrieval.search import search as search_stores
+    from obygaze_features.store import open_store
 
     if output is not None:
         check_output(output, overwrite=overwrite)
     if thumbnails is not None and (output is None or output.suffix != ".html"):
         raise UsageError("--thumbnails are shown on a page; give one with -o PAGE.html")
-    matches = search_stores(stores_, **query)
-    like, frames = query["like"], query["frames"]
+    link, opened = link_to(report, output), [open_store(address) for address in stores_]
+    clips = describe_clips(opened, manifest, labels, link)
+    matches = search_stores(opened, **query)
+    like, frames, vector = query["like"], query["frames"], query["vector"]
     if output is not None:
-        title = query["text"] or (f"Like {like}" if like else f"Near {query['vector']}")
+        about = f"near {vector.name}" if vector else f"for “{query['text']}”"
         save_matches(
-            matches, output, title=title, thumbnails=thumbnails, like=like, overwrite=overwrite
-        )
-    for address in stores_:
-        _warn_of_synthetic(address)
+            matches, output, clips, title="" if like else f"Clips {about}", thumbnails=thumbnails,
+            like=like, overwrite=overwrite,
+        )  # fmt: skip
+    _warn_of_synthetic(opened)
+    rows = match_rows(matches, clips)
     if as_json:
-        echo_json([asdict(match) for match in matches])
+        echo_json(rows)
         return
     if not matches:
         echo("no rows to search: none is done")
         return
-    header = ["", "clip", "film", *(["at"] if frames else []), "cosine"]
-    rows = []
-    for rank, match in enumerate(matches, start=1):
+    header = ["", "clip", "film", "from", *(["nearest frame"] if frames else []), "cosine"]
+    table = []
+    for rank, (match, row) in enumerate(zip(matches, rows, strict=True), start=1):
         moment = f"frame {match.frame}" if match.time is None else format_time(match.time)
-        cosine = f"{match.cosine:.4f}"
-        rows.append([rank, match.id, match.film or "-", *([moment] if frames else []), cosine])
-    echo(align(header, rows, left=3))
+        known = [rank, match.id, row["title"] or "-", row["from"] or "-"]
+        table.append([*known, *([moment] if frames else []), f"{match.cosine:.4f}"])
+    echo(align(header, table, left=3))
     if output is not None:
         echo(f"-> {output}")
     else:
@@ -110,14 +132,15 @@ def search(
 
 @click.command("map")
 @store_argument("store")
-@output_option("The map: .html (clips are named on hover), .png, .svg or .pdf.")
+@output_option("The map: a page in .html, or a figure in .png, .svg or .pdf.")
 @click.option(
     "--color",
     default="film",
     metavar="film|level|CONCEPT|COLUMN",
     help="What the colours show; levels, concepts and columns of items are those of --manifest.",
 )
-@click.option("--manifest", type=PATH, help="The manifest whose labels colour the clips.")
+@click.option("--film", metavar="TITLE", help="Light this film, by title or id; others are grey.")
+@page_options
 @click.option(
     "--method",
     type=click.Choice(["pca", "umap"]),
@@ -125,32 +148,33 @@ def search(
     help="Principal components, or UMAP where umap-learn is installed.",
 )
 @click.option("--array", default="native", help="The array to map.")
+@figure_options
 @overwrite_option
-def map_(store: Path | str, output: Path, manifest: Path | None, **options: Any) -> None:
+def map_(store: Path | str, output: Path, **options: Any) -> None:
     """Draw all clips of a store in two dimensions, coloured by film, level, concept or column.
+
+    On the page, names of films, levels and concepts light their clips, and a click opens one.
 
     \b
     Examples:
       obygaze stores map stores/xclip-kinetics.zarr -o films.html
+      obygaze stores map mobygaze/words.zarr --manifest mobygaze/minutes --color level -o map.html
+      obygaze stores map mobygaze/words.zarr --film "Pulp Fiction" -o pulp-fiction.pdf
       obygaze stores map stores/clip.zarr --manifest manifests/mine --color media -o files.html
-      obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color level -o levels.png
       obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color Look -o look.html
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_features.retrieval.clip_map import write_map
     from obygaze_features.store import open_store
 
-    labelled = None if manifest is None else Manifest.load(manifest)
-    clip_map = write_map(open_store(store), output, manifest=labelled, **options)
-    echo(f"{counted(len(clip_map.ids), 'clip')}, {clip_map.axes} -> {output}")
-    _warn_of_synthetic(store)
+    opened = open_store(store)
+    clip_map = write_map(opened, output, **options)
+    echo(f"{clip_map.title}. {clip_map.axes}\n-> {output}")
+    _warn_of_synthetic([opened])
 
 
-def _warn_of_synthetic(address: Path | str) -> None:
+def _warn_of_synthetic(stores: Sequence[Store]) -> None:
     """Say that numbers mean nothing where a store's features are of no trained backbone."""
-    from obygaze_features.store import open_store
-
-    backbone = open_store(address).attributes["backbone"]
-    if synthetic := backbone.get("config", {}).get("synthetic"):
-        text = f"WARNING: the cosines mean nothing: {redact_url(address)} has {synthetic}"
-        echo(text, fg="yellow", bold=True, err=True)
+    for store in stores:
+        if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
+            text = f"WARNING: the cosines mean nothing: {store.where} has {synthetic}"
+            echo(text, fg="yellow", bold=True, err=True)

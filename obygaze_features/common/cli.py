@@ -28,14 +28,20 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+def echo(
+    text: object = "", *, err: bool = False, nl: bool = True, strong: str = "", **style: Any
+) -> None:
     """Print what a command says; commands print in no other way.
 
     Names and reasons come from other people's files and servers, so nothing in them steers the
-    terminal.
+    terminal. `strong` is a part that is bold where it first is. Only terminals get styles, and
+    none where NO_COLOR is set.
     """
     line = printable(str(text))
-    click.echo(click.style(line, **style) if style else line, err=err, nl=nl)
+    if not os.environ.get("NO_COLOR"):
+        line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
+        line = click.style(line, **style) if style else line
+    click.echo(line, err=err, nl=nl)
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
@@ -97,6 +103,23 @@ def output_option(
 def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
     """The options ``--output``, as `output_option` has it, and ``--overwrite``."""
     return join_options(output_option(text, **settings), overwrite_option)
+
+
+def _set_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Draw the command's figures so, by `figure_format`."""
+    from obygaze_features.common.figures import figure_format
+
+    ctx.with_resource(figure_format(**{str(param.name): value}))
+
+
+_format_option = functools.partial(click.option, callback=_set_format, expose_value=False)
+figure_options = join_options(
+    _format_option("--width", metavar="INCHES|CM", help="A figure's width: 6.5, or 16cm."),
+    _format_option(
+        "--ground", type=click.Choice(["cream", "white", "none"]), help="What a figure is drawn on."
+    ),
+)
+"""The options ``--width`` and ``--ground`` of a command that draws figures."""
 
 
 class _Local(click.Path):

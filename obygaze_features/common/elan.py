@@ -26,7 +26,12 @@ from obygaze_features.errors import ObygazeError, OutputExists, translate
 MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
-SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
+TEMPLATE = Path(__file__).with_name("template.etf")
+COLOURS = TEMPLATE.with_name("template.pfsx")
+COLOUR = (
+    '      <prefGroup key="levels-{}"><pref key="Color"><Object class="java.awt.Color">{},{},{}'
+    "</Object></pref></prefGroup>"
+)
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
@@ -39,18 +44,22 @@ ORDER = (
 )  # fmt: skip
 
 
+Vocabularies = Mapping[str, Mapping[str, str]]
+"""What pick-lists offer, by name (levels, concepts): a text and what it means."""
+
+
 @dataclass(frozen=True)
 class Annotation:
     """An annotation from `start` to `end`, in milliseconds.
 
-    `details` are the texts of dependent tiers, by their names; `location` is where it is in the
-    file that it was read from.
+    `details` are the texts of dependent tiers, by their names; several of one tier are a tuple.
+    `location` is where it is in the file that it was read from.
     """
 
     start: int
     end: int
     value: str
-    details: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Sequence[str]] = field(default_factory=dict)
     location: str = ""
 
 
@@ -73,11 +82,15 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties."""
+    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties.
+
+    `vocabulary` has all that its pick-lists offer, of a file that was read.
+    """
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: frozenset[str] = frozenset()
 
 
 def read_eaf(
@@ -86,8 +99,7 @@ def read_eaf(
     """Read an ``.eaf`` file; any other raises `error`.
 
     Also gives what is left out (location, problem), and what the file asks for and is not done.
-    The texts of dependent tiers, at any depth, become details of the annotation that has times;
-    several texts of a tier are joined by commas.
+    The texts of dependent tiers, at any depth, become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -129,7 +141,9 @@ def read_eaf(
         for name, by_id in annotations.items()
     ]
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return Document(tiers, properties=properties), left_out, list(_ignored_requests(root))
+    vocabulary = frozenset(entry.text or "" for entry in root.iter("CVE_VALUE"))
+    document = Document(tiers, properties=properties, vocabulary=vocabulary)
+    return document, left_out, list(_ignored_requests(root))
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -195,7 +209,8 @@ def _add_details(
             problem = f"refers to no annotation of {shorten(parent)} that has times"
             left_out.append((_location(tier, note), problem))
     for target, values in texts.items():
-        details = {**annotations[target].details, detail: ", ".join(values)}
+        text = values[0] if len(values) == 1 else tuple(values)
+        details = {**annotations[target].details, detail: text}
         annotations[target] = replace(annotations[target], details=details)
 
 
@@ -234,25 +249,20 @@ def _ignored_requests(root: Xml.Element) -> Iterator[str]:
             )
 
 
-def to_eaf(document: Document) -> str:
-    """The text of an ``.eaf`` file.
+def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
+    """The text of an ``.eaf`` file, with the tier types of our template and its pick-lists.
 
     ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
     ones are written to further tiers of the same kind.
     """
-    root = Xml.Element(
-        "ANNOTATION_DOCUMENT",
-        {
-            "AUTHOR": f"obygaze {obygaze_version()}",
-            "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
-            "FORMAT": "3.0",
-            "VERSION": "3.0",
-            "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
-            "xsi:noNamespaceSchemaLocation": SCHEMA,
-        },
-    )
-    header = Xml.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
-    if media := document.media:
+    root = fill_template(vocabularies or {})
+    for tier in root.findall("TIER"):
+        root.remove(tier)
+    root.set("AUTHOR", f"obygaze {obygaze_version()}")
+    root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
+    [header] = root.findall("HEADER")
+    media = document.media
+    if re.search(r"\.\w{2,4}$", media):  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
@@ -278,7 +288,7 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
-    new = Xml.Element("new")
+    new, entries = Xml.Element("new"), _entries(root)
     for tier in tiers:
         name = clean(tier.name)
         while name in taken:
@@ -286,14 +296,15 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
         taken.add(name)
         for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
             group_name = name if number == 1 else f"{name} ({number})"
-            _add_tiers(new, tier, group_name, group, numbers, slots)
+            _add_tiers(new, tier, group_name, group, numbers, slots, entries)
     _insert(root, list(new))
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
+    needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
         for element in _types(tiers)
-        if element.get("LINGUISTIC_TYPE_ID") not in types
+        if element.get("LINGUISTIC_TYPE_ID") in needed - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
@@ -301,7 +312,22 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     for node in root.iter("PROPERTY"):
         if node.get("NAME") == "lastUsedAnnotationId":
             node.text = str(next(numbers) - 1)
-    return _with_checksum(root)
+    return with_checksum(root)
+
+
+def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
+    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
+    lists = {
+        vocabulary.get("CV_ID"): {
+            e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
+        }
+        for vocabulary in root.iter("CONTROLLED_VOCABULARY")
+    }
+    return {
+        kind.get("LINGUISTIC_TYPE_ID", ""): lists.get(kind.get("CONTROLLED_VOCABULARY_REF"), {})
+        for kind in root.iter("LINGUISTIC_TYPE")
+        if kind.attrib.keys() & {"CONSTRAINTS", "CONTROLLED_VOCABULARY_REF"}
+    }
 
 
 def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
@@ -344,7 +370,7 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
     order[:] = [slot for _, _, slot in sorted(keyed, key=lambda entry: entry[:2])]
 
 
-def _with_checksum(root: Xml.Element) -> str:
+def with_checksum(root: Xml.Element) -> str:
     """The text of a document, with the checksum by which we know what nobody edited."""
     Xml.indent(root)
     # A reader would turn a carriage return written as such into a line feed.
@@ -353,22 +379,26 @@ def _with_checksum(root: Xml.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
-def fill_template(path: Path, vocabularies: Mapping[str, Mapping[str, str]]) -> str:
-    """The text of a template whose vocabularies get these values, each with what it means.
-
-    Tiers of an empty one take any text.
-    """
-    root = parse_eaf(path, ObygazeError)
-    for vocabulary in root.iter("CONTROLLED_VOCABULARY"):
+def fill_template(vocabularies: Vocabularies) -> Xml.Element:
+    """Our template with these pick-lists; tiers without one take any text."""
+    root = parse_eaf(TEMPLATE, ObygazeError)
+    for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
-        for number, (value, about) in enumerate(vocabularies[name].items()):
+        for number, (value, about) in enumerate(vocabularies.get(name, {}).items()):
             entry = Xml.SubElement(vocabulary, "CV_ENTRY_ML", CVE_ID=f"{name}-{number}")
             attributes = {"DESCRIPTION": clean(about), "LANG_REF": "und"}
             Xml.SubElement(entry, "CVE_VALUE", attributes).text = clean(value)
-    for kind in root.iter("LINGUISTIC_TYPE"):
-        if not vocabularies.get(kind.get("CONTROLLED_VOCABULARY_REF", "")):
-            kind.attrib.pop("CONTROLLED_VOCABULARY_REF", None)
-    return _with_checksum(root)
+        if not vocabularies.get(name):
+            root.remove(vocabulary)
+            for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
+                del kind.attrib["CONTROLLED_VOCABULARY_REF"]
+    return root
+
+
+def to_pfsx(colours: Iterable[str]) -> str:
+    """ELAN's preferences (``.pfsx``) with the colours of levels (#rrggbb), which no .eaf holds."""
+    entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
+    return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
@@ -418,32 +448,43 @@ def _add_tiers(
     annotations: Sequence[Annotation],
     numbers: Iterator[int],
     slots: list[tuple[int, int, str]],
+    entries: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """The tier of the annotations, and those that depend on it; `slots` gets the time slots."""
+    """The tier of the annotations, and those that depend on it; `slots` gets the time slots.
+
+    A dependent tier has the type of its name, if there is one, with one annotation for each text.
+    """
     people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
     people = {key: text for key, text in people.items() if text}
     attributes = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
     element = Xml.SubElement(root, "TIER", attributes)
+
+    def add(tier: Xml.Element, number: int, value: str, attributes: dict[str, str]) -> str:
+        kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
+        attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
+        if entry := entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value)):
+            attributes["CVE_REF"] = entry
+        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
+        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+        return f"a{number}"
+
     parents = []
     for annotation in annotations:
         number = next(numbers)
         start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
         # Where one annotation ends as another begins, the end comes first.
         slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
-        attributes = {"ANNOTATION_ID": f"a{number}"}
-        attributes |= {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
-        _add_annotation(element, "ALIGNABLE_ANNOTATION", annotation.value, attributes)
-        parents.append(f"a{number}")
-    for detail in dict.fromkeys(key for annotation in annotations for key in annotation.details):
-        attributes = {"LINGUISTIC_TYPE_REF": f"about a {tier.kind}", "PARENT_REF": name}
+        times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
+        parents.append(add(element, number, annotation.value, times))
+    details = (key for note in annotations for key, texts in note.details.items() if texts)
+    for detail in dict.fromkeys(details):
+        kind = detail if detail in entries else f"about a {tier.kind}"
+        attributes = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name}
         attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
         dependent = Xml.SubElement(root, "TIER", attributes)
         for parent, annotation in zip(parents, annotations, strict=True):
-            if (value := annotation.details.get(detail)) is not None:
-                attributes = {"ANNOTATION_ID": f"a{next(numbers)}", "ANNOTATION_REF": parent}
-                _add_annotation(dependent, "REF_ANNOTATION", value, attributes)
-
-
-def _add_annotation(tier: Xml.Element, kind: str, value: str, attributes: dict[str, str]) -> None:
-    annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
-    Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+            texts = annotation.details.get(detail) or ()
+            attributes = {"ANNOTATION_REF": parent}
+            for text in (texts,) if isinstance(texts, str) else texts:
+                previous = add(dependent, next(numbers), text, attributes)
+                attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}

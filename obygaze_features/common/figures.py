@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
+import textwrap
+import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_time
+from obygaze_features.common.text import format_time, unknown_name
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
 Bar = tuple[float, float, int]
 """Start, end and the level's rank of a bar on a time axis."""
@@ -35,8 +38,8 @@ LIGHT = {
     "paper": "#fbfaf7", "ink": "#1f2328", "soft": "#5d6570", "line": "#d9d6cd",
     "s1": "#0072b2", "s2": "#ae4804", "s3": "#651555", "s4": "#6b725c", "s5": "#302097",
     "s6": "#393213",
-    "l1": "#e7dfca", "l2": "#f3cf9d", "l3": "#f0b069", "l4": "#cf6f1f", "l5": "#b34a0c",
-    "l6": "#7d2c04", "unsure": "#77708f", "differs": "#c4004f",
+    "l1": "#dfc699", "l2": "#ddac63", "l3": "#dd8d28", "l4": "#bd5c0d", "l5": "#952b05",
+    "l6": "#442900", "unsure": "#7a71a0", "differs": "#600037",
 }  # fmt: skip
 """Each series (s1 to s6) has a contrast of 4.5 : 1 to the paper, so text on it can be read.
 
@@ -46,8 +49,8 @@ DARK = {
     "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
     "s1": "#6cb6ea", "s2": "#ff9a5c", "s3": "#f0e6a8", "s4": "#86989c", "s5": "#8f69f7",
     "s6": "#f42f7e",
-    "l1": "#48443b", "l2": "#6b5134", "l3": "#86592b", "l4": "#d58038", "l5": "#ff9f52",
-    "l6": "#ffcb99", "unsure": "#9088ab", "differs": "#ff5c7c",
+    "l1": "#50463a", "l2": "#705535", "l3": "#926223", "l4": "#d27e31", "l5": "#ffa674",
+    "l6": "#f8e785", "unsure": "#968cc0", "differs": "#ffddeb",
 }  # fmt: skip
 PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line"))
 SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
@@ -57,6 +60,15 @@ LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """Which colours of the ramp a scheme of so many levels has."""
 
+GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
+"""What a figure is drawn on; without a ground, it is transparent."""
+EDGE = 6.0
+"""Points between a figure's edge and its first letters, of which pages crop `CROP`."""
+CROP = 4.0
+NAMES = 0.39
+"""The share of the width that names of rows may take."""
+_format: ContextVar[tuple[float | None, str]] = ContextVar("format", default=(None, PAPER))
+
 _PNG_DPI = 200
 _STYLE: dict[str, Any] = {
     "font.family": ["sans-serif"], "font.size": 9.5, "text.color": INK, "text.parse_math": False,
@@ -65,9 +77,54 @@ _STYLE: dict[str, Any] = {
     "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
     "xtick.color": SOFT, "xtick.labelsize": 8.5, "xtick.major.size": 0.0,
     "ytick.color": INK, "ytick.labelsize": 9.5, "ytick.major.size": 0.0,
-    "grid.color": LINE, "grid.linewidth": 0.8, "hatch.linewidth": 1.2, "figure.facecolor": PAPER,
+    "grid.color": LINE, "grid.linewidth": 0.8, "hatch.linewidth": 1.2,
     "legend.frameon": False, "legend.fontsize": 9.0, "svg.fonttype": "none", "pdf.fonttype": 42,
+    "figure.constrained_layout.w_pad": EDGE / 72, "figure.constrained_layout.h_pad": EDGE / 72,
 }  # fmt: skip
+
+
+@contextmanager
+def figure_format(*, width: str | float | None = None, ground: str | None = None) -> Iterator[None]:
+    """Draw figures for print: letters keep their size, the rest has the width.
+
+    Parameters
+    ----------
+    width
+        Inches (``6.5``), or centimetres (``"16cm"``).
+    ground
+        ``none`` (transparent), ``white`` or ``cream``.
+
+    Examples
+    --------
+    >>> with figure_format(width="16cm", ground="none"):
+    ...     print(round(figure_width(11), 2), paper())
+    6.3 #ffffff
+    """
+    inches, colour = _format.get()
+    if width is not None:
+        parts = re.fullmatch(r"(\d*\.?\d+) ?(in|cm|)", str(width).strip())
+        inches = float(parts[1]) / (2.54 if parts[2] == "cm" else 1) if parts else 0.0
+        if not 3 <= inches <= 40:
+            raise UsageError(f"a figure is 3 to 40 inches wide (got {width}); say 6.5, or 16cm")
+    if ground is not None:
+        if ground not in GROUNDS:
+            raise UsageError(unknown_name("ground", ground, GROUNDS))
+        colour = GROUNDS[ground]
+    token = _format.set((inches, colour))
+    try:
+        yield
+    finally:
+        _format.reset(token)
+
+
+def figure_width(usual: float) -> float:
+    """A figure's width in inches: as `figure_format` says, or its usual one."""
+    return _format.get()[0] or usual
+
+
+def paper() -> str:
+    """What is inside of hollow marks, and behind words on lines."""
+    return _format.get()[1].replace("none", "#ffffff")
 
 
 def figure_style() -> AbstractContextManager[None]:
@@ -78,7 +135,7 @@ def figure_style() -> AbstractContextManager[None]:
     # DejaVu Sans comes with matplotlib and lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
     style: Any = {**_STYLE, "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]]}
-    return rc_context(style)
+    return rc_context({**style, "figure.facecolor": _format.get()[1]})
 
 
 def level_colour_names(codes: Sequence[str]) -> list[str]:
@@ -129,19 +186,13 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     colours = level_colours(list(levels))
     for start, end, rank in bars:
         height, width = 0.8 * (rank + 1) / len(colours), end - start
-        look: Any = {"color": colours[rank], "edgecolor": PAPER, "linewidth": 0.4}
+        look: Any = {"color": colours[rank], "edgecolor": paper(), "linewidth": 0.4}
         axes.bar(start, height, width=width, bottom=y - 0.4, align="edge", **look)
 
 
-def level_keys(levels: Mapping[str, str]) -> list[Patch]:
-    """A legend's patch for each level."""
-    from matplotlib.patches import Patch
-
-    colours = level_colours(list(levels))
-    return [
-        Patch(facecolor=colour, label=plain(name))
-        for colour, name in zip(colours, levels.values(), strict=True)
-    ]
+def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
+    """The colour of each level's name, for a legend."""
+    return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
 
 
 def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
@@ -150,9 +201,71 @@ def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
 
     axes.set_xlim(start, end)
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-    step = next((step for step in steps if end - start <= 8 * step), 3600)
+    ticks = min(8, int(72 * (1 - NAMES) * _figure_of(axes).get_figwidth() / 46))
+    step = next((step for step in steps if end - start <= ticks * step), 3600)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is, in points."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return size * (wide + 0.59 * (len(text) - wide))
+
+
+def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
+    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
+    text = plain(text)
+    letters = int(width / (text_width(text, size) / len(text))) if text else 0
+    return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> float:
+    """Name the rows at 0, -1, -2, ... of a figure's only column; how wide its axes are then."""
+    width = 72 * _figure_of(axes).get_figwidth()
+    texts = [wrap(name, NAMES * width, 9.5) for name in names]
+    labels = ["\n".join(lines) for lines in texts]
+    axes.set_yticks([-row for row in range(len(names))], labels, linespacing=0.95)
+    axes.set_ylim(0.6 - max(1, len(names)), 0.6)
+    widest = max((text_width(line, 9.5) for lines in texts for line in lines), default=0.0)
+    return width - widest - 4 * EDGE
+
+
+def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines: int = 0) -> None:
+    """Say above axes what they show, and in small letters how, in `lines` of them at least."""
+    small = wrap(about, width, 8.5, 4)
+    small += [""] * (lines - len(small))
+    style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
+    axes.annotate("\n".join(small), (0, 1), (0, 4), xycoords="axes fraction", **style)
+    heading = "\n".join(wrap(title, width, 10))
+    axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * len(small))
+
+
+def caption(
+    figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
+) -> int:
+    """Write a title above all axes, the first one's legend, and a text below; `describe` both.
+
+    Gives how many small lines the legend takes.
+    """
+    width = 72 * figure.get_figwidth() - 2 * EDGE
+    left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
+    heading = "\n".join(wrap(title, width, 13.5, 4))
+    figure.suptitle(heading, fontsize=12, weight="bold", **left)
+    if text:
+        below = "\n".join(wrap(text, width, 8, 5))
+        figure.supxlabel(below, fontsize=8, color=SOFT, **left)
+    describe(figure, title, text)
+    if not keys:
+        return 0
+    from matplotlib.patches import Patch
+
+    patches = [Patch(facecolor=colour, label=name) for name, colour in keys.items()]
+    widest = max(text_width(name, 9) for name in keys) + 42
+    columns = max(1, min(len(keys), int(width / widest)))
+    place: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+    figure.axes[0].legend(handles=patches, ncols=columns, **place)
+    return math.ceil(1.2 * math.ceil(len(keys) / columns))
 
 
 def describe(figure: Figure, title: str, description: str) -> None:
@@ -162,9 +275,19 @@ def describe(figure: Figure, title: str, description: str) -> None:
 
 def add_number(axes: Axes, text: str) -> None:
     """Add a line to what a figure says to readers who cannot see it, such as a mark's number."""
+    figure = _figure_of(axes)
+    figure.set_label(f"{figure.get_label()}\n{plain(text)}")
+
+
+def axes_width(axes: Axes) -> float:
+    """How wide axes are, in points."""
+    return 72 * axes.get_position().width * _figure_of(axes).get_figwidth()
+
+
+def _figure_of(axes: Axes) -> Figure:
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.set_label(f"{figure.get_label()}\n{plain(text)}")
+    return figure
 
 
 def plain(text: str) -> str:
@@ -206,7 +329,11 @@ def inline_svg(figure: Figure) -> str:
     svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
     for name, colour in LIGHT.items():
         svg = svg.replace(f": {colour}", f": var(--{name}, {colour})")
-    return svg.replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
+    width, height = (72 * side - 2 * CROP for side in figure.get_size_inches())
+    view = f'viewBox="{CROP:g} {CROP:g} {width:.2f} {height:.2f}"'
+    svg = re.sub('width="[^"]*" height="[^"]*" viewBox="[^"]*"', view, svg, count=1)
+    style = f"width: {width:.0f}pt; max-width: 100%; height: auto"
+    return svg.replace("<svg ", f'<svg style="{style}" ', 1)
 
 
 def _svg(figure: Figure, *, background: bool) -> str:

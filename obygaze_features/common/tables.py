@@ -9,6 +9,9 @@ import codecs
 import csv
 import io
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,6 +24,8 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
 CHUNK_ROWS = 128
+#: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
+MIN_TEXT, MIN_WRAPPED = 10, 30
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -270,10 +275,13 @@ def align(
     *,
     left: int = 1,
     width: int | None = None,
+    fit: bool = True,
 ) -> str:
     """Format rows for a terminal: the first `left` columns to the left, numbers to the right.
 
-    A table wider than `width` is cut into several below each other, each with the first columns.
+    A table wider than `width`, or with `fit` than the terminal, gets narrower texts: the last
+    column is wrapped, others are cut. If it is still too wide it becomes several tables below each
+    other, each with the first columns.
 
     Examples
     --------
@@ -289,6 +297,17 @@ def align(
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     first = list(range(min(left, len(header))))
+    if fit and sys.stdout.isatty():
+        width = min(width or sys.maxsize, shutil.get_terminal_size().columns)
+        least = [max(MIN_TEXT, len(name)) for name in header]
+        wrapped = len(first) == len(header)
+        while sum(widths) + 2 * len(widths) - 2 > width:
+            wide = [column for column in first if widths[column] > least[column]]
+            if not wide:
+                break
+            last = wrapped and widths[-1] > max(MIN_WRAPPED, least[-1])
+            widths[-1 if last else max(wide, key=widths.__getitem__)] -= 1
+        cells = [line for row in cells for line in _fit_row(row, widths, wrapped=wrapped)]
     parts: list[list[int]] = [[]]
     for column in range(len(first), len(header)):
         shown = [*first, *parts[-1], column]
@@ -310,6 +329,16 @@ def align(
         lines.insert(1, "  ".join("-" * widths[column] for column in columns))
         texts.append("\n".join(lines))
     return "\n\n".join(texts)
+
+
+def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:
+    """A row with its texts cut to these widths; the last cell goes on below, where it is text."""
+    cut = [
+        cell if len(cell) <= width else f"{cell[: width - 1].rstrip()}…"
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    for number, text in enumerate((wrapped and textwrap.wrap(row[-1], widths[-1])) or cut[-1:]):
+        yield [*(cut[:-1] if number == 0 else [""] * (len(row) - 1)), text]
 
 
 def _has_mark(path: Path) -> bool:

@@ -6,11 +6,13 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
@@ -150,6 +152,28 @@ def _split_numbers(name: str) -> tuple[str, list[str]]:
     return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
 
 
+def file_names(names: Iterable[str], suffix: str) -> list[str]:
+    """A file name for each, safe on any file system, and unique also where case is ignored.
+
+    Examples
+    --------
+    >>> file_names(["Juno (2007)", "WALL·E / Up", "juno (2007)"], ".svg")
+    ['Juno (2007).svg', 'WALL·E - Up.svg', 'juno (2007)-2.svg']
+    """
+    taken = {"con", "prn", "aux", "nul"}  # which Windows keeps for itself
+    files = []
+    for name in names:
+        safe = "".join(c if c.isprintable() else "-" for c in _NOT_IN_FILES.sub("-", name))
+        stem = unique = safe[:100].strip(" .") or "-"
+        number = 1
+        while unique.casefold() in taken:
+            number += 1
+            unique = f"{stem}-{number}"
+        taken.add(unique.casefold())
+        files.append(unique + suffix)
+    return files
+
+
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
     """What unknown names are slips of.
 
@@ -187,6 +211,24 @@ def as_list(names: Collection[str] | str) -> Collection[str]:
     (['native'], ['native', 'frames'])
     """
     return [names] if isinstance(names, str) else names
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """Key -> the values that have it, all in order.
+
+    Examples
+    --------
+    >>> group_by(["clip", "film", "fit"], len)
+    {4: ['clip', 'film'], 3: ['fit']}
+    """
+    groups: dict[K, list[V]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def is_folder_of(path: Path, kind: str, inside: Path) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +28,7 @@ from obygaze_features.extraction.plan import (
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.media import locate
 from obygaze_features.store.format import LOG
+from obygaze_features.store.status import read_runs
 from obygaze_features.store.writer import open_to_resume
 
 CLIPS_TRIED = 8
@@ -107,18 +106,11 @@ def estimate(
 
 def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
     """How fast the last run was that filled these stores on this kind of device, by its log."""
-    log = output / LOG
-    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-    for line in reversed(lines):
-        # A kill cut the line, or it tells of something else.
-        with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
-            entry = json.loads(line)
-            kinds = {name.partition(":")[0] for name in entry["devices"].values()}
-            is_same_kind = not device or kinds == {device.partition(":")[0]}
-            if entry["clips"] and is_same_kind and entry["devices"].keys() == names:
-                speed = entry["clips"] / entry["seconds"] / (1 - entry["shares"]["start"])
-                facts = {key: entry[key] for key in ("time", "host", "devices", "clips")}
-                return {**facts, "clips_a_second": speed}
+    for run in read_runs(output / LOG):
+        devices = run.get("devices", {})
+        kinds = {name.partition(":")[0] for name in devices.values()}
+        if devices.keys() == names and (not device or kinds == {device.partition(":")[0]}):
+            return {key: run[key] for key in ("time", "host", "devices", "clips", "clips_a_second")}
     return None
 
 

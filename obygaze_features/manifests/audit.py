@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
@@ -103,12 +103,10 @@ def _leaks_of_pair(
 def describe_leaks(leaks: Sequence[Leak]) -> str:
     """The leaks as a table for a terminal; the runs of a training split as a range."""
     rows = []
-    for key in dict.fromkeys((leak.test, leak.train) for leak in leaks):
-        pair = [leak for leak in leaks if (leak.test, leak.train) == key]
-        pool = pair[0]
+    for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
         names = list(pool.by_class)
         in_pool = f"{len(pool.ids)} of {len(pool.tested)}"
-        in_runs = _describe_classes(names, pair[1:]) if pair[1:] else ""
+        in_runs = _describe_classes(names, runs) if runs else ""
         by_class = _describe_classes(names, [pool])
         rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
     verdict = "No test item is in any training pool."

@@ -159,7 +159,8 @@ class Items:
         if "" in groups:
             raise ManifestError(
                 f"{ids[groups.index('')]} has no {group_noun(name)}, by which the clips are to be "
-                f"kept together; fill in the column {name} of items.csv, or name another, as media"
+                f"kept together; fill in the column {name} of items.csv, or name another, such as "
+                'that of the files (--by media; groups = "media" in an experiment)'
             )
         return groups
 

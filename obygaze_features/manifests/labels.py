@@ -19,7 +19,7 @@ from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, for_shell, unknown_name
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
@@ -124,6 +124,11 @@ class LabelScheme:
         own = {c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
                for c in self.concepts}  # fmt: skip
         return {name: sense for name, sense in own.items() if sense}
+
+    @property
+    def order(self) -> str:
+        """The levels in a line, so that a wrong order is seen."""
+        return f"levels: {' < '.join(level.name for level in self.levels)} (the highest)"
 
     def level(self, text: str) -> str:
         """The code of a level by its code, name or any alias."""
@@ -289,10 +294,8 @@ def scheme_in(
     Messages name the file's `path`.
     """
     value = about.get("label_scheme")
-    try:
+    with errors_as(ManifestError, str(path)):
         return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
-    except ManifestError as error:
-        raise ManifestError(f"{path}: {error}") from None
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:

@@ -25,13 +25,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import as_list, counted, did_you_mean
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import (
-    Item,
-    Items,
-    id_problem,
-    raise_first,
-    seconds_problems,
-)
+from obygaze_features.manifests.items import Item, Items, id_problem, raise_first, seconds_problems
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import require_folder
-from obygaze_features.common.text import join_some
-from obygaze_features.errors import VideoError
+from obygaze_features.common.text import group_by, join_some
+from obygaze_features.errors import VideoError, translate
 from obygaze_features.manifests.items import Item, media_stem
 
 # fmt: off
@@ -145,18 +146,15 @@ class MediaFolder:
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         if folder not in self._listed:
-            files: dict[str, list[Path]] = {}
-            try:
+            paths: list[Path] = []
+            with (
+                translate(VideoError, folder, "cannot be read: {}", foreign=OSError),
+                suppress(FileNotFoundError),
+            ):
                 # A pipe, say, is listed: whoever opens it says that it cannot be read.
                 paths = [p for p in sorted(folder.iterdir()) if p.exists() and not p.is_dir()]
-            except FileNotFoundError:
-                paths = []
-            except OSError as problem:
-                raise VideoError(folder, f"cannot be read: {problem.strerror}") from None
-            for path in paths:
-                if path.suffix.lower() in self.suffixes and not path.name.startswith("."):
-                    files.setdefault(path.stem.casefold(), []).append(path)
-            self._listed[folder] = files
+            paths = [p for p in paths if p.suffix.lower() in self.suffixes and p.name[0] != "."]
+            self._listed[folder] = group_by(paths, lambda path: path.stem.casefold())
         return self._listed[folder]
 
 

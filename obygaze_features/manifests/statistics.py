@@ -6,39 +6,42 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
     INK,
-    PAPER,
     SOFT,
+    add_heading,
     add_number,
-    check_figure_path,
+    caption,
     describe,
     figure_style,
+    figure_width,
+    ink_on,
     level_colours,
     level_keys,
-    plain,
-    save_figure,
+    name_rows,
+    paper,
+    text_width,
 )
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import align, read_table
 from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.items import Items
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLE_COLUMN = "movie_title"
 """The column of ``items.csv`` that has a film's title, if the source gave it."""
 _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 #: The height of a figure's row.
 ROW_IN = 0.3
-#: A part of a bar that is narrower, in percent, has no number in it.
-MIN_LABELLED = 6.0
 
 
 @dataclass(frozen=True)
@@ -175,11 +178,16 @@ def describe_statistics(
 
 def film_titles(manifest: Manifest) -> dict[str, str]:
     """Film id -> title; with the year where we know the film, else as the source has it."""
-    source_titles = manifest.items.extra.get(TITLE_COLUMN, [])
-    of_source = zip(manifest.items.films, source_titles, strict=False)
+    return item_titles(manifest.items)
+
+
+def item_titles(items: Items) -> dict[str, str]:
+    """The `film_titles` of items."""
+    of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 
 
+@cache
 def known_titles() -> dict[str, str]:
     """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
     table = read_table(reference_file("films.csv"))
@@ -279,68 +287,63 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in ("", None)}
 
 
-def draw_statistics(
-    stats: Statistics,
-    path: Path,
-    titles: Mapping[str, str],
-    *,
-    by_film: bool = False,
-    overwrite: bool = False,
-) -> None:
-    """Draw a label set into a PNG, PDF or SVG file; with `by_film`, each film's levels too."""
-    check_figure_path(path, overwrite=overwrite)
+def statistics_figure(
+    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False, title: str = ""
+) -> Figure:
+    """Draw a label set as the paper's figure 2; with `by_film`, each film's levels too."""
     with figure_style():
         from matplotlib.figure import Figure
 
         rows = [1.2, max(1, len(stats.concepts)), *([len(stats.films)] if by_film else [])]
-        size = 8.5, ROW_IN * sum(rows) + 0.75 * len(rows) + 0.7
+        size = figure_width(8.5), ROW_IN * sum(rows) + 0.75 * len(rows) + 0.9
         figure = Figure(figsize=size, layout="constrained")
-        title = (
+        title = title or (
             f"{stats.manifest}, labels “{stats.labels}”: "
             f"{counted(stats.all.total, 'clip')} of {counted(len(stats.films), 'film')}"
         )
-        describe(figure, title, "Shares of the levels, and the concepts within each level.")
         levels, concepts, *films = figure.subplots(
             len(rows), 1, gridspec_kw={"height_ratios": rows}, squeeze=False
         )[:, 0]
-        _draw_shares(levels, {"all clips": stats.all}, stats)
-        levels.set_title("Share of each level", loc="left", fontsize=10)
+        lines = caption(figure, title, keys=level_keys(stats.scheme.name_of))
+        describe(figure, title, "Shares of the levels, and the concepts within each level.")
+        _draw_shares(levels, {"all clips": stats.all}, stats, "Share of each level", lines)
         _draw_concepts(concepts, stats)
         for axes in films:
             order = sorted(stats.films, key=lambda film: _sure_share(stats, film), reverse=True)
             names = {titles.get(film, film) or "-": stats.films[film] for film in order}
-            _draw_shares(axes, names, stats)
             top = stats.scheme.levels[-1].name
-            axes.set_title(f"Films, by their share of {top}", loc="left", fontsize=10)
-        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=12, weight="bold")
-        keys = level_keys(stats.scheme.name_of)
-        figure.legend(handles=keys, loc="outside lower left", ncols=len(keys))
-        save_figure(figure, path, overwrite=overwrite)
+            _draw_shares(axes, names, stats, f"Films, by their share of {top}")
+    return figure
 
 
 def _sure_share(stats: Statistics, film: str) -> float:
     return stats.films[film].share(stats.scheme.codes[-1])
 
 
-def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics) -> None:
+def _draw_shares(
+    axes: Axes, rows: Mapping[str, Counts], stats: Statistics, title: str, lines: int = 0
+) -> None:
     """One bar per row, divided by level, with percentages in it and the clips behind it."""
     colours = level_colours(stats.scheme.codes)
+    counts_of = {name: counted(counts.total, "clip") for name, counts in rows.items()}
+    room = name_rows(axes, list(rows))
+    add_heading(axes, title, width=room, lines=lines)
+    room -= max((text_width(text, 8.5) for text in counts_of.values()), default=0.0)
     for row, (name, counts) in enumerate(rows.items()):
         left = 0.0
         for level, colour in zip(stats.scheme.levels, colours, strict=True):
             share = 100 * counts.share(level.code)
-            axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=PAPER)
+            axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=paper())
             clips = counted(counts.levels[level.code], "clip")
             concepts = f"{counts.concepts_per_item(level.code):.2f} concepts per clip"
             add_number(axes, f"{name}, {level.name}: {share:.1f}%, {clips}, {concepts}")
-            if share >= MIN_LABELLED:
+            text = f"{share:.0f}%"
+            if share / 100 * room >= text_width(text, 8.5) + 4:
                 centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
-                axes.text(left + share / 2, -row, f"{share:.0f}%", color=_ink_on(colour), **centre)
+                axes.text(left + share / 2, -row, text, color=ink_on(colour), **centre)
             left += share
-        axes.text(101, -row, counted(counts.total, "clip"), va="center", fontsize=8.5, color=SOFT)
-    axes.set_yticks([-row for row in range(len(rows))], [plain(name) for name in rows])
-    axes.set_ylim(0.6 - len(rows), 0.6)
-    axes.set_xlim(0, 112)
+        axes.text(101, -row, counts_of[name], va="center", fontsize=8.5, color=SOFT)
+    axes.set_xlim(0, 101)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
 
@@ -366,15 +369,7 @@ def _draw_concepts(axes: Axes, stats: Statistics) -> None:
             }
             axes.plot(rate, -row, "o", markeredgewidth=0.6, **style)
             add_number(axes, f"{name}, {stats.scheme.name_of[code]}: {rate:.1f}%")
-    axes.set_yticks([-row for row in range(len(concepts))], [plain(name) for name in concepts])
-    axes.set_ylim(0.6 - max(1, len(concepts)), 0.6)
     axes.set_xlim(-1, 1.02 * axes.get_xlim()[1])
-    axes.set_xlabel("% of the level’s clips", loc="left")
-    axes.set_title("Clips of a level that have each concept", loc="left", fontsize=10)
     axes.grid(axis="x")
-
-
-def _ink_on(colour: str) -> str:
-    """Dark text on a light colour, light text on a dark one."""
-    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
+    title, about = "Clips of a level that have each concept", "% of the level’s clips"
+    add_heading(axes, title, about, width=name_rows(axes, concepts))

@@ -49,11 +49,7 @@ class Line(NamedTuple):
 
 
 def with_subtitles(
-    manifest: Manifest,
-    source: Path | str,
-    *,
-    shift: float = 0.0,
-    films: Path | str | None = None,
+    manifest: Manifest, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
 ) -> Manifest:
     """The words spoken in each clip, as texts under the same ids.
 
@@ -81,9 +77,7 @@ def with_subtitles(
     texts = [""] * len(items)
     titles = {film: title for film, title in film_titles(manifest).items() if film in items.films}
     titles |= {film: film for film in items.films if film not in titles}
-    lines_of: dict[str, list[Line]] = {}
-    for film, lines in _read(source, titles, films, problems):
-        lines_of.setdefault(film, []).extend(lines)
+    lines_of = dict(_read(source, titles, films, problems))
     for film in dict.fromkeys(items.films):
         lines = [
             Line(line.start + shift, line.end + shift, line.text) for line in lines_of.get(film, ())

@@ -22,7 +22,7 @@ class Html(str):
         return str(self)
 
 
-def html(template: str, *parts: object) -> Html:
+def html(template: str, /, *parts: object, **named: object) -> Html:
     """Fill a template; parts that are not `Html` are escaped.
 
     Examples
@@ -30,7 +30,8 @@ def html(template: str, *parts: object) -> Html:
     >>> html("<b>{}</b>", "a < b")
     '<b>a &lt; b</b>'
     """
-    return Html(template.format(*(_escaped(part) for part in parts)))
+    escaped = {name: _escaped(part) for name, part in named.items()}
+    return Html(template.format(*map(_escaped, parts), **escaped))
 
 
 def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.figures import (
+    LIGHT,
     SERIES,
     SOFT,
+    caption,
     check_figure_path,
     describe,
     figure_style,
-    inline_svg,
-    level_colours,
+    figure_width,
     plain,
     save_figure,
+    text_width,
+    wrap,
 )
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, join_some, unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_features.page.html import Html, document, html
+from obygaze_features.manifests.statistics import match_film
+from obygaze_features.page.html import Html, document
+from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
 
@@ -40,49 +42,52 @@ if TYPE_CHECKING:
 METHODS = ("pca", "umap")
 MARKERS = "o^sDvP"
 """The marks of groups: six colours of each."""
-UNLABELLED, OTHERS = "no label", "others"
+UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
 """So many of a column's cells have a mark of their own, the commonest."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClipMap:
-    """Clips in two dimensions: `points` is [N, 2]; `groups` and `colours` are the legend's."""
+    """Clips in two dimensions: `points` is [N, 2], `axes` a sentence about them.
 
-    store: str
+    `colours` has the name of each group's colour. All clips but those of a `film` are grey.
+    """
+
+    clips: Clips
+    title: str
     axes: str
     ids: list[str]
     points: NDArray[np.float64]
     groups: dict[str, list[int]]
     """Group -> its rows."""
     colours: dict[str, str]
+    legends: dict[str, dict[str, list[int]]]
+    """``film``, ``level``, ``concept`` and `color` -> name -> rows."""
+    color: str
+    film: str
 
 
 def write_map(
-    store: Store, output: Path | str, *, overwrite: bool = False, **options: Any
+    store: Store,
+    output: Path | str,
+    *,
+    report: Path | str | None = None,
+    overwrite: bool = False,
+    **options: Any,
 ) -> ClipMap:
-    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page with ids on hover."""
+    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page that lights clips.
+
+    A click on a clip of a page opens it in the page of a `report`.
+    """
     output = Path(output)
-    if output.suffix == ".html":
-        refuse_to_overwrite(output, overwrite=overwrite)
+    is_page = output.suffix == ".html"
+    (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
+    clip_map = map_clips(store, **options, link=link_to(report, output))
+    if is_page:
+        write_text(output, map_page(clip_map))
     else:
-        check_figure_path(output, overwrite=overwrite)
-    clip_map = map_clips(store, **options)
-    figure = draw_map(clip_map)
-    if output.suffix != ".html":
-        save_figure(figure, output, overwrite=overwrite)
-        return clip_map
-    marks = ((group, row) for group, rows in clip_map.groups.items() for row in rows)
-    titles = (f"<title>{escape(f'{clip_map.ids[row]} ({group})')}</title>" for group, row in marks)
-    # The marks come first, then those of the legend.
-
-    def name_mark(use: re.Match[str]) -> str:
-        return f"{use[1]}>{next(titles, '')}</use>"
-
-    svg = re.sub("(<use [^>]*)/>", name_mark, inline_svg(figure))
-    title = f"Map of {clip_map.store}"
-    body = html("<main>\n<h1>{}</h1>\n{}\n</main>", title, Html(svg))
-    write_text(output, document(title, body))
+        save_figure(draw_map(clip_map), output, overwrite=overwrite)
     return clip_map
 
 
@@ -90,14 +95,18 @@ def map_clips(
     store: Store,
     *,
     color: str = "film",
+    film: str | None = None,
     manifest: Manifest | None = None,
+    labels: str | None = None,
     method: str = "pca",
     array: str = "native",
+    link: str = "",
 ) -> ClipMap:
     """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
 
     `color` is ``film``, or with a manifest ``level``, a concept, or a column of its items, such as
-    ``media``; `method` is ``pca``, or ``umap`` where umap-learn is installed; `array` has one
+    ``media``; all clips but those of `film`, an id or a title, are grey; `labels` is a label set of
+    the manifest; `method` is ``pca``, or ``umap`` where umap-learn is installed; `array` has one
     vector per clip.
     """
     if has_frames(store, array):
@@ -110,69 +119,139 @@ def map_clips(
     if usable.sum() < 3:
         raise UsageError(f"{store.where}: a map needs 3 clips (got {usable.sum()} that are done)")
     ids = np.array(store.done_ids())[usable].tolist()
-    group_of, colours = _find_groups(store, ids, color, manifest)
-    groups: dict[str, list[int]] = {group: [] for group in colours}
-    for row, group in enumerate(group_of):
-        groups[group].append(row)
-    groups = {group: rows for group, rows in groups.items() if rows}
+    clips = describe_clips([store], manifest, labels, link)
+    cells, colours = _find_groups(clips, ids, color, labels)
+    groups = _rows_by(([cell] for cell in cells), colours)
+    legends = {
+        "film": _rows_by([clips.film(clip)] for clip in ids),
+        "level": _rows_by(([clips.level(clip)[0]] for clip in ids), dict(clips.levels.values())),
+        "concept": _rows_by(clips.concepts_of.get(clip, ()) for clip in ids),
+    } | ({} if color == "film" else {color: groups})
+    with_vectors = "" if len(ids) == len(store) else f"{len(ids):,} of "
+    of_films = f" of {counted(len(legends['film']), 'film')}" if legends["film"] else ""
+    title = f"Map of {with_vectors}{counted(len(store), 'clip')}{of_films}"
+    if film is not None:
+        titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
+        film = titles[match_film(film, titles)]
     points, axes = _project(vectors[usable] / lengths[usable, None], method)
-    return ClipMap(store.where, axes, ids, points, groups, colours)
+    return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, film or "")
 
 
 def draw_map(clip_map: ClipMap) -> Figure:
-    """Draw a map; the marks are in the order of the groups."""
+    """Draw a map; the marks are in the order of the groups, of other films than its film grey."""
+    lit = {*clip_map.legends["film"].get(clip_map.film, range(len(clip_map.ids)))}
+    groups = {group: [*lit.intersection(rows)] for group, rows in clip_map.groups.items()}
+    groups[OTHER_FILMS] = [*lit.symmetric_difference(range(len(clip_map.ids)))]
+    groups = {group: rows for group, rows in groups.items() if rows}
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9, 6.5), layout="constrained")
+        names = [plain(f"{group} ({len(rows):,})") for group, rows in groups.items()]
+        width = figure_width(9)
+        columns = max(1, int(72 * width / (40 + max(text_width(name, 9) for name in names))))
+        height = 0.66 * width + 1 + 0.2 * len(names) / columns
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot(xticks=[], yticks=[])
-        for number, (group, rows) in enumerate(clip_map.groups.items()):
+        for number, (group, rows) in enumerate(groups.items()):
+            colour = clip_map.colours.get(group, "line")
             axes.scatter(
                 clip_map.points[rows, 0],
                 clip_map.points[rows, 1],
                 s=16,
-                color=clip_map.colours[group],
+                color=LIGHT[colour],
                 marker=MARKERS[number // len(SERIES) % len(MARKERS)],
-                linewidths=0,
+                edgecolors=SOFT,
+                linewidths=0.2,
                 alpha=0.85,
-                label=plain(f"{group} ({len(rows):,})"),
+                zorder=1 + (colour not in ("soft", "line")),
+                label=names[number],
             )
-        figure.legend(loc="outside right upper", markerscale=1.5)
-        text = f"{counted(len(clip_map.ids), 'clip')}; {clip_map.axes}"
-        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
-    describe(figure, f"Map of {clip_map.store}", f"{text}; {join_some(list(clip_map.groups))}")
+        figure.legend(loc="outside lower left", markerscale=1.5, ncols=columns)
+        title = clip_map.title + (f": {clip_map.film}" if clip_map.film else "")
+        caption(figure, title)
+        about = "\n".join(wrap(clip_map.axes, 72 * width - 20, 9))
+        axes.set_title(about, loc="left", fontsize=9, color=SOFT)
+    describe(figure, title, clip_map.axes)
     return figure
 
 
+def map_page(clip_map: ClipMap) -> str:
+    """The map as a page: its legends light films, levels and concepts, a click opens a clip."""
+    clips, groups = clip_map.clips, clip_map.groups
+    # More colours cannot be told apart: then all clips have one, and a single group is lit.
+    one_colour = len(groups) > len(SERIES)
+    swatches = {} if one_colour else clip_map.colours
+    group_of = {row: group for group, rows in groups.items() for row in rows}
+    low, high = clip_map.points.min(0), clip_map.points.max(0)
+    share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
+    places = np.array([16, 704]) + share * [968, -688]
+    dots = [
+        fill(
+            "dot", colour=swatches.get(group_of[row], "s1"), x=round(x, 1), y=round(y, 1),
+            words=clips.words(clip_map.ids[row]),
+        )
+        for row, (x, y) in enumerate(places.tolist())
+    ]  # fmt: skip
+    lit = clip_map.film or (next(iter(groups)) if one_colour else "")
+    keys = {}
+    for noun, rows_of in clip_map.legends.items():
+        buttons = [
+            fill(
+                "key", pressed=str(name == lit).lower(), clips=" ".join(map(str, rows)),
+                colour=swatches.get(name, "none"), name=name, count=f"{len(rows):,}",
+            )
+            for name, rows in rows_of.items()
+        ]  # fmt: skip
+        keys[noun] = fill("keys", noun=noun, buttons=Html("".join(buttons)))
+    body = fill(
+        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html("".join(dots)),
+        films=keys.pop("film"), keys=Html("".join(keys.values())),
+    )  # fmt: skip
+    return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
+
+
+def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
+    """The rows that have each name, in an order, or that of the names."""
+    rows: dict[str, list[int]] = {}
+    for row, own in enumerate(names):
+        for name in filter(None, own):
+            rows.setdefault(name, []).append(row)
+    return {name: rows[name] for name in order or sorted(rows) if name in rows}
+
+
 def _find_groups(
-    store: Store, ids: Sequence[str], color: str, manifest: Manifest | None
+    clips: Clips, ids: Sequence[str], color: str, labels: str | None
 ) -> tuple[list[str], dict[str, str]]:
     """The group of each clip, and the colour of each group."""
-    items = store.items if manifest is None or color == "film" else manifest.items
-    columns = items.columns
+    manifest = clips.sources[0]
+    columns = manifest.items.columns
     if color in columns:
-        cell_of = dict(zip(items.ids, columns[color], strict=True))
-        cells = [cell_of.get(item_id) or f"no {color}" for item_id in ids]
+        cell_of = dict(zip(manifest.ids, columns[color], strict=True))
+        if color == "film":
+            cell_of = {clip: clips.film(clip) for clip in ids}
+        cells = [cell_of.get(clip) or f"no {color}" for clip in ids]
         common = {cell for cell, _ in Counter(cells).most_common(MAX_GROUPS)}
         cells = [cell if cell in common else OTHERS for cell in cells]
-        names = list(dict.fromkeys(cells))
-        return cells, dict(zip(names, itertools.cycle(SERIES), strict=False))
-    if manifest is None:
+        names = dict.fromkeys(sorted(cells) if color == "film" else cells)
+        return cells, {name: f"s{n % len(SERIES) + 1}" for n, name in enumerate(names)}
+    if len(clips.sources) == 1:
         raise UsageError(f"to color by {color}, give the manifest that has it: --manifest")
-    labels, scheme = manifest.labels(), manifest.label_scheme()
+    scheme = manifest.label_scheme(labels)
     if color == "level":
-        group_of = {item_id: scheme.name_of[code] for item_id, code in labels.level_of.items()}
-        names = [level.name for level in scheme.levels]
-        colours = dict(zip(names, level_colours(scheme.codes), strict=True))
-    else:
-        if not scheme.has_concept(color):
-            known = [*columns, "level", *scheme.concept_names]
-            raise UsageError(unknown_name("column or concept", color, known))
+        colours = dict(clips.levels.values())
+        cells = [clips.level(clip)[0] for clip in ids]
+    elif scheme.has_concept(color):
         concept = scheme.concept(color)
-        names = [concept, f"without {concept}"]
-        colours = dict(zip(names, SERIES[1::-1], strict=True))
-        group_of = {id_: names[concept not in marks] for id_, marks in labels.concepts_of.items()}
-    return [group_of.get(item_id, UNLABELLED) for item_id in ids], {**colours, UNLABELLED: SOFT}
+        colours = {concept: "s2", (without := f"without {concept}"): "line"}
+        group_of = {
+            clip: concept if concept in marks else without
+            for clip, marks in clips.concepts_of.items()
+        }
+        cells = [group_of.get(clip, "") for clip in ids]
+    else:
+        known = [*columns, "level", *scheme.concept_names]
+        raise UsageError(unknown_name("column or concept", color, known))
+    return [cell or UNLABELLED for cell in cells], {**colours, UNLABELLED: "soft"}
 
 
 def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.float64], str]:
@@ -181,8 +260,10 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
         sklearn: Any = need("sklearn.decomposition", extra="report")
         pca = sklearn.PCA(2, random_state=0)
         points = pca.fit_transform(vectors)
-        first, second = pca.explained_variance_ratio_
-        return points, f"two principal components, {first:.0%} and {second:.0%} of the variance"
+        share = pca.explained_variance_ratio_.sum()
+        return points, (
+            f"The two axes show {share:.0%} of how the clips differ: near points may be far apart."
+        )
     if method != "umap":
         raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
     umap: Any = need("umap", extra="umap")
@@ -190,4 +271,6 @@ def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.floa
     points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(
         vectors
     )
-    return points.astype(np.float64), "UMAP by cosine; distances between far clips mean little"
+    return points.astype(np.float64), (
+        "UMAP places clips that are alike near each other; distances between far ones mean little."
+    )

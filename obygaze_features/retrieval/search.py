@@ -5,11 +5,9 @@ Pages need nothing else: no network, no other file.
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,8 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.page.html import Html, document, html
+from obygaze_features.page.pictures import read_thumbnails
+from obygaze_features.retrieval.clips import Clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".html", ".json")
 NOTE = "NOT-TO-BE-SHARED.txt"
 """In a folder of pictures of films: why they must not be shared."""
-_COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store")
+_COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store", "title", "from", "to")
 _NO_VECTOR = (ValueError, RecursionError, EOFError)
 
 
@@ -119,8 +119,9 @@ def search(
 def save_matches(
     matches: Sequence[Match],
     output: Path | str,
+    clips: Clips,
     *,
-    title: str = "Search",
+    title: str = "",
     thumbnails: Path | str | None = None,
     like: str | None = None,
     overwrite: bool = False,
@@ -133,29 +134,41 @@ def save_matches(
         As `search` gives them.
     output
         The file.
+    clips
+        What is known of the clips, as `describe_clips` gives it.
     title
-        What was searched for, the title of a page.
+        What was searched for, the title of a page; of `like` by default.
     thumbnails
         A folder of pictures ``ID.jpg`` for a page, which must then not be shared.
     like
-        The clip that was searched for, whose picture a page shows, too.
+        The clip that was searched for, which a page shows, too.
     overwrite
         Replace an existing file.
     """
     output = check_output(output, overwrite=overwrite)
+    rows = match_rows(matches, clips)
     if output.suffix == ".csv":
-        rows = [
-            {"rank": rank, **asdict(match), "cosine": f"{match.cosine:.6f}"}
-            for rank, match in enumerate(matches, start=1)
+        numbered = [
+            {"rank": rank, **row, "cosine": f"{row['cosine']:.6f}"}
+            for rank, row in enumerate(rows, start=1)
         ]
-        content = format_rows(rows, _COLUMNS, number=str)
+        content = format_rows(numbered, _COLUMNS, number=str)
     elif output.suffix == ".json":
-        content = to_json([asdict(match) for match in matches])
+        content = to_json(rows)
     else:
         folder = None if thumbnails is None else Path(thumbnails)
-        content = matches_page(title, matches, folder, like=like)
+        content = matches_page(matches, clips, title=title, thumbnails=folder, like=like)
     with new_file(output, overwrite=overwrite) as new:
         new.write_text(content, encoding="utf-8")
+
+
+def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
+    """Matches with the title of their film, and when they start and end in it."""
+    rows = []
+    for match in matches:
+        start, end = clips.span(match.id)
+        rows.append(asdict(match) | {"title": clips.film(match.id), "from": start, "to": end})
+    return rows
 
 
 def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
@@ -261,43 +274,44 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
 
 
 def matches_page(
-    title: str, matches: Sequence[Match], thumbnails: Path | None = None, *, like: str | None = None
+    matches: Sequence[Match],
+    clips: Clips,
+    *,
+    title: str = "",
+    thumbnails: Path | None = None,
+    like: str | None = None,
 ) -> str:
-    """Matches in order, after the clip they are like, each with its picture if there is one."""
-    if thumbnails is not None and not thumbnails.is_dir():
-        raise UsageError(
-            f"{thumbnails} is not a folder; make one with: obygaze features thumbnails"
-        )
-    cards = [_card(rank, match, thumbnails) for rank, match in enumerate(matches, start=1)]
-    pictures = sum("<img" in card for card in cards)
+    """Matches in order, after the clip they are like, each on the strip of its film."""
+    ids, note, pictures = [match.id for match in matches], "", {}
+    if thumbnails is not None:
+        pictures = read_thumbnails(thumbnails, [*ids, *filter(None, [like])])
+        if (thumbnails / NOTE).is_file():
+            note = (thumbnails / NOTE).read_text(encoding="utf-8").strip()
+    cards = [_card(match.id, match, clips, pictures) for match in matches]
     if like is not None:
-        words = '<br><span class="soft">what was searched for</span>'
-        cards.insert(0, f"<li>{_picture(like, thumbnails)}<b>{escape(like)}</b>{words}</li>\n")
-    if thumbnails is not None and matches and not pictures:
-        raise UsageError(f"{thumbnails} has no picture of any match, such as {matches[0].id}.jpg")
-    text = (
-        f"{counted(len(matches), 'match', 'matches')}, the nearest first; 1 is the same direction."
-    )
-    if pictures and thumbnails is not None and (thumbnails / NOTE).is_file():
-        text += " " + (thumbnails / NOTE).read_text(encoding="utf-8").strip()
-    body = html(
-        '<main>\n<h1>{}</h1>\n<p>{}</p>\n<ol class="matches">\n{}</ol>\n</main>',
-        title, text, Html("".join(cards)),
+        cards.insert(0, _card(like, None, clips, pictures))
+        title = title or f"Clips like {clips.name(like)}"
+    legend = [
+        html('<li><i class="swatch {1}"></i> {0}</li>', *level) for level in clips.levels.values()
+    ]
+    body = fill(
+        "search", title=title, count=counted(len(matches), "clip"), note=note,
+        legend=Html("".join(legend)), hits=Html("".join(cards)),
     )  # fmt: skip
-    return document(title, body)
+    return document(title, body, style=page_part("pages.css"))
 
 
-def _picture(clip: str, thumbnails: Path | None) -> str:
-    if thumbnails is None or not (path := thumbnails / f"{clip}.jpg").is_file():
-        return ""
-    encoded = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<img alt="" src="data:image/jpeg;base64,{encoded}">'
-
-
-def _card(rank: int, match: Match, thumbnails: Path | None) -> str:
-    moment = "" if match.time is None else f" at {format_time(match.time)}"
-    film = f"{escape(match.film)} · " if match.film else ""
-    return (
-        f"<li>{_picture(match.id, thumbnails)}<b>{rank}. {escape(match.id)}</b>{moment}<br>"
-        f'<span class="soft">{film}cosine {match.cosine:.4f}</span></li>\n'
-    )
+def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, str]) -> Html:
+    """A match, or the clip that was searched for."""
+    image = '<img alt="" src="data:image/jpeg;base64,{}">'
+    moment, level = None if match is None else match.time, clips.level(clip)
+    likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
+    likeness += "" if moment is None else f", nearest frame at {format_time(moment)}"
+    return fill(
+        "hit", kind="query" if match is None else "hit", clip=clip, name=clips.name(clip),
+        picture=html(image, pictures[clip]) if clip in pictures else "",
+        href=html(' href="{}{}"', clips.link, clip) if clips.link else "",
+        level=level[0], colour=level[1], concepts=", ".join(clips.concepts_of.get(clip, ())),
+        percent=0 if match is None else round(max(0.0, 100 * match.cosine)), likeness=likeness,
+        strip=clips.strip(clip, moment),
+    )  # fmt: skip

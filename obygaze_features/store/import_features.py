@@ -27,7 +27,6 @@ from obygaze_features.common.text import shorten
 from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder, expected_stem
-from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.format import Recipe, Status
 from obygaze_features.store.import_hdf5 import read_hdf5
@@ -47,8 +46,6 @@ from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
-BLOCK_BYTES, MIN_BLOCKS = 4 << 20, 64
-"""The blocks of an imported store, so long as they have `format.BLOCK_ROWS` or more."""
 MAX_SAMPLED = 51
 """Files that are read, from all over the manifest, to see what most of them have."""
 _HEAD_BYTES = 1 << 20
@@ -178,12 +175,7 @@ def _open_source(
 
 
 def _fill_store(
-    source: RowSource,
-    recipe: Recipe,
-    manifest: Manifest,
-    path: Path,
-    *,
-    retry_failed: bool,
+    source: RowSource, recipe: Recipe, manifest: Manifest, path: Path, *, retry_failed: bool
 ) -> Store:
     """Write the rows that a store does not have yet."""
     arrays = source.arrays(manifest)
@@ -202,10 +194,7 @@ def _fill_store(
         writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
         recipe = replace(recipe, name=path.stem, arrays=arrays)
-        # Each block costs several flushes to disk, and an import that is killed loses little.
-        by_size = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
-        size = max(fmt.BLOCK_ROWS, min(by_size, len(manifest) // MIN_BLOCKS))
-        writer = StoreWriter.create(path, manifest, recipe, probe=source.probe, block_rows=size)
+        writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
         rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]

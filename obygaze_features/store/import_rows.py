@@ -31,15 +31,10 @@ from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN, check_attributes
 
+_STEPS = "sampling mode shortest_edge filter crop scale mean std offset squash middle"
 _PREPROCESSING = msgspec.defstruct(
-    "Preprocessing",
-    [
-        (key, Any, None)
-        for key in ("sampling", "mode", "shortest_edge", "filter", "crop", "scale", "mean", "std",
-                    "offset", "squash", "middle")
-    ],
-    forbid_unknown_fields=True,
-)  # fmt: skip
+    "Preprocessing", [(key, Any, None) for key in _STEPS.split()], forbid_unknown_fields=True
+)
 
 
 class _Backbone(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,14 +45,9 @@ class _Backbone(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any] = {}
 
 
+_KINDS = {"backbone": _Backbone, "preprocessing": _PREPROCESSING, "precision": str}
 _RECIPE = msgspec.defstruct(
-    "Recipe",
-    [
-        ("backbone", _Backbone, None),
-        ("preprocessing", _PREPROCESSING, None),
-        ("precision", str, ""),
-    ],
-    forbid_unknown_fields=True,
+    "Recipe", [(key, kind, None) for key, kind in _KINDS.items()], forbid_unknown_fields=True
 )
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import describe_other_kind, require_folder
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import is_folder_of
-from obygaze_features.errors import ManifestError, StoreError, translate
+from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.manifests import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
@@ -280,10 +280,8 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     match its checksum, where the store has one.
     """
     table, sha256 = _read_table(location, fmt.ITEMS, ("id",))
-    try:
+    with errors_as(StoreError):
         items = Items.from_table(table)
-    except ManifestError as problem:
-        raise StoreError(str(problem)) from None
     checksums: dict[str, str] = {}
     with contextlib.suppress(StoreError):  # `verify` reports a damaged checksums.json
         checksums = read_checksums(location)

@@ -241,11 +241,7 @@ class Store:
     # Reading rows
 
     def read(
-        self,
-        array: str = "native",
-        ids: Sequence[str] | None = None,
-        *,
-        missing: Missing = "raise",
+        self, array: str = "native", ids: Sequence[str] | None = None, *, missing: Missing = "raise"
     ) -> NDArray[Any]:
         """Rows of an array, in the order asked.
 

@@ -71,10 +71,7 @@ class Repair:
 
 
 def repair(
-    path: Path | str,
-    *,
-    reopen: bool = False,
-    confirm: Confirm = lambda damage, ids: None,
+    path: Path | str, *, reopen: bool = False, confirm: Confirm = lambda damage, ids: None
 ) -> Repair:
     """Make the damaged blocks of a store missing ones, and remove what killed writers left.
 

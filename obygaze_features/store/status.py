@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def _report(path: Path) -> dict[str, Any]:
         return {"path": str(path), "state": "unreadable", "problem": str(problem)}
     to_do, done = counts[Status.TODO], counts[Status.DONE]
     running = Claims(path / fmt.CLAIMS).active_hosts()
-    speed = None if store.is_final else _recent_speed(store) if running else _logged_speed(path)
+    runs = (run["clips_a_second"] for run in read_runs(path / fmt.LOG))
+    speed = None if store.is_final else _recent_speed(store) if running else next(runs, None)
     rows = {"rows": len(store), "done": done, "failed": len(store) - done - to_do, "to_do": to_do}
     times = {"rows_per_second": speed, "seconds_left": to_do / speed if speed else None}
     state = store.attributes["state"]
@@ -63,11 +65,12 @@ def _recent_speed(store: Store) -> float | None:
     return store.block_rows * (len(times) - 1) / seconds if seconds else None
 
 
-def _logged_speed(path: Path) -> float | None:
-    """Clips a second of the last extraction that the store's log tells of."""
-    speed = None
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        for event in map(json.loads, (path / fmt.LOG).read_text(encoding="utf-8").splitlines()):
-            if event["event"] == "extracted" and event["clips"]:
-                speed = float(event["clips"] / event["seconds"])
-    return speed
+def read_runs(log: Path) -> Iterator[dict[str, Any]]:
+    """The extractions that a log tells of, the last first, with their ``clips_a_second``."""
+    for line in reversed(log.read_text(encoding="utf-8").splitlines() if log.is_file() else []):
+        # A kill cut the line, or it tells of something else.
+        with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
+            run = json.loads(line)
+            if run["event"] == "extracted" and run["clips"]:
+                seconds = run["seconds"] * (1 - run.get("shares", {}).get("start", 0))
+                yield run | {"clips_a_second": run["clips"] / seconds}

@@ -2,13 +2,14 @@
 
 Each frame carries its number as a strip of black and white squares along its top edge, so that a
 decoder's output can be checked against the picture itself. Below it, the three levels look
-different: Sure is warm with a large moving disc, Easy Negative cool with a small disc, Hard
-Negative in between.
+different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
+with a small disc, Hard Negative in between. So models of them score between chance and one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -17,7 +18,10 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
+from obygaze_features.common.tables import format_rows
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import obygaze_scheme
+from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import clip_id
 
 FRAMES_PER_SECOND = 24
@@ -27,35 +31,55 @@ _WIDTH, _HEIGHT = 160, 120
 _LEVELS = ("EN", "S", "HN", "S")
 """The levels of a film's scenes, repeated."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
+_SPREAD = 0.5
+"""How far the warmth of a level's scenes spreads, as a standard deviation."""
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """How many concepts a scene of a level has."""
 
 
 def write_synthetic_dataset(
-    folder: Path, *, films: int = 3, scenes: int = 4, seconds: float = 2.0, overwrite: bool = False
+    folder: Path,
+    *,
+    films: int = 3,
+    scenes: int = 4,
+    seconds: float = 2.0,
+    titles: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Path:
     """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; returns its path.
 
     Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. With
-    `overwrite` an earlier synthetic data set is replaced.
+    `titles`, each is a whole film in one file, ``videos/TITLE.mp4``, and the clips are spans of
+    it. With `overwrite` an earlier synthetic data set is replaced.
     """
-    lines = ["id,film,media,level,concepts,synthetic"]
+    for title in titles:
+        if Path(title).name != title:
+            raise UsageError(f"a title names a file (got {title!r}). Write it without a slash.")
+    rows: list[dict[str, object]] = []
+    videos: dict[Path, list[Iterable[NDArray[np.uint8]]]] = {}
     names = obygaze_scheme().visual_concepts
+    for number in range((len(titles) or films) * scenes):
+        at, scene = divmod(number, scenes)
+        film = safe_id(titles[at]) if titles else f"tt{at + 1:07d}"
+        level = _LEVELS[(scene + at * bool(titles)) % len(_LEVELS)]
+        media = f"{titles[at]}.mp4" if titles else f"{film}_scene_{scene + 1}.mp4"
+        pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
+        videos.setdefault(Path("" if titles else film, media), []).append(pictures)
+        row: dict[str, object] = {
+            "id": clip_id(film, scene + 1),
+            "film": film,
+            "media": media,
+            "level": level,
+        }
+        row["concepts"] = [names[(number + n) % len(names)] for n in range(_CONCEPTS[level])]
+        span = {"start": scene * seconds, "end": (scene + 1) * seconds} if titles else {}
+        rows.append({**row, **span, "synthetic": "drawn by a program"})
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
-        for number in range(films * scenes):
-            film, scene = f"tt{number // scenes + 1:07d}", number % scenes + 1
-            level = _LEVELS[(scene - 1) % len(_LEVELS)]
-            video = f"{film}_scene_{scene}.mp4"
-            (new / "videos" / film).mkdir(parents=True, exist_ok=True)
-            pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
-            _write_clip(new / "videos" / film / video, pictures)
-            concepts = "|".join(
-                names[(number + step) % len(names)] for step in range(_CONCEPTS[level])
-            )
-            identifier = clip_id(film, scene)
-            lines.append(f"{identifier},{film},{video},{level},{concepts},drawn by a program")
-        (new / "annotations.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for path, scenes_of_film in videos.items():
+            (new / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
+            _write_clip(new / "videos" / path, chain.from_iterable(scenes_of_film))
+        write_text(new / "annotations.csv", format_rows(rows))
     return folder / "annotations.csv"
 
 
@@ -81,9 +105,9 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 def draw_clip(
     level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
 ) -> Iterator[NDArray[np.uint8]]:
-    """The pictures of a clip that looks like a level; with different seeds they differ in hue."""
+    """The pictures of a clip that looks like a level; with different seeds they differ."""
     random = np.random.default_rng(seed)
-    warmth = np.clip(_WARMTH[level] + random.normal(0, 0.08), 0, 1)
+    warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
     cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])
     background = cool + warmth * (warm - cool) + random.normal(0, 8, 3)
     disc = np.array([140, 190, 220]) + warmth * np.array([100, 10, -60])

@@ -14,6 +14,7 @@ from obygaze_features.common.cli import (
     ADDRESS,
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     json_option,
     overwrite_option,
@@ -90,7 +91,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
     text = "A .csv or .json table, or an .svg, .pdf or .png figure; can be repeated."
     output = path_option("-o", "--output", "outputs", multiple=True, help=text)
-    return output(overwrite_option(json_option(run)))
+    return output(figure_options(overwrite_option(json_option(run))))
 
 
 @bias.command()

@@ -13,6 +13,7 @@ import obygaze_models as om
 from obygaze_features.common.cli import (
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     json_option,
     overwrite_option,
@@ -208,6 +209,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 )
 @click.option("--estimator", help="Of a run: which estimator, if several read frames.")
 @click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")
+@figure_options
 @overwrite_option
 def moments(
     model: Path,
@@ -307,7 +309,7 @@ def moments(
     metavar="LEVEL,LEVEL",
     help="Segments of which levels a model should find.  [default: the timelines' highest]",
 )
-@path_option("--csv", "output", help="A CSV file: a row a score.")
+@path_option("-o", "--csv", "output", help="A CSV file: a row a score; it draws no picture.")
 @overwrite_option
 @json_option
 def evaluate_moments(
@@ -325,13 +327,15 @@ def evaluate_moments(
     start, end, score, and film, id, start, end, probability. TIMELINES is a folder that obygaze
     annotations import wrote, of MObyGaze, ELAN or a table. Each annotator counts on their own.
     Beside each score is what a scorer gets that gives all frames the same probability, and what
-    random ones get.
+    random ones get. For a picture: obygaze models moments -o FILE.svg --timelines FOLDER.
 
     \b
     Examples:
       obygaze models evaluate-moments moments.csv frames.csv timelines/mobygaze
       obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
     """
+    if output and output.suffix.lower() in SUFFIXES:
+        raise UsageError("scores are a table; a picture is drawn by: obygaze models moments -o")
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     scored = om.evaluate_moments(

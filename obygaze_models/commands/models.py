@@ -15,6 +15,7 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    figure_options,
     folder_argument,
     json_option,
     output_options,
@@ -265,6 +266,7 @@ class _MetricOption(click.Option):
     cls=_MetricOption,
     help="The score that is shown: {}.  [default: f1, of several classes f1_macro]",
 )
+@figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
 @json_option
@@ -289,7 +291,7 @@ def compare(
     Examples:
       obygaze models compare runs/xclip runs/vivit
       obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
-      obygaze models compare runs/xclip runs/vivit -o differences.svg
+      obygaze models compare runs/xclip runs/vivit -o differences.svg --width 8cm
     """
     if output:
         check_figure_path(output, overwrite=overwrite)

@@ -179,7 +179,7 @@ def predict(
         ]
         files, lines = exports.export_files(
             rows, exports.HELD_OUT, table=output, tables=tables, elan=elan,
-            annotations=annotations, warnings=warnings,
+            annotations=annotations, warnings=warnings, run=None if divided or clips else run,
         )  # fmt: skip
         limit = 0 if files or as_json else MAX_ROWS_SHOWN
         text = list(exports.describe_held_out(rows, limit))

@@ -1,4 +1,4 @@
-"""``obygaze report``: runs as a page."""
+"""``obygaze report``: annotations or runs as a page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from obygaze_models.commands._shared import path_option, run_folders
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=PATH)
-@path_option(
-    "-o", "--output", help="The page; of a single run by default report.html in its folder."
-)
-@click.option("--title", help="The page's; of a single run by default the run's name.")
+@click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
+@path_option("-o", "--output", help="The page; by default report.html in the folder that is shown.")
+@click.option("--title", help="The page's; by default what is on it, of a single run its name.")
 @path_option(
     "--thumbnails",
     help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
@@ -45,20 +43,24 @@ from obygaze_models.commands._shared import path_option, run_folders
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
 @overwrite_option
-def report(runs: tuple[Path, ...], output: Path | None, **options: Any) -> None:
-    """Write the results of RUNS as an HTML page.
+def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
+    """Write annotations, or the results of runs, as an HTML page.
 
-    The page is a single file, needs no network, and can be printed. It has the scores beside the
-    paper's and chance, their limits, and each film clip by clip, with explanations.
+    The page is a single file, needs no network, and can be printed. Of a MANIFEST with labels, or
+    of TIMELINES (minute by minute), it has the films as strips, each clip with what annotators said
+    of it, and how far they agree. Of RUNS also what models find: the scores beside the paper's and
+    chance, their limits, and explanations.
 
     \b
     Examples:
+      obygaze report way/timelines -o films.html
+      obygaze report mobygaze/minutes -o films.html --title "Objectification in 20 films"
       obygaze report runs/sure-against-easy
       obygaze report runs/* -o report.html --title "All protocols"
       obygaze report runs/bottlenecks --analysis interventions.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
-    folders, has_pictures = run_folders(runs), options["thumbnails"] is not None
+    folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
             raise UsageError(

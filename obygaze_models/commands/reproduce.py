@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.cli import echo, echo_json, json_option, output_options
+from obygaze_features.common.cli import echo, echo_json, figure_options, json_option, output_options
 from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
@@ -83,6 +83,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     help="How clips are divided; by default all three.",
 )
 @seed_option
+@figure_options
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option
@@ -170,4 +171,5 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     if verbose or len(reproduction.artifacts) == 1:
         # The last has the others' numbers side by side.
         for table in reproduction.tables if verbose else reproduction.tables[-1:]:
-            echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)
+            if verbose or table.has_results:
+                echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

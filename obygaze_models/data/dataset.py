@@ -314,16 +314,16 @@ def join_clips(
     return data, Join(
         labelled=len(labelled),
         used=len(used),
-        without_fold=_missing(labelled, with_fold),
-        without_features=_missing(with_fold, used),
-        without_label=_missing(store.ids, labelled),
+        without_fold=missing_from(with_fold, labelled),
+        without_features=missing_from(used, with_fold),
+        without_label=missing_from(labelled, store.ids),
     )
 
 
-def _missing(ids: Sequence[str], others: Iterable[str]) -> list[str]:
-    """The ids that are not among the others."""
-    present = set(others)
-    return [identifier for identifier in ids if identifier not in present]
+def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
+    """The ids that are not among those present."""
+    there = set(present)
+    return [identifier for identifier in ids if identifier not in there]
 
 
 def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:

@@ -63,6 +63,10 @@ FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
 boolean each, perhaps by test set; and its group."""
 
 
+Near = Callable[[Array], Array] | None
+"""From rows of test clips to whether each clip is too near to one of them; None: none is."""
+
+
 class Splitter(BaseCrossValidator):  # type: ignore[misc]
     """What all splitters share; `protocol` gives the attributes."""
 
@@ -79,7 +83,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         return cls(**options)
 
     @abstractmethod
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         """What each fold trains on before it is balanced, validates and tests."""
 
     def make_folds(
@@ -88,7 +92,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         tests: Mapping[str, Array],
         *,
         groups: Sequence[str] | Array | None = None,
-        near: Callable[[Array], Array] | None = None,
+        near: Near = None,
     ) -> list[Fold]:
         """The folds of an experiment.
 
@@ -104,7 +108,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             From the rows of a fold's test clips to a boolean for each clip: whether it is too near
             to one of these to train or to validate.
         """
-        parts, folds = list(self._parts(y, groups)), []
+        parts, folds = list(self._parts(y, groups, near)), []
         for index, seed in enumerate(draw_seeds(self.random_state, len(parts))):
             name, train, validation, tested, group = parts[index]
             sets = {

@@ -37,8 +37,8 @@ from obygaze_models.data.folds import (
     Array,
     Balance,
     ByFolds,
-    Fold,
     FoldParts,
+    Near,
     RandomState,
     Splitter,
     balanced,
@@ -128,7 +128,7 @@ class LeakFree(ByFolds):
         super().__init__(folds, last=last, random_state=random_state)
         self.balance = balance
 
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         for fold in range(last):
             train = (folds >= 0) & (folds != fold) & (folds != last)
@@ -198,7 +198,7 @@ class LeaveFilmOut(Splitter):
             if all(((films == film) & (y == code)).sum() >= self.min_clips for code in classes)
         ]
 
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         films, eligible = self._films(y, groups)
         for test, stop in permutations(eligible, 2):
             train = (films != test) & (films != stop)
@@ -231,11 +231,7 @@ class LeaveFilmOut(Splitter):
 
 
 @protocol(
-    "split",
-    "Split: each fold tests in turn",
-    "each fold in turn",
-    balance=BALANCE,
-    in_turn=True,
+    "split", "Split: each fold tests in turn", "each fold in turn", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
     """Each fold tests in turn; training rows are balanced as in `LeakFree`.
@@ -249,20 +245,11 @@ class ManifestSplit(LeakFree):
         As in `LeakFree`.
     """
 
-    _near: Callable[[Array], Array] | None = None
-
-    def make_folds(self, y: Array, tests: Mapping[str, Array], **how: Any) -> list[Fold]:
-        """As in all splitters."""
-        self._near = how.get("near")
-        return super().make_folds(y, tests, **how)
-
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         every_class = set(y[(folds >= 0) & (y >= 0)])
         for fold in range(last + 1):
-            far = y
-            if self._near is not None:
-                far = np.where(self._near(np.flatnonzero(folds == fold)), -1, y)
+            far = np.where(near(np.flatnonzero(folds == fold)), -1, y) if near else y
             others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
             complete = (number for number in others if {*far[folds == number]} >= every_class)
             after = next(complete, others[0])
@@ -294,9 +281,7 @@ class ManifestSplit(LeakFree):
 
 
 @protocol(
-    "official",
-    "Official sets: trained, stopped and tested on a benchmark’s own",
-    "official sets",
+    "official", "Official sets: trained, stopped and tested on a benchmark’s own", "official sets"
 )
 class OfficialSplit(ByFolds):
     """One fit by the sets that a benchmark gives out; training rows are taken as they are.
@@ -310,7 +295,7 @@ class OfficialSplit(ByFolds):
         As in `LeakFree`.
     """
 
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
@@ -350,7 +335,7 @@ class PaperSplit(ByFolds):
         As in `LeakFree`.
     """
 
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
         pool = last - 1
         training = (folds >= 0) & (folds < pool)
@@ -411,7 +396,7 @@ class Released(Splitter):
         runs = find_released_runs(manifest, split)
         return cls(ids, runs, {"test": released_test_ids(manifest, split)})
 
-    def _parts(self, y: Array, groups: Any) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         if len(self.ids) != len(y):
             raise ExperimentError(
                 f"Released: ids has {len(self.ids)} entries, and there are {len(y)} clips; give "

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def make_task(
     several = [name for name, value in kinds.items() if value]
     if len(several) > 1:
         raise ExperimentError(f"{several[0]} and {several[1]} are both there; one task at a time")
-    try:
+    with errors_as(ExperimentError):
         if concept:
             return ConceptTask(
                 scheme.concept(concept),
@@ -165,8 +165,6 @@ def make_task(
                 missing = "negatives" if positives else "positives"
                 raise ExperimentError(f"{missing} is missing; a task of two classes takes both")
             return LevelTask(codes(positives), codes(negatives))
-    except ManifestError as problem:
-        raise ExperimentError(str(problem)) from None
     return None
 
 

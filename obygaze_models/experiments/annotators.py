@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +15,11 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
-from obygaze_models.experiments.record import MAKE, RunRecord
+from obygaze_models.experiments.record import MAKE, RunRecord, TestSet
 from obygaze_models.scoring.annotators import Comparison, compare_with_annotators
 
 if TYPE_CHECKING:
+    from obygaze_features.annotations.agreement import LabelSetAgreement
     from obygaze_models.experiments.exports import Row
     from obygaze_models.experiments.plan import Plan
     from obygaze_models.experiments.run_folder import Run
@@ -92,6 +94,39 @@ def compare_models(
     return compared
 
 
+def annotators_f1(
+    record: RunRecord, test: str, pairs: Sequence[LabelSetAgreement] = ()
+) -> tuple[float | None, float | None]:
+    """One annotator's F1 against another, the mean over each two.
+
+    On the clips of a test that a run's models were asked about, as in `RunRecord.annotators`; and
+    on all clips of the label sets that `pairs` compare, as in `annotations agreement`.
+    """
+    compared = record.annotators.get(test)
+    return compared.f1 if compared else None, mean_f1(pairs, record.tests[test])
+
+
+def mean_f1(pairs: Sequence[LabelSetAgreement], test: TestSet) -> float | None:
+    """The mean over pairs of label sets of one's F1 against the other on a test's two classes."""
+    if len(test.classes) != 2:
+        return None
+    negatives, positives = (name.split("+") for name in test.classes)
+    scores = [pair.f1(positives, negatives) for pair in pairs]
+    defined = [score for score in scores if score == score]
+    return fmean(defined) if defined else None
+
+
+def differing_clips(run: Run, test: str) -> set[str]:
+    """The clips of a test to which not all annotators gave the same of its classes."""
+    votes, compared = run.annotations().get(test, {}), run.record.annotators.get(test)
+    names = compared.annotators if compared else []
+    return {
+        clip
+        for clip, labels in votes.items()
+        if [labels.get(name) for name in names] != [*labels.values()][:1] * len(names)
+    }
+
+
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
     """Of held-out predictions those that differ from an annotator, or on which these differ.
 
@@ -109,11 +144,8 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
         verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
         if len(labels) < 2 or not (who := who_differs(verdicts)):
             continue
-        columns = {f"{LABEL_OF}{name}": label for name, label in labels.items()}
         note, tier = row.note and replace(row.note, value=who), f"{row.tier}, divided"
-        chosen.append(
-            replace(row, cells={**row.cells, **columns, DIVIDED: who}, tier=tier, note=note)
-        )
+        chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
         raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
     return sorted(chosen, key=_surest_first)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_signed, unknown_name
+from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
@@ -66,6 +66,8 @@ class Comparison:
         What a reader must know of these two, and which was trained on clips that are scored.
     fits, means
         How many fits each model has, and by metric the mean of their scores, as its run prints it.
+    beside
+        Each model's F1 against each annotator, where the labels were merged of several.
     """
 
     test: str
@@ -82,6 +84,7 @@ class Comparison:
     leaks: tuple[RunWarning, ...] = ()
     fits: tuple[int, int] = (1, 1)
     means: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
 
     @property
     def too_few(self) -> str:
@@ -128,11 +131,7 @@ class Comparisons:
         """The comparisons as text: a table a test set."""
         selected = self.select(metric)
         runs = _runs_of_one_model(selected)
-        by_test: dict[str, list[tuple[Comparison, str]]] = {}
-        for comparison, key in selected:
-            clips, films = counted(comparison.clips, "clip"), counted(comparison.films, "film")
-            head = f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
-            by_test.setdefault(head, []).append((comparison, key))
+        by_test = group_by(selected, lambda pair: _describe_test(*pair))
         names = ["model", *runs] if runs else ["first", "second", "1st", "2nd"]
         columns = [*names, "difference", "95%", "ahead", "only right", "p"]
         left = 1 if runs else 2
@@ -145,6 +144,8 @@ class Comparisons:
             ]
             parts.append(f"{head}\n{align(columns, rows, left=left, width=WIDTH)}")
             parts += [fill(note, WIDTH) for note in _means_of_runs(pairs)]
+            beside = dict.fromkeys(line for comparison, _ in pairs for line in comparison.beside)
+            parts += ["\n".join(fill(line, WIDTH) for line in beside)] * bool(beside)
         first, second = runs or ("first", "second")
         notes = (
             f"difference: {first} minus {second}; its interval, and in how many draws the first is "
@@ -287,10 +288,8 @@ def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
         names = [folder.as_posix() for folder in folders]
     candidates = []
     for run, name in zip(runs, names, strict=True):
-        fits: dict[str, dict[str, list[FitPredictions]]] = {}
-        for fit in run.predictions():
-            fits.setdefault(fit.model, {}).setdefault(fit.test, []).append(fit)
-        for model, by_test in fits.items():
+        for model, fits in group_by(run.predictions(), lambda fit: fit.model).items():
+            by_test = group_by(fits, lambda fit: fit.test)
             ref = ModelRef(name, model, f"{name}: {model}" if len(runs) > 1 else model)
             means = {test: average_over_fits(predictions) for test, predictions in by_test.items()}
             counts = {test: len(predictions) for test, predictions in by_test.items()}
@@ -350,6 +349,12 @@ def _compare(
         leaks=tuple(dict.fromkeys(_leaks(first, second, test, set(ids.tolist())))),
         fits=(first.fits[test], second.fits[test]),
         means={key: (means[0].get(key), means[1].get(key)) for key in means[0] | means[1]},
+        beside=tuple(
+            sentence
+            for side in sides
+            if (compared := side.run.record.annotators.get(test))
+            and (sentence := compared.f1_sentence(side.ref.model, side.ref.name))
+        ),
     )
 
 
@@ -405,6 +410,11 @@ def _leaks(
         if leaked := len(scored & set(side.run.record.leaked)):
             clips = f"{leaked} of these {counted(len(scored), 'clip')}"
             yield leak_warning(test, clips, side.ref.run)
+
+
+def _describe_test(comparison: Comparison, key: str) -> str:
+    clips, films = counted(comparison.clips, "clip"), counted(comparison.films, "film")
+    return f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
 
 
 def _is_clear(comparison: Comparison, key: str) -> bool:

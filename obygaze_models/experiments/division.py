@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import N_FOLDS, Array, ByFolds, Fold
+from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
@@ -48,13 +48,7 @@ class Division:
     """Which split was taken where the experiment names none."""
 
     def folds(
-        self,
-        data: ClipDataset,
-        problem: Problem,
-        *,
-        seed: int,
-        near: Callable[[Array], Array] | None = None,
-        **options: Any,
+        self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
     ) -> list[Fold]:
         """The folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
@@ -63,19 +57,10 @@ class Division:
         folds = splitter.make_folds(problem.train.labels(data), tests, **how)
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
         names = [name for own in films for name in own]
-        if self.protocol != "split" or max(map(len, films), default=0) != 1:
-            return folds
-        if len(set(names)) < len(names):
+        by_film = max(map(len, films), default=0) == 1 and len(set(names)) == len(names)
+        if self.protocol != "split" or not by_film:
             return folds
         return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
-
-
-def choose_protocol(experiment: Experiment) -> str:
-    """The experiment's protocol; by default ``official`` for a benchmark's sets, else ``split``."""
-    if experiment.protocol is not None:
-        return experiment.protocol
-    fixed = experiment.balance is None and not experiment.gap
-    return "official" if experiment.split == OFFICIAL and fixed else "split"
 
 
 def make_division(
@@ -101,7 +86,8 @@ def make_division(
             replace(experiment, split="" if divided else only), manifest, problems
         )
         return replace(division, note="; ".join(filter(None, [note, division.note])))
-    name, note = choose_protocol(experiment), ""
+    fixed = experiment.split == OFFICIAL and experiment.balance is None and not experiment.gap
+    name, note = asked or (OFFICIAL if fixed else "split"), ""
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
@@ -117,8 +103,15 @@ def make_division(
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
+    takes_three = "to train, validate and test takes three"
     if experiment.split:
         split = manifest.split(experiment.split)
+        if name != OFFICIAL and split.last_fold < 2:
+            raise ExperimentError(
+                f"{experiment.name!r}: the split {split.name!r} has "
+                f"{counted(split.last_fold + 1, 'fold')}; {takes_three}; name another, or draw "
+                'folds: split = ""'
+            )
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
         gap, items = 0.0 if column else experiment.gap, manifest.items
@@ -131,7 +124,7 @@ def make_division(
             if gap:
                 what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
             raise ExperimentError(
-                f"{experiment.name!r}: {what}; to train, validate and test takes three; "
+                f"{experiment.name!r}: {what}; {takes_three}; "
                 + ("take a smaller gap" if gap else "leave groups out, or name another column")
             )
         split = stratified(
@@ -145,7 +138,8 @@ def make_division(
             f"seed {experiment.seed}",
         )
         near = "" if column or experiment.gap else describe_neighbours(items, split)
-        note = near and f'{near}; groups = "media" or gap = 5 keeps them apart'
+        whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)
+        note = near and f"{near}; {whole}gap = 5 keeps them apart"
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from obygaze_features.common.files import describe_other_kind, read_toml
-from obygaze_features.common.text import shorten, unknown_name
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.common.text import redact_url, shorten, unknown_name
+from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
+from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
@@ -251,11 +252,9 @@ class Experiment:
                     f"{self.name!r}: {shorten(listed)} cannot name an estimator; begin with a "
                     f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
                 )
-            try:
+            with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
                 specs[listed] = EstimatorSpec(name, options, negatives, cut)
-            except ExperimentError as problem:
-                raise ExperimentError(f"{self.name!r}: {problem}") from None
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -321,11 +320,9 @@ class Experiment:
         def coded(levels: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(scheme.level, levels))
 
-        try:
+        with errors_as(ExperimentError, repr(self.name)):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
             return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
-        except ManifestError as problem:
-            raise ExperimentError(f"{self.name!r}: {problem}") from None
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learned: one problem, or one for each concept."""
@@ -336,10 +333,8 @@ class Experiment:
             concepts = scheme.visual_concepts
             if not concepts:
                 raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
-        try:
+        with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
-        except ManifestError as problem:
-            raise ExperimentError(f"{self.name!r}: {problem}") from None
         tasks = [ConceptTask(name, self.negatives) for name in names]
         return [Problem(task, (task,)) for task in tasks]
 
@@ -353,6 +348,32 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def describe_experiment(experiment: Experiment) -> dict[str, Any]:
+    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
+    values: dict[str, Any] = asdict(experiment)
+    stores = [
+        redact_url(store) if is_url(store) else Path(store).as_posix()
+        for store in experiment.stores
+    ]
+    values["manifest"] = experiment.manifest.as_posix()
+    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
+    values["predictions"] = [path.as_posix() for path in experiment.predictions]
+    return values
+
+
+def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
+    """What a saved model must know of the features, or frames, it fits, to refuse others."""
+    attributes = store.attributes
+    array = experiment.frames if frames else experiment.array
+    return {
+        "backbone": attributes["backbone"],
+        "preprocessing": attributes["preprocessing"],
+        "array": array,
+        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
+        "pooling": None if frames else experiment.pooling,
+    }
 
 
 def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
@@ -384,10 +405,8 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
         listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
         chosen = tuple(e for row, e in enumerate(entries) if only in (row, listed[row]))
         values["estimators"] = chosen or entries
-    try:
+    with errors_as(ExperimentError, str(path)):
         return Experiment(**values)
-    except ExperimentError as problem:
-        raise ExperimentError(f"{path}: {problem}") from None
 
 
 def _convert(path: Path, key: str, value: Any) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from obygaze_features.common.elan import Annotation, Document, Tier, add_tiers, milliseconds, to_eaf
+from obygaze_features.common.elan import (
+    Annotation,
+    Document,
+    Tier,
+    Vocabularies,
+    add_tiers,
+    milliseconds,
+    to_eaf,
+)
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
+    file_names,
     format_signed,
     format_time,
     join_some,
@@ -29,11 +40,10 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.items import media_stem, safe_id
-from obygaze_features.manifests.statistics import without_year
+from obygaze_features.manifests.statistics import item_titles, known_titles, without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
-from obygaze_models.experiments.annotators import DIVIDED
-from obygaze_models.experiments.fit import folder_name
+from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
@@ -81,6 +91,7 @@ class Row:
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    titles = item_titles(items)
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
@@ -101,7 +112,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         if seen != "no":
             details["seen in training"] = seen
         note = _annotate(item.start, item.end, predicted, {"clip": item.id, **details})
-        rows.append(Row(item.film, item.media, cells, tier, note))
+        rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
 
@@ -110,8 +121,9 @@ def held_out(
 ) -> list[Row]:
     """The held-out predictions of a run, by model and test, then film by film in time.
 
-    The probability is that of the second of two classes, else of the predicted one, on the average
-    of the fits. The parts are those of the concepts in its log-odds; none where they do not add up.
+    With the class that each of several annotators gives. The probability is that of the second of
+    two classes, else of the predicted one, on the average of the fits. The parts are those of the
+    concepts in its log-odds; none where they do not add up.
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
@@ -122,6 +134,8 @@ def held_out(
     for fit in run.predictions():
         if model in (None, fit.model):
             fits_of.setdefault((fit.model, fit.test), []).append(fit)
+    votes = run.annotations()
+    annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
     for (name, test), fits in fits_of.items():
         mean = average_over_fits(fits)
@@ -149,6 +163,10 @@ def held_out(
                 **_seconds(clip.start, clip.end),
                 "annotators": clip.level,
                 "concepts": ", ".join(clip.concepts),
+                **{
+                    f"{LABEL_OF}{who}": votes.get(test, {}).get(clip.id, {}).get(who, "")
+                    for who in annotators
+                },
                 "model": name,
                 "test": test,
                 "prediction": classes[code],
@@ -175,7 +193,8 @@ def moment_files(moments: Moments) -> dict[str, str]:
             details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
             details |= {"seen in training": seen} if seen else {}
             note = _annotate(moment.start, moment.end, "moment", details)
-            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note))
+            title = known_titles().get(film, "")
+            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
             "ELAN has no place for moments within clips; give the clips a start and an end: "
@@ -195,6 +214,7 @@ def export_files(
     elan: Path | None = None,
     annotations: Path | None = None,
     warnings: Sequence[RunWarning] = (),
+    run: Run | None = None,
 ) -> tuple[dict[Path, str], list[str]]:
     """The files that are asked for: path -> text; and a line about each kind.
 
@@ -206,6 +226,8 @@ def export_files(
         A CSV file; the folder of a table a film; the folder of ELAN's documents.
     kind, annotations, warnings
         As in `elan_documents`.
+    run
+        Whose predictions they are: ELAN's tiers say which clips have none.
     """
     files: dict[Path, str] = {}
     lines = []
@@ -216,14 +238,21 @@ def export_files(
         films: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows:
             films.setdefault(row.film, []).append(row.cells)
-        names = unique_names((film or NO_FILM for film in films), ".csv")
+        titles = {row.film: row.title for row in rows}
+        names = file_names([titles[film] or film or NO_FILM for film in films], ".csv")
         for name, cells in zip(names, films.values(), strict=True):
             files[tables / name] = BYTE_ORDER_MARK + format_rows(cells)
         lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        texts, alone = elan_documents(rows, kind, warnings, annotations)
+        lists: dict[str, Iterable[str]] = {}
+        if run:
+            about = run.record.manifest
+            lists = {"levels": about.levels.values(), "concepts": about.senses}
+            rows = [*rows, *_without_prediction(run, rows)]
+        vocabularies = {name: dict.fromkeys(of, "") for name, of in lists.items()}
+        texts, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in texts.items()}
         lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
         if annotations and alone:
@@ -237,11 +266,28 @@ def export_files(
     return files, lines
 
 
+def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
+    """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
+    names = run.record.manifest.levels
+    predicted: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
+    for (tier, film), ids in predicted.items():
+        clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
+        places = [(c.media, c.title, None if c.id in ids else names[c.level]) for c in clips]
+        for place, stretch in groupby(zip(places, clips, strict=True), itemgetter(0)):
+            (media, title, level), same = place, [clip for _, clip in stretch]
+            note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            if level is not None and note is not None:
+                yield Row(film, media, {}, tier, note, title)
+
+
 def elan_documents(
     rows: Sequence[Row],
     kind: str,
     warnings: Sequence[RunWarning] = (),
     annotations: Path | None = None,
+    vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """A document a media file: file name -> text; and the films without a file of annotators.
 
@@ -256,6 +302,8 @@ def elan_documents(
     annotations
         A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
         a folder for each annotator. Each is copied, and gets the models' tiers.
+    vocabularies
+        The pick-lists of new files, for tiers that somebody adds.
     """
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
@@ -271,14 +319,16 @@ def elan_documents(
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
     films = [film for film, _ in tiers_of]
     stems = [
-        film if film and films.count(film) == 1 else media_stem(media) or film or NO_FILM
+        titles[film] or film
+        if film and films.count(film) == 1
+        else media_stem(media) or film or NO_FILM
         for film, media in tiers_of
     ]
     annotated = _files_by_film(annotations)
     files: dict[str, str] = {}
     alone: list[str] = []
     for ((film, media), of_file), stem in zip(
-        tiers_of.items(), unique_names(stems, ".eaf"), strict=True
+        tiers_of.items(), file_names(stems, ".eaf"), strict=True
     ):
         new = [Tier(name, kind, notes) for name, notes in of_file.items()]
         names = (film, media_stem(media), titles[film], without_year(titles[film]))
@@ -286,7 +336,7 @@ def elan_documents(
         paths = next((annotated[key] for key in keys if key in annotated), [])
         if annotations is None or not paths:
             alone.append(titles[film] or film)
-            files[stem] = to_eaf(Document(new, media, properties))
+            files[stem] = to_eaf(Document(new, media, properties), vocabularies)
             continue
         for path in paths:
             name = path.relative_to(annotations).as_posix()
@@ -312,21 +362,6 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
         yield align(columns, table, left=len(columns))
         if (more := len(rows) - limit) > 0:
             yield f"and {counted(more, 'more row')}; -o writes all to a file"
-
-
-def unique_names(texts: Iterable[str], suffix: str) -> list[str]:
-    """A file name for each, safe on any file system, and unique also where case is ignored."""
-    used: set[str] = set()
-    names = []
-    for text in texts:
-        stem = name = folder_name(text)[:100].strip(".") or "-"
-        number = 1
-        while name.casefold() in used:
-            number += 1
-            name = f"{stem}-{number}"
-        used.add(name.casefold())
-        names.append(name + suffix)
-    return names
 
 
 def _seconds(start: float | None, end: float | None) -> dict[str, str]:

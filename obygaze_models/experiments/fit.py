@@ -429,13 +429,7 @@ def fit_estimator(
     chooses = "X_val" in accepted or spec.threshold
     seen = np.concatenate([learn, train, *([choose, validation] if chooses else [])])
     fit = Fit(
-        model,
-        int(labels.max()) + 1,
-        np.unique(seen),
-        reads,
-        facts,
-        history,
-        unique_warnings(noted),
+        model, int(labels.max()) + 1, np.unique(seen), reads, facts, history, unique_warnings(noted)
     )
     if spec.threshold:
         scores = fit.probabilities(data, validation)[:, 1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.items import group_noun
@@ -24,7 +24,6 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
-from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import describe_cuts, describe_official
 from obygaze_models.saved.about import unreliable_concepts
@@ -41,14 +40,14 @@ FOLLOWS = {
     "leak": "Do not compare these scores with others; Methods counts the clips.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "one-film": "No interval can be given: it would be over other films.",
+    "one-film": "No interval can be given: it is over draws of several.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
     "positives": "F1 and AP depend on this share: compare within one test set.",
     "join": "They are in no score.",
     "one-fit": "How much chance matters in training is unknown; more seeds would tell.",
-    "fits-in-turn": "The standard deviation shows how much films differ; the interval, how far the "
-    "mean can be trusted.",
+    "fits-in-turn": "The standard deviation shows how much test sets differ; an interval, how far "
+    "the mean can be trusted.",
     "fits-of-one-fold": "The standard deviation shows how much chance matters in training, not how "
     "another test fold would score.",
     "different-items": "Scores of different items are scores of different clips.",
@@ -86,9 +85,8 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     if record.films.note:
         yield RunWarning("films", "", f"This {record.films.note}.")
     noun = group_noun(record.films.by)
-    if any(scores.films < 2 for scores in record.scores):
-        text = f"The test clips are of one {noun}, or no {noun}s are named."
-        yield RunWarning("one-film", "", text)
+    if why := record.lacks_interval:
+        yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
     elif trained := record.films.also_trained:
         text = f"Of the {record.films.tested:,} {noun}s in the test sets, {trained:,} have other "
         yield RunWarning("also-trained", "", f"{text}clips in training.")
@@ -142,17 +140,13 @@ def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
 
 def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
     """Test set -> the leaks of its fits."""
-    return {
-        test: [leak for leak in leaks if leak.test == test]
-        for test in dict.fromkeys(leak.test for leak in leaks)
-    }
+    return group_by(leaks, lambda leak: leak.test)
 
 
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
     """How many test clips of the released splits are in the others' training pools and runs."""
     leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
-    for test, train in dict.fromkeys((leak.test, leak.train) for leak in leaks):
-        pool, *runs = (leak for leak in leaks if (leak.test, leak.train) == (test, train))
+    for (test, train), (pool, *runs) in group_by(leaks, lambda x: (x.test, x.train)).items():
         if not pool.ids:
             continue
         positive = next(name for name in pool.by_class if name in ("S", "Sure"))
@@ -170,12 +164,10 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
 
 
 def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for skip in skipped:
-        by_reason.setdefault((skip.task, skip.why), []).append(skip.what)
+    by_reason = group_by(skipped, lambda skip: (skip.task, skip.why))
     warnings = [
-        RunWarning("skipped", task, f"{task}, {join_some(subjects, 3)}: {why}.")
-        for (task, why), subjects in list(by_reason.items())[:SHOWN]
+        RunWarning("skipped", task, f"{task}, {join_some([s.what for s in own], 3)}: {why}.")
+        for (task, why), own in list(by_reason.items())[:SHOWN]
     ]
     if (more := len(by_reason) - SHOWN) > 0:
         warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
@@ -245,11 +237,8 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     for task in outcome.plan.tests:
         if len(task.classes) > 2:
             continue
-        fits_of: dict[str, list[FitPredictions]] = {}
-        for fit in outcome.predictions:
-            if fit.test == task.name and fit.model not in guesses:
-                fits_of.setdefault(fit.model, []).append(fit)
-        for model, fits in fits_of.items():
+        own = [f for f in outcome.predictions if f.test == task.name and f.model not in guesses]
+        for model, fits in group_by(own, lambda fit: fit.model).items():
             labels = np.concatenate([fit.labels for fit in fits])
             called = int(np.concatenate([fit.called for fit in fits]).sum())
             if called < RARE * labels.sum():

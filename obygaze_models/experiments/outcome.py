@@ -50,13 +50,9 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import check_probabilities
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
-from obygaze_models.experiments.fit import (
-    Fit,
-    FitResult,
-    PlannedFit,
-    test_predictions,
-)
-from obygaze_models.experiments.plan import Plan, about_features, describe_experiment
+from obygaze_models.experiments.experiment import about_features, describe_experiment
+from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
+from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
     FitPredictions,
     class_counts,
@@ -339,23 +335,13 @@ class Outcome:
     def leak_counts(self) -> list[LeakCount]:
         """The same in numbers."""
         return [
-            LeakCount(
-                task,
-                leak.fold,
-                leak.test,
-                leak.clips,
-                *map(len, (leak.train, leak.validation, leak.otherwise)),
-            )
-            for task, leak in self.leaks
-        ]
+            LeakCount(task, of.fold, of.test, of.clips, len(of.train), len(of.validation),
+                      len(of.otherwise))
+            for task, of in self.leaks
+        ]  # fmt: skip
 
     def record(
-        self,
-        warnings: list[RunWarning],
-        *,
-        files: dict[str, str],
-        started: str,
-        seconds: float,
+        self, warnings: list[RunWarning], *, files: dict[str, str], started: str, seconds: float
     ) -> RunRecord:
         """All of ``run.json``."""
         plan, data = self.plan, self.plan.data

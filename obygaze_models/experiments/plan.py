@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -15,28 +14,32 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, redact_url, unknown_name
+from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
-from obygaze_features.store.remote import is_url
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.folds import ByFolds, Fold
-from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS
+from obygaze_models.data.folds import Array, ByFolds, Fold, Near
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
-from obygaze_models.experiments.experiment import ALL, Experiment, load_experiment
+from obygaze_models.experiments.experiment import (
+    ALL,
+    Experiment,
+    about_features,
+    describe_experiment,
+    load_experiment,
+)
 from obygaze_models.experiments.fit import (
     PlannedFit,
     digest_of_values,
@@ -49,7 +52,6 @@ from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 from obygaze_models.experiments.summary import BALANCED, span
 
-Array = NDArray[Any]
 MAX_ROWS = 20
 """Of folds or films that an error lists."""
 
@@ -286,7 +288,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
                 for fold in plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
             ]
         except ExperimentError as refusal:
-            raise ExperimentError(f"{refusal}\n{_class_table(plan, problem.train)}") from None
+            remedy = f"{refusal}{_leave_files_out(plan)}"
+            raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
         usable = (
             _usable(plan, problem, replace(fold, index=index)) for index, fold in enumerate(folds)
         )
@@ -305,20 +308,17 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 def _remedy(plan: Plan, options: dict[str, Any]) -> str:
     """What to do where no fold can be learnt."""
     experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
-    if near := _near(plan):
-        folds = division.folds(plan.data, problem, seed=experiment.seed, **options)
-        folds = [fold for fold in folds if _usable(plan, problem, fold)]
-        if lost := [int(near(fold.test_rows)[fold.train].sum()) for fold in folds]:
-            clips = f"{span(lost)} training clips of a fold"
-            return f"gap = {experiment.gap:g} takes {clips} away: take a smaller gap"
+    free = division.folds(plan.data, problem, seed=experiment.seed, **options)
+    if experiment.gap and any(_usable(plan, problem, fold) for fold in free):
+        return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
     if division.protocol == "leave-film-out":
         return (
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
-            'class: to train, validate and test; label more, or draw folds: protocol = "split" '
-            'and split = "", without groups'
+            f"class: to train, validate and test; label more{_leave_files_out(plan)}, or draw "
+            'folds: protocol = "split" and split = "", without groups'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
-    if not by_folds or division.last < 3 or near:
+    if not by_folds or division.last < 3 or experiment.gap:
         return "label more clips"
     by = f" --by {for_shell(experiment.groups)}" * bool(experiment.groups)
     labels = f" --labels {for_shell(plan.labels.name)}" * bool(experiment.labels)
@@ -329,7 +329,18 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
     )
 
 
-def _near(plan: Plan) -> Callable[[Array], Array] | None:
+def _leave_files_out(plan: Plan) -> str:
+    """How to leave out files in place of films, where at least three have clips of each class."""
+    experiment, cells = plan.experiment, plan.manifest.items.column("media")
+    if plan.division.protocol != "leave-film-out" or experiment.groups:
+        return ""
+    files = [cells[plan.manifest.items.row(clip)] for clip in plan.data.ids]
+    splitter = LeaveFilmOut(min_clips=experiment.min_clips or FILM_CLIPS)
+    able = splitter.eligible(plan.problems[0].train.labels(plan.data), files)
+    return ', or leave out files: groups = "media"' * (len(able) > 2)
+
+
+def _near(plan: Plan) -> Near:
     """Which clips are within the experiment's gap of those of some rows, in the same file."""
     items, gap = plan.manifest.items, plan.experiment.gap
     if not gap:
@@ -486,29 +497,3 @@ def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:
         and not skip(fold.tests[task.name], "test set", task, 2, f", test {task.name}")
     }
     return replace(fold, tests=tests) if tests else None
-
-
-def describe_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
-    values: dict[str, Any] = asdict(experiment)
-    stores = [
-        redact_url(store) if is_url(store) else Path(store).as_posix()
-        for store in experiment.stores
-    ]
-    values["manifest"] = experiment.manifest.as_posix()
-    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
-    values["predictions"] = [path.as_posix() for path in experiment.predictions]
-    return values
-
-
-def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
-    """What a saved model must know of the features, or frames, it fits, to refuse others."""
-    attributes = store.attributes
-    array = experiment.frames if frames else experiment.array
-    return {
-        "backbone": attributes["backbone"],
-        "preprocessing": attributes["preprocessing"],
-        "array": array,
-        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
-        "pooling": None if frames else experiment.pooling,
-    }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import baselines, simulated
@@ -194,11 +195,8 @@ def score_models(
     trec
         trec_eval's average precision is among the scores.
     """
-    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
-    for prediction in predictions:
-        fits_of.setdefault((prediction.model, prediction.test), []).append(prediction)
     models = []
-    for (model, test), fits in fits_of.items():
+    for (model, test), fits in group_by(predictions, lambda fit: (fit.model, fit.test)).items():
         by_fit = [score_fit(fit, trec=trec) for fit in fits]
         scored = [
             ScoredClips(
@@ -285,11 +283,9 @@ def score_test_sets(
     positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
     are averaged over the fits.
     """
-    fits_of: dict[str, dict[int, FitPredictions]] = {}
-    for prediction in predictions:
-        fits_of.setdefault(prediction.test, {})[prediction.fit] = prediction
     sets = {}
-    for name, fits in fits_of.items():
+    for name, of_test in group_by(predictions, lambda fit: fit.test).items():
+        fits = {fit.fit: fit for fit in of_test}
         labels = [fit.labels for fit in fits.values()]
         clips = {clip: row for row, clip in enumerate(c for fit in fits.values() for c in fit.ids)}
         counts = class_counts(np.concatenate(labels)[[*clips.values()]], classes_of[name])

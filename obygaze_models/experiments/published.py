@@ -132,15 +132,14 @@ def published_film(
     record: RunRecord, model: str, train: str, test: str, film: str
 ) -> Published | None:
     """The number of Table 4 for a film that was left out, from clips that were not balanced."""
-    if record.protocol != "leave-film-out" or record.balance not in ("", "none"):
-        return None
-    if estimator_of(record, model) not in NETWORKS:
-        return None
-    if _backbone_row(record.store.backbone) != BACKBONES["xclip"].row:
-        return None
-    if _column(record, train, test) != "HN-S/ENHN-S":
-        return None
-    return published_films().get(film)
+    is_the_papers = (
+        record.protocol == "leave-film-out"
+        and record.balance in ("", "none")
+        and estimator_of(record, model) in NETWORKS
+        and _backbone_row(record.store.backbone) == BACKBONES["xclip"].row
+        and _column(record, train, test) == "HN-S/ENHN-S"
+    )
+    return published_films().get(film) if is_the_papers else None
 
 
 def estimator_of(record: RunRecord, model: str) -> str:

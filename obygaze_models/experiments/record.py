@@ -357,6 +357,13 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return test if test in tasks and len(tasks) > 1 else tasks[0]
 
     @property
+    def lacks_interval(self) -> str:
+        """Why there is no interval of some scores; empty where all have one."""
+        noun = group_noun(self.films.by)
+        why = f"the test clips are of one {noun}" if self.films.tested else f"no {noun}s are named"
+        return why * any(scores.films < 2 for scores in self.scores)
+
+    @property
     def unscored(self) -> list[str]:
         """The models of which every fit was skipped."""
         scored = {scores.model for scores in self.scores}

@@ -41,13 +41,7 @@ from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outco
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import (
-    RUN_FILES,
-    Run,
-    Tables,
-    format_clips,
-    format_lines,
-)
+from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
 
 
 def run_experiment(

@@ -33,7 +33,14 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
+from obygaze_features.common.text import (
+    as_list,
+    counted,
+    for_shell,
+    join_some,
+    redact_url,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -42,11 +49,7 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
-from obygaze_models.experiments.predictions import (
-    FitPredictions,
-    check_scores,
-    read_predictions,
-)
+from obygaze_models.experiments.predictions import FitPredictions, check_scores, read_predictions
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
@@ -178,11 +181,7 @@ class Run:
         ]
 
     def frames(
-        self,
-        model: str | None = None,
-        *,
-        task: str | None = None,
-        store: StoreLike | None = None,
+        self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
     ) -> FramePredictions:
         """The probability of each frame of the test clips, each by the models that tested it.
 
@@ -223,6 +222,12 @@ class Run:
                 and self.record.trained_on(part.test) == line["task"]
                 for clip in part.ids
             )
+            if lost := [clip for clip in tested if clip not in opened]:
+                raise ExperimentError(
+                    f"{opened.where} lacks {len(lost):,} of {counted(len(tested), 'clip')} that "
+                    f"the run tested, such as {lost[0]}, and a run predicts no others; train a "
+                    "model for them, and give it in place of the run: obygaze models train"
+                )
             parts.append(predict_frames(line["folder"], opened, list(tested)))
         averaged = average_frames(parts)
         warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
@@ -434,8 +439,5 @@ def _read_clips(path: Path) -> dict[str, Clip]:
         | {"group": row.get("group", row["film"])}  # an earlier run's are films
         for row in rows
     ]
-    try:
-        clips = msgspec.convert(content, list[Clip], strict=False)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(f"{path} is damaged ({problem}); run it again with: {MAKE}") from None
+    clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
     return {clip.id: clip for clip in clips}

@@ -110,10 +110,10 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
         notes.append(describe_official(record))
     fits = record.fit_count
     mean = f"Mean (standard deviation) over {fits} fits" if fits > 1 else "One fit"
-    noun = group_noun(record.films.by)
-    notes.append(f"{mean}; the interval is over draws of {noun}s.")
-    if any(scores.films < 2 for scores in record.scores):
-        notes.append(f"Where it is -, the test clips are of one {noun}, or no {noun}s are named.")
+    if why := record.lacks_interval:
+        notes.append(f"{mean}; no interval: {why}.")
+    else:
+        notes.append(f"{mean}; the interval is over draws of {group_noun(record.films.by)}s.")
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 
@@ -194,9 +194,8 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
     columns.append(("kappa", ESTIMATE, "kappa truth"))
-    if any(rater.f1 for rater in comparison.raters):
-        for kind, title in (("f1", "F1"), ("auroc", "AUROC")):
-            columns += [(kind, name, f"{title} {short}") for name, short in names.items()]
+    if any(rater.auroc for rater in comparison.raters):
+        columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
@@ -204,7 +203,9 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     head = f"{test}: beside each annotator, on {comparison.which_clips}"
-    return f"{head}\n{align(titles, rows, width=WIDTH)}"
+    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
+    sentences = filter(None, map(comparison.f1_sentence, models))
+    return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
 def _legend(record: RunRecord) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,16 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, find_closest, join_some, shorten
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_features.manifests.importers.reading import at_row
+from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.experiments.fit import folder_name
 from obygaze_models.saved.about import read_about
 from obygaze_models.saved.inference import Predictions, predict
-from obygaze_models.scoring.metrics import (
-    METRICS,
-    TREC,
-    trec_average_precision,
-    trec_ranks,
-)
+from obygaze_models.scoring.metrics import METRICS, TREC, trec_average_precision, trec_ranks
 
 SPLIT = "official"
 """The fold column whose last fold is the test set."""
@@ -156,7 +153,7 @@ def write_run(
     external = uses_external_data(about["features"]["backbone"])
     tag = run_tag(name or about["model"], external_data=external)
     text = format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag)
-    return WrittenRun(text, tag, predictions, _without(tested, predictions.ids))
+    return WrittenRun(text, tag, predictions, missing_from(predictions.ids, tested))
 
 
 def run_tag(name: str, *, external_data: bool) -> str:
@@ -184,10 +181,8 @@ def read_run_file(path: Path) -> RunFile:
 
     As in trec_eval, scores order the clips; ranks are ignored.
     """
-    try:
+    with translate(ExperimentError, path, "is not UTF-8 ({}); give a run file"):
         lines = read_bytes(path, ExperimentError).decode().splitlines()
-    except UnicodeDecodeError:
-        raise ExperimentError(f"{path} is not UTF-8; give a run file") from None
     scores: dict[str, float] = {}
     topic = tag = None
     for number, line in enumerate(lines, start=1):
@@ -277,8 +272,8 @@ def score_run(
         measure=measure,
         value=value,
         clips=len(level_of),
-        missing=_without(level_of, ids),
-        outside=_without(ids, level_of),
+        missing=missing_from(ids, level_of),
+        outside=missing_from(level_of, ids),
         **about,
     )
 
@@ -286,7 +281,7 @@ def score_run(
 def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     """The level that a table predicts for each clip, by the name that it gives the clip."""
     levels: dict[str, str] = {}
-    try:
+    with errors_as(ExperimentError):
         table = read_table(path, required=["id"])
         # Version 0.2 wrote "said".
         predictions = table.columns.get("prediction") or table.columns.get("said")
@@ -295,12 +290,8 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
         for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
-            try:
+            with at_row(table, row):
                 levels[name] = scheme.level(text)
-            except ManifestError as problem:
-                raise table.problem(row, str(problem)) from None
-    except ManifestError as problem:
-        raise ExperimentError(str(problem)) from None
     return levels
 
 
@@ -317,8 +308,3 @@ def _clip_ids(path: Path, names: Sequence[str], manifest: Manifest) -> list[str]
         if (earlier := name_of.setdefault(id_of[name], name)) != name:
             raise ExperimentError(f"{path}: duplicate id: {earlier} and {name} are the same clip")
     return list(name_of)
-
-
-def _without(clips: Iterable[str], others: Iterable[str]) -> list[str]:
-    excluded = set(others)
-    return [clip for clip in clips if clip not in excluded]

@@ -6,7 +6,7 @@ Their intervals come from resampling clips; for all films together, from resampl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
 
+DIFFER = "annotators differ"
+"""The factor of clips on which they do."""
 LEVEL = 0.95
 STEPS = 60
 Array = NDArray[Any]
@@ -99,7 +101,12 @@ def error_factors(
 
 
 def factors_of_clips(
-    clips: Sequence[Clip], wrong: Array, levels: Sequence[str], *, by_film: bool = True
+    clips: Sequence[Clip],
+    wrong: Array,
+    levels: Sequence[str],
+    *,
+    by_film: bool = True,
+    differing: Container[str] = (),
 ) -> list[FilmFactors]:
     """`error_factors` by the concepts and levels that clips are annotated with.
 
@@ -113,17 +120,21 @@ def factors_of_clips(
         The codes of the levels in their order; levels without clips are left out.
     by_film
         As in `error_factors`.
+    differing
+        The clips on which annotators differ (`differing_clips`), the factor `DIFFER`.
     """
+    differs = [DIFFER] * any(clip.id in differing for clip in clips)
     concepts = sorted({name for clip in clips for name in clip.concepts})
     codes = [code for code in levels if any(clip.level == code for clip in clips)]
     marks = [
         [*(name in clip.concepts for name in concepts), *(clip.level == code for code in codes)]
+        + [clip.id in differing for _ in differs]
         for clip in clips
     ]
     return error_factors(
         wrong,
-        np.array(marks, dtype=bool).reshape(len(clips), len(concepts) + len(codes)),
-        [*concepts, *codes],
+        np.array(marks, dtype=bool).reshape(len(clips), -1),
+        [*concepts, *codes, *differs],
         [clip.film for clip in clips],
         by_film=by_film,
     )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.tables import Table, format_spreadsheet, read_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import counted, group_by, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.items import format_seconds, name_film
@@ -100,10 +100,8 @@ class FrameScores:
     @cached_property
     def rows(self) -> dict[Axis, Array]:
         """The rows of each axis, axes in order."""
-        rows: dict[Axis, list[int]] = {axis: [] for axis in sorted(set(self.axes))}
-        for row, axis in enumerate(self.axes):
-            rows[axis].append(row)
-        return {axis: np.array(of_axis) for axis, of_axis in rows.items()}
+        rows = group_by(range(len(self.axes)), self.axes.__getitem__)
+        return {axis: np.array(rows[axis]) for axis in sorted(rows)}
 
     @cached_property
     def by_axis(self) -> dict[Axis, AxisFrames]:

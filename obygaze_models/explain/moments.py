@@ -16,15 +16,17 @@ import numpy as np
 from obygaze_features.common.figures import (
     INK,
     LINE,
+    NAMES,
     SERIES,
     SOFT,
     Bar,
-    describe,
+    caption,
     draw_level_bars,
     figure_style,
+    figure_width,
     level_keys,
-    plain,
     show_time,
+    wrap,
 )
 from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
@@ -292,7 +294,8 @@ def moment_figure(
     with figure_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(11, 2.1 + 0.55 * (len(rows) + CURVE)), layout="constrained")
+        size = figure_width(11), 2.1 + 0.55 * (len(rows) + CURVE)
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         for y, (_, bars, levels) in enumerate(rows):
             draw_level_bars(axes, -y, bars, levels)
@@ -301,7 +304,8 @@ def moment_figure(
         bottom = base - 0.85
         starts, lengths = [m.start for m in own], [m.end - m.start for m in own]
         axes.bar(starts, 0.5, lengths, bottom + 0.1, align="edge", color=INK)
-        names = [plain(name) for name, _, _ in rows]
+        room = 72 * NAMES * size[0]
+        names = ["\n".join(wrap(name, room, 9.5)) for name, _, _ in rows]
         axes.set_yticks(
             [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35],
             [*names, "probability of\neach frame", "moments"],
@@ -313,18 +317,14 @@ def moment_figure(
         details = timelines.films.get(axis.name) if timelines is not None else None
         title = details.title if details and details.title else axis.name
         text = _describe(moments, axis, len(own))
-        axes.set_title(plain(title), loc="left", weight="bold")
-        figure.supxlabel(plain(text), x=0.01, ha="left", fontsize=8, color=SOFT)
         drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
         keys = {
-            key.get_label(): key
+            name: colour
             for _, _, levels in rows
-            for name, key in zip(levels.values(), level_keys(levels), strict=True)
+            for name, colour in level_keys(levels).items()
             if name in drawn
         }
-        if keys:
-            figure.legend(handles=keys.values(), loc="outside upper right", ncols=len(keys))
-    describe(figure, title, text)
+        caption(figure, title, text, keys)
     return figure
 
 

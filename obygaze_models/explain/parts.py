@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import group_by
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.scoring.metrics import auroc, average_precision
 
@@ -156,14 +157,11 @@ def concept_quality(
     Hard Negative and Sure clips with a concept are compared with all clips without it; Not Sure
     clips are ignored. Networks are left out: they are explained by a bottleneck's concepts.
     """
-    groups: dict[tuple[str, str, tuple[str, ...]], list[Explained]] = {}
-    for entry in explained:
-        if entry.kind != "sensitivity":
-            groups.setdefault((entry.model, entry.task, entry.concepts), []).append(entry)
+    own = [entry for entry in explained if entry.kind != "sensitivity"]
     return [
         _quality(fits, column, clips)
-        for (_, _, concepts), fits in groups.items()
-        for column in range(len(concepts))
+        for fits in group_by(own, lambda fit: (fit.model, fit.task, fit.concepts)).values()
+        for column in range(len(fits[0].concepts))
     ]
 
 

@@ -221,21 +221,14 @@ def tcav(
     p = [permutation_p(abs(s - 0.5), np.abs(random_scores - 0.5)) for s in scores.tolist()]
     slope_p = [permutation_p(abs(s), np.abs(random_slopes)) for s in slopes.tolist()]
     p_holm, slope_p_holm = holm(p), holm(slope_p)
+    chance = random_scores.mean().item(), random_scores.std().item()
+    counts = len(X), len(random)
+    columns = scores.tolist(), p, p_holm, slopes.tolist(), slope_p, slope_p_holm
     return [
-        TCAV(
-            name,
-            float(scores[index]),
-            float(random_scores.mean()),
-            float(random_scores.std()),
-            p[index],
-            p_holm[index],
-            float(slopes[index]),
-            slope_p[index],
-            slope_p_holm[index],
-            clips=len(X),
-            runs=len(random),
+        TCAV(name, share, *chance, p, p_holm, slope, slope_p, slope_p_holm, *counts)
+        for name, share, p, p_holm, slope, slope_p, slope_p_holm in zip(
+            names, *columns, strict=True
         )
-        for index, name in enumerate(names)
     ]
 
 

@@ -1,26 +1,31 @@
-"""Bars in parts: shares of levels a row, and the first questions of a decision tree."""
+"""The first questions of a decision tree, with its clips as bars in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.figures import INK, PAPER, SOFT, add_number, figure_style, ink_on
+from obygaze_features.common.figures import (
+    INK,
+    SOFT,
+    add_number,
+    axes_width,
+    figure_style,
+    ink_on,
+    paper,
+    text_width,
+    wrap,
+)
 from obygaze_features.common.text import counted, format_number
 from obygaze_models.figures.sheet import (
     SMALL,
     TEXT,
-    WIDTH,
     Series,
     Sheet,
-    name_width,
-    scale_x,
-    text_width,
-    wrap,
+    sheet_width,
     write_in,
 )
 
@@ -29,46 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from obygaze_models.estimators.trees import TreeArrays
-
-
-@dataclass(frozen=True)
-class Share:
-    """A row: its parts, from 0 to 1, and how many clips they are of; an `overall` row is bold."""
-
-    label: str
-    parts: Sequence[float]
-    count: int
-    overall: bool = False
-
-
-def stacked_shares(
-    rows: Sequence[Share],
-    parts: Sequence[Series],
-    *,
-    title: str,
-    axis: str,
-    description: str,
-) -> Figure:
-    """Draw each row as a bar of its parts, and how many clips they are of."""
-    names = name_width([row.label for row in rows])
-    left = names + 10
-    counts = [f"{row.count:,}" for row in rows]
-    right = WIDTH - 10 - max(text_width(text, TEXT) for text in ("clips", *counts))
-    heights = [33.0 if row.overall else 24.0 for row in rows]
-    full = 14 + sum(heights)
-    keys = [part.key(bar=True) for part in parts]
-    sheet = Sheet(title, description, full, keys=keys, axis=axis, left=left, right=right)
-    axes = sheet.axes(left, right, 0, full)
-    scale_x(axes, [0, 1], (0, 1), percent=True, grid=False)
-    sheet.text(WIDTH, 6, "clips", size=SMALL, color=SOFT, ha="right")
-    y = 24.0
-    for row, height in zip(rows, heights, strict=True):
-        weight = "bold" if row.overall else "normal"
-        sheet.label(y, row.label, names, weight=weight)
-        _draw_stack(axes, row.parts, parts, y, 18, row.label)
-        sheet.text(WIDTH, y, f"{row.count:,}", weight=weight, ha="right")
-        y += height
-    return sheet.figure
 
 
 def tree_outline(
@@ -101,19 +66,21 @@ def tree_outline(
     depth
         How many levels, the root included.
     """
-    bar, row, indent = 100.0, 23.0, 11.0
-    numbers = WIDTH - bar - 10
+    row, indent = 23.0, 11.0
+    width = sheet_width()
+    bar = min(width / 3, max(width - 200, 70))
+    numbers = width - bar - 10
     room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
     heights = [row + (8 if node.below else 0) for node in nodes]
     full = 14 + sum(heights)
     sheet = Sheet(title, description, full, keys=[kind.key(bar=True) for kind in classes])
-    axes = sheet.axes(WIDTH - bar, WIDTH, 0, full)
-    branches = sheet.axes(0, WIDTH, 0, full)
-    for each, end in ((axes, 1.0), (branches, WIDTH)):
+    axes = sheet.axes(width - bar, width, 0, full)
+    branches = sheet.axes(0, width, 0, full)
+    for each, end in ((axes, 1.0), (branches, width)):
         each.set_axis_off()
         each.set_xlim(0, end)
-    sheet.text(WIDTH - bar, 6, "training clips", size=SMALL, color=SOFT)
+    sheet.text(width - bar, 6, "training clips", size=SMALL, color=SOFT)
     sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
     y, middles = 14.0, list[float]()
     for node, height in zip(nodes, heights, strict=True):
@@ -127,7 +94,7 @@ def tree_outline(
         sheet.text(x, middle - (5 if node.below else 0), name + node.limit)
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
-            sheet.text(x, middle + 6, more, size=SMALL, color=SOFT)
+            sheet.text(x, middle + 6, *wrap(more, room - x, SMALL, 1), size=SMALL, color=SOFT)
         sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
         shares = [float(share) for share in head.value[node.node]]
         _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
@@ -148,9 +115,10 @@ def _draw_stack(
 ) -> None:
     """A bar in parts, each with its share where it is wide enough for it."""
     before = 0.0
-    width = axes.get_position().width * WIDTH
+    width = axes_width(axes)
     for value, part in zip(values, parts, strict=True):
-        style = {**part.fill, "edgecolor": part.colour if part.hatched else PAPER, "linewidth": 1.0}
+        edge = part.colour if part.hatched else paper()
+        style = {**part.fill, "edgecolor": edge, "linewidth": 1.0}
         with figure_style():
             axes.barh(y, value, height=height, left=before, zorder=3, clip_on=False, **style)
         text = format_number(value, percent=True)

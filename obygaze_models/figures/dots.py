@@ -9,7 +9,16 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.figures import LINE, SERIES, SOFT, add_number, level_colours
+from obygaze_features.common.figures import (
+    LINE,
+    NAMES,
+    SERIES,
+    SOFT,
+    add_number,
+    level_colours,
+    text_width,
+    wrap,
+)
 from obygaze_features.common.text import format_number
 from obygaze_models.figures.sheet import (
     MARKS,
@@ -17,7 +26,6 @@ from obygaze_models.figures.sheet import (
     ROW,
     SMALL,
     TEXT,
-    WIDTH,
     Dot,
     Series,
     Sheet,
@@ -27,8 +35,7 @@ from obygaze_models.figures.sheet import (
     line_style,
     name_width,
     scale_x,
-    text_width,
-    wrap,
+    sheet_width,
     write_in,
 )
 
@@ -150,7 +157,8 @@ def grouped_dots(
         values += [v for dot in dots for v in (dot.low, dot.high) if is_defined(v)]
     names = name_width(list(groups))
     left = names + 12
-    right = WIDTH - 8 - max([24.0, *(text_width(to_text(value), TEXT) for value in values)])
+    numbers = max([24.0, *(text_width(to_text(value), TEXT) for value in values)])
+    right = sheet_width() - 8 - numbers
     height = max(ROW * len(series), 2 * TEXT * 1.2) + 8
     keys = [kind.key() for kind in series]
     if any(is_defined(dot.guess) for dot in dots):
@@ -161,6 +169,8 @@ def grouped_dots(
     scale_x(axes, values, limits, percent=percent)
     if origin is not None:
         axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
+    if ends:
+        sheet.write_ends(axes, origin or 0.0)
     for number, (name, group) in enumerate(groups.items()):
         middle = height * (number + 0.5)
         sheet.label(middle, name, names)
@@ -168,7 +178,7 @@ def grouped_dots(
             y = middle + ROW * (place - (len(series) - 1) / 2)
             draw_dot(axes, dot, y, kind.dot, f"{name}, {kind.label}", to_text)
             if is_defined(dot.value):
-                sheet.text(WIDTH, y, to_text(dot.value), ha="right")
+                sheet.text(sheet.width, y, to_text(dot.value), ha="right")
     return sheet.figure
 
 
@@ -185,7 +195,7 @@ def panel_plot(
     single = all(len(values) < 2 for values in shown)
     numbers = [to_text(values[0]) if single and values else "" for values in shown]
     names, row, between = name_width(labels), 19.0, 8.0
-    left, right = names + 10, WIDTH - max(16.0, *(text_width(text, TEXT) + 8 for text in numbers))
+    left, right = names + 10, sheet_width() - max(16.0, *(text_width(t, TEXT) + 8 for t in numbers))
     height = row * len(labels) + between * (len(groups) - 1)
     keys = [kind.key() for kind in panel.series]  # always, so that rows of figures are in line
     sheet = Sheet(title, description, height, keys=keys, axis=panel.axis, left=left, right=right)
@@ -202,7 +212,7 @@ def panel_plot(
         middle = row * (index + 0.5) + offsets[index]
         axes.hlines(middle, low, high, color=LINE, linewidth=0.8, zorder=1)
         sheet.label(middle, label, names)
-        sheet.text(WIDTH, middle, text, ha="right")
+        sheet.text(sheet.width, middle, text, ha="right")
         for dot, kind in zip(dots, panel.series, strict=True):
             if is_defined(dot.value):
                 draw_dot(axes, dot, middle, kind.dot, f"{label}, {kind.label}", to_text)
@@ -251,19 +261,16 @@ def dot_plot(
         What the lower and the upper end of the axis mean.
     """
     to_text = partial(format_number, signed=signed)
-    numbers = [
-        (value, [_scored(p.value, p.mark, to_text) for p in points]),
-        (note, [p.note for p in points]),
-        (reference, [_scored(p.reference, p.reference_mark, to_text) for p in points]),
-    ]
-    columns = [(head, texts) for head, texts in numbers if any(texts)]
-    heads = len(columns) > 1
-    widths = [
-        9 + max(text_width(text, TEXT) for text in [*texts, head if heads else ""])
-        for head, texts in columns
-    ]
+    ours = [_scored(p.value, p.mark, to_text) for p in points]
+    theirs = [_scored(p.reference, p.reference_mark, to_text) for p in points]
+    notes = [p.note for p in points]
+    heads = any(notes)
+    scores, asides = (
+        9 + max([text_width(head, SMALL) if heads else 0, *(text_width(t, TEXT) for t in texts)])
+        for head, texts in ((value, ours + theirs), (note, notes))
+    )
     names = name_width([point.label for point in points])
-    left, right = names + 12, WIDTH - sum(widths)
+    left, right = names + 12, sheet_width() - scores - (asides if heads else 0)
     has_interval = bool(interval) and any(is_defined(p.low) and is_defined(p.high) for p in points)
     has_reference = any(is_defined(point.reference) for point in points)
     keys = []
@@ -279,21 +286,22 @@ def dot_plot(
     ]
 
     rows: list[tuple[Point, float]] = []
-    spans: dict[str | None, tuple[float, float]] = {}
-    titles: list[tuple[str, float]] = []
+    spans: dict[str, tuple[float, float]] = {}
+    titles: list[tuple[list[str], float]] = []
     y = TEXT * 1.9 if heads else 2.0
     for group, members in groupby(points, key=lambda point: point.group):
         if group:
-            titles.append((group, y + 10))
-            y += 20
+            heading = wrap(group, sheet_width(), 1.15 * TEXT, 2)
+            titles.append((heading, y + 10))
+            y += 8 + 12 * len(heading)
         start = y
         for point in members:
-            two_lines = len(wrap(point.label, names, TEXT)) > 1 or is_defined(point.reference)
-            rows.append((point, y + (13 if two_lines else 8.5)))
-            y += 26 if two_lines else 17
+            count = len(wrap(point.label, names, TEXT, 3))
+            height = max(17.0, 26.0 if is_defined(point.reference) else 0.0, 5 + 10.5 * count)
+            rows.append((point, y + height / 2))
+            y += height
         spans[group] = start, y
         y += 6 if group else 2
-    spans[None] = 0.0, y
 
     sheet = Sheet(
         title, description, y, keys=keys, axis=axis, ends=ends, footnote=footnote,
@@ -303,31 +311,38 @@ def dot_plot(
     drawn = [v for p in points for v in (p.value, p.reference) if is_defined(v)]
     if limits is None:
         drawn += [v for p in points for v in (p.low, p.high) if is_defined(v)]
-    scale_x(axes, drawn + [line.value for line in lines], limits)
-    edges = [right + sum(widths[: index + 1]) for index in range(len(widths))]
-    for (head, _), edge in zip(columns if heads else [], edges, strict=False):
+    scale_x(axes, drawn + [line.value for line in lines], limits, grid=False)
+    if ends:
+        sheet.write_ends(axes)
+    for head, edge in ((value, right + scores), (note, sheet.width)) if heads else ():
         sheet.text(edge, TEXT * 0.8, head, size=SMALL, color=SOFT, ha="right")
-    for group, middle in titles:
-        sheet.text(0, middle, wrap(group, WIDTH, TEXT, 1)[0], weight="bold")
-    for line in lines:
-        span = spans.get(line.group, (0.0, 0.0))
-        axes.plot([line.value] * 2, span, zorder=2, label=line.label, **line_style(line.label))
+    for heading, middle in titles:
+        sheet.lines(0, middle, heading, step=12, weight="bold")
+    for group, span in spans.items():  # never across a group's name
+        axes.vlines(axes.get_xticks(), *span, color=LINE, linewidth=0.8, zorder=0)
+        for line in lines:
+            if line.group in (None, group):
+                style = line_style(line.label)
+                axes.plot([line.value] * 2, span, zorder=2, label=line.label, **style)
     for index, (point, middle) in enumerate(rows):
-        sheet.label(middle, point.label, names)
+        sheet.label(middle, point.label, names, 3)
         dot = Dot(point.value, point.low, point.high)
         if is_defined(point.reference):  # below ours, so that neither hides the other
-            name, below = f"{point.label}, {reference}", [middle + 5]
-            add_number(axes, f"{name}: {to_text(point.reference)}")
-            axes.plot([point.reference], below, zorder=4.5, clip_on=False, label=name, **PUBLISHED)
-        above = 4 if is_defined(point.reference) else 0
+            mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
+            add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
+            axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
+        above = 5 if is_defined(point.reference) else 0
         name = f"{point.label}, {value}" if point.kind == "model" else point.label
         draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
-        for place, ((_, texts), edge) in enumerate(zip(columns, edges, strict=True)):
+        for text, texts, below, look in (
+            (ours[index], ours, -above, {"weight": "bold"}),
+            (theirs[index], theirs, 6, {"color": SOFT}),
+        ):
             # Decimals stay in line where only some numbers have a mark.
-            marked = any(text.endswith("*") for text in texts)
-            gap = text_width("*", TEXT) if marked and not texts[index].endswith("*") else 0
-            weight = "normal" if place else "bold"
-            sheet.text(edge - gap, middle, texts[index], weight=weight, ha="right")
+            marked = any(each.endswith("*") for each in texts) and not text.endswith("*")
+            gap = text_width("*", TEXT) if marked else 0
+            sheet.text(right + scores - gap, middle + below, text, ha="right", **look)
+        sheet.text(sheet.width, middle, notes[index], ha="right")
     return sheet.figure
 
 
@@ -348,10 +363,11 @@ def error_factors(
     factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
     ends = [v for film in films for f in film.factors for v in (f.coefficient, f.low, f.high)]
     reach = 1.05 * max((abs(v) for v in ends if is_defined(v)), default=1.0)
-    columns = min(2, len(films)) or 1
-    names = min(max((text_width(name, SMALL) for name in factors), default=40.0), 118.0)
+    columns = min(max(1, int(sheet_width() / 150)), len(films)) or 1
+    widest = max((text_width(name, SMALL) for name in factors), default=40.0)
+    names = min(widest, max(NAMES * sheet_width(), 112.0))
     gap, row = 14.0, 13.5
-    panel = (WIDTH - names - 8 - gap * (columns - 1)) / columns
+    panel = (sheet_width() - names - 8 - gap * (columns - 1)) / columns
     labels = ["All films" if f.film is None else titles.get(f.film, f.film) for f in films]
     wrapped = [wrap(label, panel, TEXT, 3) for label in labels]
     head = 20 + 11.5 * max(map(len, wrapped), default=1)
@@ -359,7 +375,8 @@ def error_factors(
     band = head + body + 22
     height = band * math.ceil(len(films) / columns) + 8
     keys = [kind.key() for kind in CLEARNESS]
-    sheet = Sheet(title, description, height, keys=keys)
+    sides = "more often right", "more often wrong"
+    sheet = Sheet(title, description, height - 16, keys=keys, ends=sides)
     for number, film in enumerate(films):
         left = names + 8 + (number % columns) * (panel + gap)
         y = (number // columns) * band + head
@@ -387,8 +404,7 @@ def error_factors(
             dot = Dot(factor.coefficient, factor.low, factor.high)
             style = CLEARNESS[dot.is_clear].dot
             draw_dot(axes, dot, middle, style, f"{labels[number]}, {factor.name}")
-    sheet.text(names + 8, height - 4, "← more often right", size=SMALL, color=SOFT)
-    sheet.text(WIDTH, height - 4, "more often wrong →", size=SMALL, color=SOFT, ha="right")
+    sheet.write_ends(zero=(names + 8 + sheet.width) / 2)
     return sheet.figure
 
 

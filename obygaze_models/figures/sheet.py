@@ -7,21 +7,26 @@ in every font; what does not fit is wrapped, then cut.
 from __future__ import annotations
 
 import math
-import textwrap
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from obygaze_features.common.figures import (
+    CROP,
+    EDGE,
     INK,
-    PAPER,
+    NAMES,
     SERIES,
     SOFT,
     add_number,
+    axes_width,
     describe,
     figure_style,
+    figure_width,
+    paper,
     plain,
+    text_width,
+    wrap,
 )
 from obygaze_features.common.text import format_number
 
@@ -29,11 +34,10 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-WIDTH = 300.0
+USUAL_IN = 312 / 72
 """So narrow that no text is below 10 px on a phone (390 px)."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 8.5
 """Font sizes."""
-MARGIN = 2.0
 ROW = 13.0
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
@@ -45,13 +49,18 @@ def _point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -
     }  # fmt: skip
 
 
-PUBLISHED = _point("D", 5.0, PAPER, INK, 1.1)
+PUBLISHED = _point("D", 5.0, "none", INK, 1.1)
 MARKS = {
     "model": _point("o", 6.0, SERIES[0], SERIES[0]),
     "annotators": _point("s", 6.0, INK, INK),
     "guess": _point("|", 9.0, SOFT, SOFT, 1.8),
 }
 """A mark for each who scores, the same in every figure."""
+
+
+def sheet_width() -> float:
+    """How wide a sheet is between its margins."""
+    return 72 * figure_width(USUAL_IN) - 2 * EDGE
 
 
 @dataclass(frozen=True)
@@ -66,13 +75,13 @@ class Series:
     def fill(self) -> dict[str, Any]:
         """How matplotlib fills a bar of this series."""
         if self.hatched:
-            return {"facecolor": PAPER, "edgecolor": self.colour, "hatch": "////", "linewidth": 1.0}
+            return {"facecolor": paper(), "edgecolor": self.colour, "hatch": "////", "linewidth": 1}
         return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
 
     @property
     def dot(self) -> dict[str, Any]:
         """How matplotlib draws a point of this series."""
-        return _point("o", 6.0, PAPER if self.hatched else self.colour, self.colour)
+        return _point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
 
     def key(self, *, bar: bool = False) -> Artist:
         """Its place in a legend."""
@@ -111,7 +120,8 @@ class Dot:
 class Sheet:
     """A figure of `height` points below its title and legend, above what its axis measures.
 
-    Without an `axis`, not even an empty one, it has no room for the numbers of ticks.
+    Without an `axis`, not even an empty one, it has no room for the numbers of ticks. The axis is
+    from `left` to `right`; `ends` say what these mean, see `write_ends`.
 
     `text` and `axes` count points from the upper left corner of this body.
     """
@@ -127,22 +137,26 @@ class Sheet:
         ends: tuple[str, str] | None = None,
         footnote: str = "",
         left: float = 0.0,
-        right: float = WIDTH,
+        right: float | None = None,
     ) -> None:
-        heading = wrap(title, WIDTH, 1.1 * TITLE, 3)  # bold
-        below = wrap(axis or "", WIDTH, SMALL, 2)
-        notes = wrap(footnote, WIDTH, SMALL, 4)
+        self.width = width = sheet_width()
+        heading = wrap(title, width, 1.15 * TITLE, 3)  # bold
+        below = wrap(axis or "", width, SMALL, 3)
+        notes = wrap(footnote, width, SMALL, 6)
         widest = max((text_width(str(each.get_label()), TEXT) for each in keys), default=0.0) + 28
-        columns = max(1, min(len(keys), int(WIDTH / widest)))
+        columns = max(1, min(len(keys), int(width / widest)))
         legend = 13.0 * math.ceil(len(keys) / columns) + 6 if keys else 0.0
         over = 14.5 * len(heading) + 5
-        self._top = over + legend + (15 if ends else 0)
+        texts = [f"← {ends[0]}", f"{ends[1]} →"] if ends else []
+        self._ends = [wrap(text, width, SMALL, 1)[0] for text in texts]
+        self._apart = 12.0 * (sum(text_width(text, SMALL) for text in texts) + 8 > width)
+        self._top = over + legend + (15 + self._apart if ends else 0)
         ticks = 4 if axis is None else 16
-        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes))
+        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP + 2
         with figure_style():
             from matplotlib.figure import Figure
 
-            self.figure = Figure(figsize=((WIDTH + 2 * MARGIN) / 72, (self._full) / 72))
+            self.figure = Figure(figsize=((width + 2 * EDGE) / 72, self._full / 72))
             describe(self.figure, title, description)
             if keys:
                 self.figure.legend(
@@ -151,18 +165,29 @@ class Sheet:
                     handletextpad=0.6, columnspacing=1.2, labelspacing=0.4,
                 )  # fmt: skip
         self.lines(0, 7 - self._top, heading, step=14.5, size=TITLE, weight="bold")
-        if ends:
-            self.text(left, -8, f"← {ends[0]}", size=SMALL, color=SOFT)
-            self.text(right, -8, f"{ends[1]} →", size=SMALL, color=SOFT, ha="right")
         for number, line in enumerate(below):
             half = text_width(line, SMALL) / 2
-            middle = min(max((left + right) / 2, half), WIDTH - half)
+            middle = min(max((left + (right or width)) / 2, half), width - half)
             y = height + ticks + 5 + 11.5 * number
             self.text(middle, y, line, size=SMALL, color=SOFT, ha="center")
         self.lines(0, height + ticks + 5 + 11.5 * len(below), notes, size=SMALL, color=SOFT)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (x + MARGIN) / (WIDTH + 2 * MARGIN), 1 - (y + self._top) / self._full
+        return (x + EDGE) / (self.width + 2 * EDGE), 1 - (y + self._top + CROP) / self._full
+
+    def write_ends(self, axes: Axes | None = None, zero: float = 0.0) -> None:
+        """Say above axes what values below and above `zero` mean; without axes, at x = `zero`."""
+        if axes is not None:
+            low, high = axes.get_xlim()
+            before = axes.get_position().x0 * (self.width + 2 * EDGE) - EDGE
+            zero = before + (zero - low) / (high - low) * axes_width(axes)
+        wide, far = (text_width(text, SMALL) for text in self._ends)
+        left, right = max(zero - 4, wide), min(zero + 4, self.width - far)
+        if not self._apart:
+            left = min(left, self.width - far - 8)
+            right = left + 8
+        self.text(left, -8 - self._apart, self._ends[0], size=SMALL, color=SOFT, ha="right")
+        self.text(right, -8, self._ends[1], size=SMALL, color=SOFT)
 
     def text(self, x: float, y: float, text: str, **options: Any) -> None:
         """Text whose middle is at `y`."""
@@ -177,10 +202,10 @@ class Sheet:
         for number, text in enumerate(texts):
             self.text(x, y + step * number, text, **options)
 
-    def label(self, y: float, text: str, width: float, **options: Any) -> None:
-        """A row's name in one or two lines, at the left."""
-        lines, step = wrap(text, width, TEXT), TEXT * 1.15
-        self.lines(0, y - (len(lines) - 1) / 2 * step, lines, step=step, **options)
+    def label(self, y: float, text: str, width: float, lines: int = 2, **options: Any) -> None:
+        """A row's name at the left."""
+        texts, step = wrap(text, width, TEXT, lines), TEXT * 1.15
+        self.lines(0, y - (len(texts) - 1) / 2 * step, texts, step=step, **options)
 
     def axes(self, left: float, right: float, y: float, height: float) -> Axes:
         """Axes whose y counts points from its top."""
@@ -194,22 +219,10 @@ class Sheet:
         return axes
 
 
-def text_width(text: str, size: float) -> float:
-    """About how wide a text is, in points."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return size * (wide + 0.59 * (len(text) - wide))
-
-
-def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
-    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
-    text = plain(text)
-    letters = int(width / (text_width(text, size) / len(text))) if text else 0
-    return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
-
-
 def name_width(names: Sequence[str]) -> float:
     """The column of the names, which have one line where they are short, else two."""
-    return min(max([30.0, *(text_width(plain(name), TEXT) for name in names)]), 118.0)
+    widest = max([30.0, *(text_width(plain(name), TEXT) for name in names)])
+    return min(widest, NAMES * sheet_width())
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:
@@ -228,9 +241,7 @@ def scale_x(
     """An axis that holds all values: `limits`, or wider; without limits, round ends."""
     from matplotlib.ticker import MaxNLocator
 
-    # A narrow axis has few ticks, so that their numbers stay apart.
-    narrow = axes.get_position().width < 0.37
-    locator = MaxNLocator(2 if narrow else 5, steps=[1, 2, 5, 10])
+    locator = MaxNLocator(5, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
     if low == high:
@@ -244,7 +255,12 @@ def scale_x(
     ticks = [t for t in ticks if low - 1e-9 <= t <= high + 1e-9]
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    axes.set_xticks(ticks, [format_number(t, digits=digits, percent=percent) for t in ticks])
+    # On a narrow axis few have a number, so that these stay apart.
+    every = math.ceil(24 * len(ticks[1:]) / axes_width(axes))
+    axes.set_xticks(ticks, [
+        "" if round(t / step) % every else format_number(t, digits=digits, percent=percent)
+        for t in ticks
+    ])  # fmt: skip
     if grid:
         axes.grid(axis="x")
 
@@ -280,7 +296,7 @@ def draw_dot(
 
 def write_in(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
     """Small text on its paper, at a place of the axes."""
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+    box = {"facecolor": paper(), "edgecolor": "none", "pad": 1}
     options = {"ha": "center", "size": SMALL, "bbox": box, **options}
     with figure_style():
         axes.text(x, y, text, color=colour, va="center_baseline", zorder=6, **options)

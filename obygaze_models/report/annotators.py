@@ -4,39 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from statistics import fmean
 
 from obygaze_features.annotations.agreement import (
+    ConceptAgreement,
+    Disagreement,
     LabelSetAgreement,
     compare_label_sets,
+    find_disagreements,
     find_pairs,
 )
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
-from obygaze_features.manifests import Manifest
 from obygaze_features.page.html import Html
-from obygaze_models.experiments.record import TestSet
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.report.runs import ReportRun
+from obygaze_models.report.annotation import Source
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
-    """Each annotator's levels (clip -> level), each two compared, and the paper's gamma of each
-    film, the mean over each two.
+    """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
+    (the mean over each two), and where two differ, the longest first. `merged`: the page's labels
+    are made of theirs.
     """
 
     levels: Mapping[str, Mapping[str, str]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
+    differences: Sequence[Disagreement]
+    merged: bool
 
-    def f1(self, test: TestSet) -> float | None:
-        """The mean F1 of one annotator scored against another on a test set's task."""
-        negatives, positives = (name.split("+") for name in test.classes)
-        scores = [pair.f1(positives, negatives) for pair in self.pairs]
-        defined = [score for score in scores if score == score]
-        return fmean(defined) if defined else None
+    @property
+    def all_of_them(self) -> str:
+        """Both of two annotators, or all."""
+        return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
+
+    @cached_property
+    def kappas(self) -> dict[str, float]:
+        """The kappa of each concept that both of two annotators marked, the mean over each two."""
+        return self._mean_kappas([pair.concepts for pair in self.pairs])
+
+    @cached_property
+    def kappas_of_films(self) -> dict[str, dict[str, float]]:
+        """The same by film."""
+        films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
+        return {
+            film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
+            for film in films
+        }
+
+    def _mean_kappas(self, of_pairs: Sequence[Sequence[ConceptAgreement]]) -> dict[str, float]:
+        values: dict[str, list[float]] = {}
+        for pair, concepts in zip(self.pairs, of_pairs, strict=True):
+            for entry in concepts:
+                if entry.kappa is not None and not pair.only_by(entry):
+                    values.setdefault(entry.concept, []).append(entry.kappa)
+        return {name: fmean(kappas) for name, kappas in values.items()}
+
+    @property
+    def divided(self) -> list[str]:
+        """The clips to which two of them gave different levels."""
+        given: dict[str, set[str]] = {}
+        for levels in self.levels.values():
+            for clip, level in levels.items():
+                given.setdefault(clip, set()).add(level)
+        return [clip for clip, levels in given.items() if len(levels) > 1]
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
         """The share of clips to which two annotators gave the same level."""
@@ -55,34 +89,28 @@ class Annotators:
         )
 
 
-def load_annotators(run: ReportRun) -> Annotators | None:
+def load_annotators(source: Source) -> Annotators | None:
     """The annotators' own label sets; None where the manifest is gone, changed, or has not two."""
-    manifest = run.manifest
-    if manifest is None:
+    manifest, names = source.manifest, source.annotators
+    if manifest is None or len(names) < 2:
         return None
-    own = [labels for labels in map(manifest.labels, manifest.label_names)
-           if labels.is_annotators_own]  # fmt: skip
-    if len(own) < 2:
-        return None
-    pairs = [compare_label_sets(manifest, a.name, b.name) for a, b in combinations(own, 2)]
-    return Annotators(
-        {labels.name: labels.level_of for labels in own},
-        tuple(pairs),
-        _gammas(manifest, [labels.name for labels in own]),
-    )
-
-
-def _gammas(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
-    """As `obygaze annotations agreement` computes them by default."""
-    pairs, _ = find_pairs(manifest, names)
-    distances = distances_of(manifest.shared_scheme([manifest.labels(name) for name in names]))
-    values: dict[str, list[float]] = {}
-    for pair in pairs:
+    own = [*map(manifest.labels, names)]
+    in_films, _ = find_pairs(manifest, names)
+    distances = distances_of(manifest.shared_scheme(own))
+    gammas: dict[str, list[float]] = {}
+    for pair in in_films:
         stream = random_stream(pair.film, pair.a, pair.b)
         value = gamma(*pair.common, distances, stream=stream).gamma
         if value is not None:
-            values.setdefault(pair.film, []).append(value)
-    return {film: fmean(of_film) for film, of_film in values.items()}
+            gammas.setdefault(pair.film, []).append(value)
+    return Annotators(
+        {labels.name: labels.level_of for labels in own},
+        tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2)),
+        {film: fmean(of_film) for film, of_film in gammas.items()},
+        find_disagreements(in_films, manifest.items, distances),
+        source.about.labels in manifest.label_names
+        and bool(manifest.labels(source.about.labels).merged_from),
+    )
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:

@@ -10,13 +10,14 @@ from itertools import groupby
 from typing import get_args
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
+from obygaze_features.common.text import join_some
 from obygaze_features.manifests.labels import Sense
 from obygaze_features.page.html import Html, html, number
-from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.experiments.annotators import differing_clips
+from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.runs import ReportRun, default_run
 from obygaze_models.scoring.intervals import too_few
@@ -44,8 +45,8 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     less the lowest's; levels follow them. Empty where no concept is marked. Of several `runs` those
     that learn concepts say how well they detect each.
     """
-    run, levels = head.run, head.run.record.manifest.levels
-    clips = list(run.clips.values())
+    source, levels = head.source, head.source.about.levels
+    clips = list(source.clips.values())
     concepts = sorted({name for clip in clips for name in clip.concepts})
     by_level = {code: [clip.concepts for clip in clips if clip.level == code] for code in levels}
     marked = [code for code, marks in by_level.items() if any(marks)]
@@ -56,7 +57,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
                for code in marked]
         for name in concepts
     }  # fmt: skip
-    senses, senses_in_order = run.record.manifest.senses, get_args(Sense)
+    senses, senses_in_order = source.about.senses, get_args(Sense)
     concepts.sort(
         key=lambda name: (
             senses_in_order.index(senses.get(name, "")),
@@ -81,12 +82,13 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
 
     caption = html(
         "How often annotators marked each concept, by level of the clip{}.{}",
-        "" if run.counts_all else ", in the clips used here",
+        "" if source.counts_all else ", in the clips used here",
         " How a concept is perceived stands beside it." if senses else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
-    if detected := _detected_by(run, runs):
+    if head.rows and (detected := _detected_by(head.run, runs)):
         names = [name for name in concepts if any(name in dots for dots in detected.values())]
+        missing = [name for name in concepts if name not in names]
         panel = Panel(
             [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
             [Series(label, colour) for label, colour in zip(detected, SERIES, strict=False)],
@@ -97,11 +99,12 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "How well each ranks the test clips with the concept above those without. A bottleneck "
             "measures concepts on its way (Hard Negative and Sure clips with it against all others "
             "but Not Sure ones; plus and minus a standard deviation of the fits); a model of one "
-            "concept has its 95% interval. The line is chance."
+            "concept has its 95% interval. The line is chance.{}",
+            f" No model measures {join_some(missing)}." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:
-        kappas = _kappas(head.annotators)
+        kappas = head.annotators.kappas
         low = min([0.0, *kappas.values()])
         panel = Panel(
             [[Dot(kappas.get(name))] for name in concepts],
@@ -115,7 +118,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "marked it."
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
-    errors = _errors(head, concepts)
+    errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
 
 
@@ -137,11 +140,15 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
     levels = row.run.record.manifest.levels
-    (all_films,) = factors_of_clips(clips, predictions.wrong, list(levels), by_film=False)
+    differing = differing_clips(row.run.run, row.entry.test)
+    (all_films,) = factors_of_clips(
+        clips, predictions.wrong, list(levels), by_film=False, differing=differing
+    )
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]
     has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
-    rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested]]
+    differ = [DIFFER] * (DIFFER in dots)
+    rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested, *differ]]
     series = [Series("log-odds", SERIES[0])]
     if has_intervals:  # one on one side of 0 fills the dot
         rows = [[Dot(None), dot] if dot.is_clear else [dot, Dot(None)] for [dot] in rows]
@@ -151,30 +158,21 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     panel = Panel(
         rows,
         series,
-        "more often right ← log-odds → more often wrong",
+        "more often right ← 0 → more often wrong",
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
     )
     caption = html(
         "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
-        "wrong, others held{}. Each film on its own: obygaze reproduce fig6.",
+        "wrong than clips that are alike in all other rows{}. At 1 the odds of an error are 2.7 "
+        "times as high, at −1 as low.",
         row.model,
         number(wrong, form=","),
         number(len(clips), form=","),
         " (95% of draws of films)" if has_intervals else "",
     )
-    names = [f"{levels[code]} clips" for code in tested]
+    names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
-
-
-def _kappas(annotators: Annotators) -> dict[str, float]:
-    """The mean kappa of each concept over each two annotators who both marked it."""
-    values: dict[str, list[float]] = {}
-    for pair in annotators.pairs:
-        for entry in pair.concepts:
-            if entry.kappa is not None and not pair.only_by(entry):
-                values.setdefault(entry.concept, []).append(entry.kappa)
-    return {name: sum(kappas) / len(kappas) for name, kappas in values.items()}
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,41 +20,30 @@ from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
-from obygaze_models.report.film_timelines import by_film, film_of, level_columns, other_label_sets
+from obygaze_models.report.annotation import Annotation, Source
+from obygaze_models.report.film_timelines import (
+    by_film,
+    film_of,
+    grid_length,
+    is_timed,
+    level_columns,
+)
 from obygaze_models.report.glossary import citation, concept_meanings
-from obygaze_models.report.runs import ModelResults, ReportRun, default_model
+from obygaze_models.report.runs import ModelResults, default_model
 
 Array = NDArray[Any]
-_JPEG = b"\xff\xd8\xff"
-
-
-def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
-    """Clip -> the JPEG file ``ID.jpg`` of `folder` in base64; clips without a file are left out."""
-    if not folder.is_dir():
-        raise ExperimentError(
-            f"{folder} is not a folder; make one with: obygaze features thumbnails"
-        )
-    paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
-    thumbnails = {}
-    for clip in ids:
-        if path := paths.get(f"{clip}.jpg"):
-            content = path.read_bytes()
-            if not content.startswith(_JPEG):
-                raise ExperimentError(f"{path} is not a JPEG picture; make it again")
-            thumbnails[clip] = base64.b64encode(content).decode("ascii")
-    if not thumbnails:
-        raise ExperimentError(f"{folder} has no picture of any clip of these runs, such as ID.jpg")
-    return thumbnails
+MAX_LABEL_SETS = 6
+"""So many lanes of annotators a film has at most."""
 
 
 def explorer_data(
-    opens: tuple[ReportRun, ModelResults],
-    runs: Sequence[ReportRun],
+    opens: ModelResults | None,
+    sources: Sequence[Source],
     thumbnails: Mapping[str, str],
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The data of the explorer, and the run and model that it opens on.
+    """The data of the explorer; it opens on a model, without one on what was annotated.
 
     ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
     of a run) refer to them by number, and to clips by their index in such a set. A column is
@@ -67,9 +54,9 @@ def explorer_data(
     clips: list[dict[str, Any]] = []
     run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
-    for run in runs:
+    for run in sources:
         ordered = in_scene_order(run.clips)
-        levels = run.record.manifest.levels
+        levels = run.about.levels
         # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
         key = (
             *levels,
@@ -77,36 +64,44 @@ def explorer_data(
         )
         if key not in sets:
             sets[key] = len(sets)
-            clips.append(_clips(ordered, levels, other_label_sets(run)))
+            names = [name for name in run.annotators if name != run.about.labels]
+            others = [run.manifest.labels(name) for name in names if run.manifest]
+            clips.append(_clips(ordered, levels, others[:MAX_LABEL_SETS]))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         unused: dict[str, list[int]] = {}
         for number, clip in enumerate(ordered):
             if clip.used:
                 unused.setdefault(clip.used, []).append(number)
-        opened = opens[1] if run is opens[0] else default_model(run)
         run_data.append(
             {
                 "name": run.name,
-                "feature": run.feature,
-                "protocol": run.protocol,
-                "about": find_protocol(run.protocol).title,
                 "clips": sets[key],
-                "labels": run.record.manifest.labels,
+                "labels": run.about.labels,
                 "cite": citation([run]),
-                "data": f"{run.record.manifest.name} {run.record.manifest.version}".strip(),
+                "data": f"{run.about.name} {run.about.version}".strip(),
                 "unused": unused,
-                "view": len(views) + run.models.index(opened),
+                "view": len(views),
             }
         )
+        if isinstance(run, Annotation):
+            views.append(_view_of_labels(run))
+            continue
+        opened = opens if opens in run.models else default_model(run)
+        run_data[-1] |= {
+            "feature": run.feature,
+            "protocol": run.protocol,
+            "about": find_protocol(run.protocol).title,
+            "view": len(views) + run.models.index(opened),
+        }
         index = {clip.id: number for number, clip in enumerate(ordered)}
         views += [_view(run.number, results, index) for results in run.models]
     return {
         "clips": clips,
         "runs": run_data,
         "views": views,
-        "run": opens[0].number,
-        "total": len({clip for run in runs for clip in run.clips}),
+        "run": next((run.number for run in sources if opens in run.models), 0),
+        "total": len({clip for run in sources for clip in run.clips}),
         "pictures": dict(thumbnails),
         "timelines": timelines or {"films": {}},
         "nearest": "" if nearest is None else nearest.attributes["name"],
@@ -125,15 +120,11 @@ def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
     films = by_film(clips.values())
     for same_film in films.values():
-        if _timed(same_film):
+        if is_timed(same_film):
             same_film.sort(key=lambda clip: clip.start or 0.0)
         elif all(clip.number is not None for clip in same_film):
             same_film.sort(key=lambda clip: clip.number or 0)
     return [clip for same_film in films.values() for clip in same_film]
-
-
-def _timed(clips: Sequence[Clip]) -> bool:
-    return all(clip.start is not None and clip.end is not None for clip in clips)
 
 
 def _clips(
@@ -162,8 +153,8 @@ def _clips(
             {
                 "id": film,
                 "title": same[0].title or film,
-                "timed": _timed(same),
-                "grid": _is_grid(same),
+                "timed": is_timed(same),
+                "grid": grid_length(same) > 0,
                 "long": max((clip.end or 0.0 for clip in same), default=0.0) >= 3600,
             }
             for film, same in films.items()
@@ -191,14 +182,6 @@ def _clips(
     }  # fmt: skip
 
 
-def _is_grid(clips: Sequence[Clip]) -> bool:
-    """Whether the clips are equal parts of the film, as of a grid of minutes."""
-    if not _timed(clips):
-        return False
-    length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
-    return length > 0 and all((clip.start or 0.0) % length == 0 for clip in clips)
-
-
 def _seconds(seconds: list[float | None]) -> list[float | None]:
     """Rounded; an empty list where no clip has a time."""
     if all(value is None for value in seconds):
@@ -217,6 +200,14 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
         "near": [[index[match.id] for match in of_clip] for of_clip in matches],
         "cosine": [[round(match.cosine * 1000) for match in of_clip] for of_clip in matches],
     }
+
+
+def _view_of_labels(source: Annotation) -> dict[str, Any]:
+    """The view of a page without a model: the highest level is what it counts."""
+    others = [code for code in source.about.levels if code not in source.positives]
+    classes = ["+".join(others), "+".join(source.positives)]
+    columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
+    return {"run": source.number, "model": "", "task": "", "classes": classes} | columns
 
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:

@@ -17,22 +17,17 @@ from obygaze_features import Timelines
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.items import name_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores
 from obygaze_models.explain.moments import Moment, Moments
-from obygaze_models.report.runs import ReportRun
-
-MAX_LABEL_SETS = 6
-"""So many lanes of annotators a film has at most."""
 
 
 def film_timelines(
     clips: Sequence[Clip],
     frames: str | Path | None,
     moments: str | Path | None = None,
-    timelines: str | Path | None = None,
+    timelines: Timelines | str | Path | None = None,
 ) -> dict[str, Any]:
     """The time axis of each film that has frames or segments, and what all of them refer to.
 
@@ -67,7 +62,7 @@ def film_timelines(
         for row, axis in enumerate(scores.axes):
             rows.setdefault(axis.film, []).append(row)
         _check_films(frames, rows, clips_of)
-    annotated = None if timelines is None else Timelines.load(timelines)
+    annotated = Timelines.load(timelines) if isinstance(timelines, str | Path) else timelines
     if annotated is not None:
         _check_films(timelines, annotated.by_film, clips_of)
     films: dict[str, dict[str, Any]] = {}
@@ -108,16 +103,24 @@ def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
     return films
 
 
-def other_label_sets(run: ReportRun) -> list[LabelSet]:
-    """The label sets of the manifest's single annotators, but for the one that the run learned.
+def is_timed(clips: Sequence[Clip]) -> bool:
+    """Whether each clip has its place in the film."""
+    return all(clip.start is not None and clip.end is not None for clip in clips)
 
-    None where the manifest is not at hand, or is another one by now.
-    """
-    if run.manifest is None:
-        return []
-    names = [name for name in run.manifest.label_names if name != run.record.manifest.labels]
-    own = [labels for labels in map(run.manifest.labels, names) if labels.is_annotators_own]
-    return own[:MAX_LABEL_SETS]
+
+def grid_length(clips: Sequence[Clip]) -> float:
+    """The seconds of a clip where all are equal parts of their film, else 0."""
+    if not is_timed(clips):
+        return 0.0
+    length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
+    on_grid = length > 0 and all((clip.start or 0.0) % length == 0 for clip in clips)
+    return length if on_grid else 0.0
+
+
+def clip_noun(clips: Iterable[Clip]) -> str:
+    """What a reader calls them: minutes of a grid of 60 seconds, else clips."""
+    lengths = {grid_length(same) for same in by_film(clips).values()}
+    return "minutes" if lengths == {60.0} else "clips"
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -216,6 +219,7 @@ def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str
                 "start": times[:, 0].tolist(),
                 "length": (times[:, 1] - times[:, 0]).tolist(),
                 "level": [codes.index(segment.level) for segment in segments],
+                "notes": {at: s.comment for at, s in enumerate(segments) if s.comment},
                 "shows": [[concepts.index(name) for name in s.concepts] for s in segments],
             }
         )

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from operator import itemgetter
+from statistics import fmean
 
 import numpy as np
 
 from obygaze_features.common.figures import level_colour_names
+from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
+from obygaze_features.page.pictures import draw_lanes
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.film_timelines import by_film
+from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.findings import Headline
 from obygaze_models.scoring.metrics import METRICS, score
 
-WIDTH, LANE, GAP = 1000, 6, 2
+TICK_S = 1800
 
 
 @dataclass(frozen=True)
 class FilmStrip:
-    """A film: its link into the explorer, title, lanes as SVG, and numbers."""
+    """A film: its link into the explorer, title, lanes as SVG, and numbers. `ticks` are the half
+    hours below the lanes, as shares of the width and words.
+    """
 
     film: str
     title: str
     share: Html
-    tested: Html
     lanes: Html
+    ticks: tuple[tuple[float, str], ...]
     agreement: Html | None
-    score: Html
-    paper: Html | None
+    tested: Html | None = None
+    score: Html | None = None
+    paper: Html | None = None
 
 
 @dataclass(frozen=True)
@@ -54,96 +62,71 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     ordered
         All clips, film by film, in scene order.
     """
-    row, run = head.best, head.best.run
-    films = by_film(run.clips[clip.id] for clip in ordered if clip.id in run.clips and clip.film)
-    if not films or run.kind == "concepts":
+    row = head.best if head.rows else None
+    source = row.run if row else head.source
+    clips, annotators = source.clips, head.annotators
+    films = by_film(clips[clip.id] for clip in ordered if clip.id in clips and clip.film)
+    if not films or source.kind == "concepts":
         return None
-    means, names = row.results.predictions, run.record.manifest.levels
+    names, counted = source.about.levels, source.positives
     colours = level_colour_names(list(names))
-    counted = list(run.record.experiment["positives"]) or [list(names)[-1]]
-    metric = "f1" if run.kind == "levels" else "f1_weighted"
-    train = run.record.trained_on(row.entry.test)
-    annotators = head.annotators
-    label_sets = {"annotators": {clip.id: clip.level for clip in run.clips.values()}}
+    colour_of = dict(zip(names, colours, strict=True))
+    label_sets = {"annotators": {clip.id: clip.level for clip in clips.values()}}
     if annotators is not None:
         label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
-    colour_of = dict(zip(names, colours, strict=True))
-    called = means.called == len(row.results.classes) - 1
-    lanes = [
-        *(
-            {clip: colour_of.get(level, "") for clip, level in levels.items()}
-            for levels in label_sets.values()
-        ),
-        {clip: "model" for clip, is_called in zip(means.ids, called, strict=True) if is_called},
-        {clip: "differs" for clip, wrong in zip(means.ids, means.wrong, strict=True) if wrong},
-    ]
-    timed = all(None not in (clip.start, clip.end) for same in films.values() for clip in same)
-    spans = {
-        film: [
-            (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
-            for place, clip in enumerate(clips)
-        ]
-        for film, clips in films.items()
+    lanes = {
+        name: {clip: colour_of.get(level, "") for clip, level in levels.items()}
+        for name, levels in label_sets.items()
     }
-    scale = WIDTH / max(end for same in spans.values() for _, end in same)
-    shares = {
-        film: sum(clip.level in counted for clip in clips) / len(clips)
-        for film, clips in films.items()
-    }
+    metric, means = "f1" if source.kind == "levels" else "f1_weighted", None
+    if row:
+        means = row.results.predictions
+        called = means.called == len(row.results.classes) - 1
+        lanes[row.model] = dict.fromkeys(compress(means.ids, called), "model")
+        lanes["differs"] = dict.fromkeys(compress(means.ids, means.wrong), "differs")
+    elif annotators is not None:
+        lanes["differ"] = dict.fromkeys(annotators.divided, "differs")
     strips = []
-    for film in sorted(films, key=lambda film: -shares[film]):
-        ids = [clip.id for clip in films[film]]
-        tested = np.isin(means.ids, ids)
-        # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
-        labels = means.labels[tested]
-        scores = score(labels, means.probabilities[tested]) if labels.any() else {}
-        paper = published_film(run.record, row.model, train, row.entry.test, film)
-        strips.append(
-            FilmStrip(
-                film,
-                films[film][0].title or film,
-                number(shares[film], form="%"),
-                html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
-                _draw_lanes(dict(zip(ids, spans[film], strict=True)), lanes, scale),
-                None if annotators is None else number(annotators.equal_levels(ids), form="%"),
-                number(scores.get(metric)),
-                number(paper.mean) if paper else None,
-            )
+    for film, same in films.items():
+        ids, timed = [clip.id for clip in same], is_timed(same)
+        spans = {
+            clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
+            for place, clip in enumerate(same)
+        }
+        strip = FilmStrip(
+            film,
+            same[0].title or film,
+            number(fmean(clip.level in counted for clip in same), form="%"),
+            draw_lanes(spans, list(lanes.values()), film),
+            _ticks(same) if timed else (),
+            None if annotators is None else number(annotators.equal_levels(ids), form="%"),
         )
+        if row and means:
+            tested = np.isin(means.ids, ids)
+            # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
+            labels = means.labels[tested]
+            scores = score(labels, means.probabilities[tested]) if labels.any() else {}
+            train = row.run.record.trained_on(row.entry.test)
+            paper = published_film(row.run.record, row.model, train, row.entry.test, film)
+            strip = replace(
+                strip,
+                tested=html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
+                score=number(scores.get(metric)),
+                paper=number(paper.mean) if paper else None,
+            )
+        strips.append((-fmean(clip.level in counted for clip in same), strip))
     return FilmStrips(
-        tuple(strips),
-        (*label_sets, row.model),
+        tuple(strip for _, strip in sorted(strips, key=itemgetter(0))),
+        tuple(lanes),
         tuple(zip(colours, names.values(), strict=True)),
         " or ".join(names.get(code, code) for code in counted),
-        row.model,
+        row.model if row else "",
         METRICS[metric].title,
     )
 
 
-def _draw_lanes(
-    spans: Mapping[str, tuple[float, float]], lanes: Sequence[Mapping[str, str]], scale: float
-) -> Html:
-    """The clips of each lane in their colours; those of one colour that touch are one shape."""
-    paths = []
-    for place, lane in enumerate(lanes):
-        shapes: dict[str, list[tuple[float, float]]] = {}
-        for clip, (start, end) in spans.items():
-            if colour := lane.get(clip):
-                boxes = shapes.setdefault(colour, [])
-                touches = bool(boxes) and start <= boxes[-1][1] + 0.05
-                boxes.append((boxes.pop()[0] if touches else start, end))
-        y = place * (LANE + GAP)
-        for colour, boxes in shapes.items():
-            shape = "".join(
-                f"M{start * scale:.0f} {y}H{max(end * scale, start * scale + 1):.0f}v{LANE}"
-                f"H{start * scale:.0f}z"
-                for start, end in boxes
-            )
-            paths.append(html('<path class="{}" d="{}"/>', colour, shape))
-    height = len(lanes) * (LANE + GAP)
-    end = max(end for _, end in spans.values()) * scale
-    return html(
-        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
-        'aria-hidden="true"><path class="tested" d="M0 0H{}V{}H0z"/>{}</svg>',
-        WIDTH, height, height, f"{end:.0f}", height - GAP, Html("".join(paths)),
-    )  # fmt: skip
+def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
+    """Half hours, as shares of the film's length; and its end."""
+    end = max(clip.end or 0.0 for clip in clips)
+    times = [*range(TICK_S, int(0.85 * end), TICK_S), end]
+    return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)

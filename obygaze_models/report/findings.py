@@ -12,12 +12,26 @@ from obygaze_features.common.text import join_some
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.figures.dots import Line, Point, dot_plot
+from obygaze_models.figures.dots import (
+    Line,
+    Panel,
+    Point,
+    dot_plot,
+    numbered_series,
+    panel_plot,
+    round_up,
+)
+from obygaze_models.figures.sheet import Dot
+from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
-from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable, default_run
+from obygaze_models.report.film_timelines import by_film
+from obygaze_models.report.glossary import in_words
+from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
+from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -28,15 +42,31 @@ MAX_LIMITS = 2
 class Headline:
     """The scores of the first screen: the best models of a test set, best first."""
 
-    run: ReportRun
+    source: Source
     metric: str
     rows: tuple[ScoreRow, ...]
     annotators: Annotators | None
 
     @property
+    def run(self) -> ReportRun:
+        """The source, of a page that has models."""
+        assert isinstance(self.source, ReportRun)
+        return self.source
+
+    @property
     def best(self) -> ScoreRow:
-        """The best model."""
+        """The best model, of a page that has one."""
         return self.rows[0]
+
+    @property
+    def opens(self) -> ScoreRow:
+        """What the explorer opens on: the best model that gives reasons, if one does."""
+        return next((row for row in self.rows if row.results.gives_reasons), self.best)
+
+    @property
+    def compared(self) -> Comparison | None:
+        """The models of the best one's run beside each annotator, on its test set."""
+        return self.best.run.record.annotators.get(self.best.entry.test)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -45,17 +75,24 @@ class Headline:
 
     @property
     def human(self) -> float | None:
-        """One annotator's F1 against another on the same task."""
+        """One annotator's F1 against another on the same task, where no model is beside them."""
         if self.annotators is None or self.run.kind != "levels":
             return None
-        return self.annotators.f1(self.best.test)
+        record, test = self.best.run.record, self.best.entry.test
+        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
+        return of_all if beside_models is None else None
 
 
 def headline(
-    tables: Sequence[ScoreTable], runs: Sequence[ReportRun], annotators: Annotators | None
+    tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
 ) -> Headline:
-    """The best models on the largest test set of the explorer's first run, and of runs like it."""
-    run = default_run(runs)
+    """The best models on the largest test set of the explorer's first run, and of runs like it.
+
+    Without a model only what was annotated.
+    """
+    if isinstance(source, Annotation):
+        return Headline(source, "", (), annotators)
+    run = source
     metric = run.headline_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
     manifest = run.record.manifest
@@ -96,40 +133,94 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 def findings(head: Headline) -> list[Html]:
     """What annotators marked, what the best model does, beside whom, and whether it ranks."""
+    if not head.rows:
+        return [_annotated(head), *_agreement(head)]
     return [_annotated(head), _model(head), _beside(head), *_ranking(head), *_as_annotators(head)]
 
 
 def _annotated(head: Headline) -> Html:
-    run, experiment = head.run, head.run.record.experiment
-    clips, films = run.clips, len({clip.title for clip in run.clips.values() if clip.film})
+    source, clips = head.source, head.source.clips
+    films = len({clip.title for clip in clips.values() if clip.film})
     of = html(
-        "{} clips{}{}",
+        "{} {}{}{}",
         number(len(clips), form=","),
-        "" if run.counts_all else " used here",
+        source.noun,
+        "" if source.counts_all else " used here",
         f" of {films:,} films" if films > 1 else "",
     )
-    if run.kind == "concepts":
+    if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
             for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
         return html("Annotators marked {} of {}.", joined(parts), of)
-    names, levels = run.record.manifest.levels, experiment["positives"] or experiment["levels"]
-    totals = {
-        code: number(sum(clip.level == code for clip in clips.values()), form=",")
-        for code in levels
-    }
-    if levels != ["S"] or names.get("S") != "Sure":
-        parts = [html("{} to {}", names.get(code, code), total) for code, total in totals.items()]
+    names = source.about.levels
+    if source.kind == "classes":
+        parts = [
+            html("{} to {}", names.get(code, code), number(total, form=","))
+            for code in head.run.record.experiment["levels"]
+            for total in [sum(clip.level == code for clip in clips.values())]
+        ]
         return html("Annotators gave {} of {}.", joined(parts), of)
-    both: Html | str = ""
+    levels = source.positives
+    total = number(sum(clip.level in levels for clip in clips.values()), form=",")
+    anyone, everyone = "", Html("")
     if head.annotators is not None:
-        annotators = len(head.annotators.levels)
-        who = "both" if annotators == 2 else f"all {annotators}"
-        in_all = head.annotators.in_all(levels, clips)
-        both = html("; {} of them in {}", who, number(in_all, form=","))
-    return html("Annotators were sure of objectification in {} of {}{}.", totals["S"], of, both)
+        anyone = " to at least one annotator" if head.annotators.merged else ""
+        in_all = number(head.annotators.in_all(levels, clips), form=",")
+        everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
+    which = " or ".join(names.get(code, code) for code in levels)
+    return html("{} of {} are {}{}{}.", total, of, which, anyone, everyone)
+
+
+def _agreement(head: Headline) -> list[Html]:
+    """Where the annotators agree and where not: by film, and by concept."""
+    annotators, noun = head.annotators, head.source.noun
+    if annotators is None:
+        return []
+    shares = {
+        clips[0].title: share
+        for clips in by_film(head.source.clips.values()).values()
+        if clips[0].film
+        and (share := annotators.equal_levels([clip.id for clip in clips])) is not None
+    }
+    extremes: Html | str = ""
+    if len(shares) > 1:
+        parts = [
+            html("{} of {}", number(shares[film], form="%"), film)
+            for film in (max(shares, key=shares.__getitem__), min(shares, key=shares.__getitem__))
+        ]
+        extremes = html(": {}, {}", *parts)
+    equal = annotators.equal_levels(head.source.clips)
+    sentences = [
+        html(
+            "{} gave the same level to {} of the {} that they share{}.",
+            annotators.all_of_them.capitalize(), number(equal, form="%"), noun, extremes,
+        )
+    ]  # fmt: skip
+    kappas = annotators.kappas
+    if len(kappas) > 1:
+        best, worst = max(kappas, key=kappas.__getitem__), min(kappas, key=kappas.__getitem__)
+        start = "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)"
+        text = start + ", least on {} ({})."
+        sentences.append(html(text, best, number(kappas[best]), worst, number(kappas[worst])))
+    return sentences
+
+
+def _limits_of_labels(head: Headline) -> list[str]:
+    """What labels alone do not say."""
+    noun = head.source.noun
+    if head.annotators is None:
+        return [f"how sure these labels are: the {noun} have one annotator’s, or one merged label"]
+    few = len(head.annotators.levels)
+    limits = [f"how others would see these films: {few} annotators are few"]
+    if head.annotators.merged:
+        limits.append(
+            "how much of a film objectifies: what one annotator marked in a part of a "
+            f"{noun.removesuffix('s')} makes all of it count"
+        )
+    return limits
 
 
 def _model(head: Headline) -> Html:
@@ -221,17 +312,17 @@ def _ranking(head: Headline) -> list[Html]:
 
 def _as_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
-    test = head.best.entry.test
-    comparison = head.best.run.record.annotators.get(test)
-    sentence = comparison.sentence(head.best.model) if comparison else ""
+    sentence = head.compared.sentence(head.best.model) if head.compared else ""
     if not sentence:
         return []
-    where = f"{test}: " if head.run.kind == "concepts" else ""
+    where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
     return [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
 
 
 def limits(head: Headline) -> list[str]:
     """What may not be concluded, the gravest first."""
+    if not head.rows:
+        return _limits_of_labels(head)
     record, guess = head.best.run.record, head.best.best_guess(head.metric)
     low = head.interval[0] if head.interval else None
     codes = {warning.code for warning in head.run.record.warnings}
@@ -260,7 +351,7 @@ def limits(head: Headline) -> list[str]:
         (
             "that the model reads films as well as an annotator: it is scored against the merged "
             "labels, the annotators against each other",
-            head.human is not None and head.best.entry.test not in record.annotators,
+            head.human is not None,
         ),
         (
             "that the model sees objectification itself: it repeats these annotators’ labels by "
@@ -355,14 +446,61 @@ def _which(names: Sequence[str], total: int) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
 
 
+def _level_figure(head: Headline) -> Html:
+    """How often each annotator gave each level."""
+    names = head.source.about.levels
+    sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
+    given = dict(head.annotators.levels) if head.annotators else sets
+    counts = {name: Counter(levels.values()) for name, levels in given.items()}
+    rows = [[Dot(of[code] / of.total()) for of in counts.values()] for code in names]
+    most = max(dot.value or 0.0 for dots in rows for dot in dots)
+    panel = Panel(
+        rows,
+        numbered_series([*counts]),
+        f"share of the {head.source.noun}",
+        limits=(0.0, round_up(most)),
+        percent=True,
+    )
+    figure = panel_plot(
+        [[*names.values()]], panel, title="How often each level was given",
+        description="share of clips, a row a level",
+    )  # fmt: skip
+    return Html(inline_svg(figure))
+
+
+def _beside_annotators(head: Headline) -> list[Point]:
+    """F1 of the best model with each annotator, and of the annotators with each other."""
+    compared = head.compared
+    if compared is None or compared.f1 is None or head.metric != "f1":
+        return []
+    group = f"On {compared.clips:,} {head.run.noun}, with each annotator"
+    raters = {(rater.name, rater.kind): rater for rater in compared.raters}
+    model = raters[head.best.model, "model"]
+    both = " with ".join(compared.annotators)
+    rows = {
+        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
+        for name in compared.annotators
+    }
+    name = both if len(compared.annotators) == 2 else "annotators with each other"
+    rows[name] = compared.f1, compared.f1_interval, "annotators"
+    points = []
+    for label, (value, interval, kind) in rows.items():
+        low, high = (None if compared.too_few else interval) or (None, None)
+        points.append(Point(label, value, low, high, group=group, kind=kind))
+    return points
+
+
 def score_figure(head: Headline) -> Html:
     """The best models, annotators against each other and the best guess on one axis."""
+    if not head.rows:
+        return _level_figure(head)
     models = len({row.model for row in head.rows}) > 1
     tasks = len({row.told_apart for row in head.rows}) > 1
     features = len({row.run.feature for row in head.rows}) > 1
     # Runs that differ in nothing else that is shown, such as in balance.
     alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
-    points = []
+    points, beside = [], _beside_annotators(head)
+    merged = "Scored against the merged labels" if beside else ""
     for row in head.rows:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
@@ -372,20 +510,23 @@ def score_figure(head: Headline) -> Html:
         low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
         mean = row.entry.mean[head.metric]
-        points.append(Point(", ".join(parts), mean, low, high, paper.mean if paper else None))
+        label, reference = ", ".join(parts), paper.mean if paper else None
+        points.append(Point(label, mean, low, high, reference, group=merged))
     if head.human is not None:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {head.best.entry.test}"
+        title += f", {in_words(head.best.entry.test, head.run.about.levels)}"
         if guess := head.best.best_guess(head.metric):
-            points.append(Point(f"guess: {guess[0]}", guess[1], kind="guess"))
-            lines.append(Line(guess[1], "best guess"))
+            points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
+            lines.append(Line(guess[1], "best guess", merged if beside else None))
     figure = dot_plot(
-        points,
+        points + beside,
         title=title,
         axis="",
-        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
+        description="; ".join(
+            f"{p.label}: {p.value:.2f}" for p in points + beside if p.value is not None
+        ),
         lines=lines,
         limits=(0.0, 1.0),
         interval="95% interval",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from obygaze_features.common.package import reference_json
+from obygaze_features.common.package import obygaze_version, reference_json
+from obygaze_features.common.text import counted
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.published import estimator_of
 from obygaze_models.experiments.summary import metrics_of
+from obygaze_models.report.annotation import Source
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.scoring.metrics import METRICS
 
@@ -24,21 +27,48 @@ FEATURES = {
     "mean": "the mean over a clip’s tokens, number by number",
     "first": "a clip’s first token alone",
 }
-CONCEPT = "models with concepts measure them, and say by which they decided"
+CONCEPT = "; models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
+LOG_ODDS = (
+    "the logarithm of how much more probable a level is than its absence: 0 is even, above 0 the "
+    "model says the level, 1 more is 2.7 times the odds. A model adds up its concepts’ parts in it"
+)
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
     "decision can be read"
 )
 
 
-def eyebrow(runs: Sequence[ReportRun]) -> str:
+def eyebrow(sources: Sequence[Source]) -> str:
     """What stands above the title: how many runs, or what the only one tells apart."""
-    if len(runs) > 1:
-        return f"Report of {len(runs)} runs"
-    goal = runs[0].record.goal
+    if len(sources) > 1:
+        return f"Report of {len(sources)} runs on {sources[0].about.name}"
+    if not isinstance(sources[0], ReportRun):
+        return f"Annotations: {sources[0].name}"
+    goal = sources[0].record.goal
     train, _, tests = goal.partition(", test on ")
-    return train if tests == train else goal
+    return in_words(train if tests == train else goal, sources[0].about.levels)
+
+
+def in_words(task: str, levels: Mapping[str, str]) -> str:
+    """A task by its levels' names.
+
+    Examples
+    --------
+    >>> in_words("EN+HN vs S", {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"})
+    'Easy Negative or Hard Negative vs Sure'
+    """
+    parts = re.split(r"(\W+)", task)
+    return "".join(levels.get(part, " or " if part == "+" else part) for part in parts)
+
+
+def page_title(runs: Sequence[ReportRun], source: Source) -> str:
+    """What a reader finds: the only run's name, or what was annotated."""
+    if len(runs) == 1:
+        return runs[0].name
+    films = len({clip.title for clip in source.clips.values() if clip.film})
+    what = counted(films, "film") if films else counted(len(source.clips), "clip")
+    return f"What models find in {what}" if runs else f"What annotators marked in {what}"
 
 
 def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
@@ -52,33 +82,33 @@ def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
     }
 
 
-def about(runs: Sequence[ReportRun]) -> str:
+def about(runs: Sequence[Source]) -> str:
     """What was annotated, and what the models predict; a sentence for each scheme of several."""
-    schemes: dict[tuple[str, ...], list[ReportRun]] = {}
+    schemes: dict[tuple[str, ...], list[Source]] = {}
     for run in runs:
-        schemes.setdefault(tuple(run.record.manifest.levels), []).append(run)
+        schemes.setdefault(tuple(run.about.levels), []).append(run)
     lines = []
     for same in schemes.values():
         levels = _levels(same)
-        names = ", ".join(levels.values())
+        names, noun = ", ".join(levels.values()), same[0].noun.removesuffix("s")
         several = any(run.kind == "classes" for run in same)
         otherwise = "each of them" if several else "each concept"
         targets = " or ".join(_positives(same, levels)) or otherwise
         if len(schemes) > 1:
-            lines.append(f"Label set {same[0].record.manifest.labels}:")
-        annotated = f"Annotators gave each clip a level: {names}."
+            lines.append(f"Label set {same[0].about.labels}:")
+        annotated = f"Annotators gave each {noun} a level: {names}."
         if levels.keys() == LEVELS.keys():
             annotated = (
                 "A film objectifies a person where it shows her or him as a thing to be looked at "
-                f"or used. Annotators gave each clip a level of that, from {levels['EN']} to "
+                f"or used. Annotators gave each {noun} a level of that, from {levels['EN']} to "
                 f"{levels['S']}."
             )
-        unknown = any(w.code == "unknown-origin" for run in same for w in run.record.warnings)
-        source = "features of unknown origin" if unknown else _perceived(same[0])
-        lines += [
-            annotated,
-            f"For each clip a model says how probable it finds {targets}, by {source}.",
-        ]
+        lines.append(annotated)
+        if learned := [run for run in same if isinstance(run, ReportRun)]:
+            codes = {warning.code for run in learned for warning in run.record.warnings}
+            unknown = "unknown-origin" in codes
+            by = "features of unknown origin" if unknown else _perceived(learned[0])
+            lines.append(f"For each clip a model says how probable it finds {targets}, by {by}.")
     return " ".join(lines)
 
 
@@ -90,29 +120,34 @@ def _perceived(run: ReportRun) -> str:
     return "how much is said in it" if features.array == "count" else "what is said in it"
 
 
-def glossary(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
+def glossary(runs: Sequence[Source]) -> list[tuple[str, str]]:
     """The terms that occur on the page, and what they mean."""
     return list(dict(_terms(runs)).items())  # each once
 
 
-def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
-    levels = _levels(runs)
+def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
+    levels = _levels(sources)
     is_obygaze = levels.keys() == LEVELS.keys()
     for code, name in levels.items():
         yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
+    runs = [source for source in sources if isinstance(source, ReportRun)]
     if targets := " or ".join(_positives(runs, levels)):
         others = "the other levels it tells this from are negative"
         yield "positive", f"{targets}: what a model looks for; {others}"
-    clips = [clip for run in runs for clip in run.clips.values()]
-    senses = {name: s for run in runs for name, s in run.record.manifest.senses.items()}
+    clips = [clip for source in sources for clip in source.clips.values()]
+    senses = {name: s for run in sources for name, s in run.about.senses.items()}
     if concepts := sorted({name for clip in clips for name in clip.concepts}):
         examples = ", ".join(concepts[:3])
-        yield "concept", f"what annotators marked in a clip, such as {examples}; {CONCEPT}"
+        by_models = CONCEPT if runs else ""
+        yield "concept", f"what annotators marked in a clip, such as {examples}{by_models}"
         meanings = concept_meanings(levels)
         for name in concepts:
             if text := ". ".join(filter(None, [senses.get(name), meanings.get(name)])):
                 yield name, text
-    yield "fit", FIT
+    if runs:
+        yield "fit", FIT
+    if any(results.gives_reasons for run in runs for results in run.models):
+        yield "log-odds", LOG_ODDS
     for run in runs:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):
             yield metric.title, metric.sentence
@@ -130,24 +165,24 @@ def _terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
             yield model, title[:1].lower() + title[1:]
 
 
-def citation(runs: Sequence[ReportRun]) -> str:
+def citation(sources: Sequence[Source]) -> str:
     """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""
-    records = [run.record for run in runs]
-    sources = [
-        record.manifest.citation or f"{record.manifest.name}, whose manifest has no citation"
-        for record in records
-    ]
-    if any(record.manifest.levels.keys() == LEVELS.keys() for record in records):
-        sources.append(reference_json("sources.json")["obygaze12"]["citation"])
-    sources += [f"obygaze {record.versions['obygaze']}" for record in records]
-    return "; ".join(dict.fromkeys(source.rstrip(". ") for source in sources))
+    manifests = [source.about for source in sources]
+    cited = [of.citation or f"{of.name}, whose manifest has no citation" for of in manifests]
+    if any(of.levels.keys() == LEVELS.keys() for of in manifests):
+        cited.append(reference_json("sources.json")["obygaze12"]["citation"])
+    runs = [source for source in sources if isinstance(source, ReportRun)]
+    versions = [run.record.versions["obygaze"] for run in runs] or [obygaze_version()]
+    cited += [f"obygaze {version}" for version in versions]
+    return "; ".join(dict.fromkeys(source.rstrip(". ") for source in cited))
 
 
-def _levels(runs: Sequence[ReportRun]) -> dict[str, str]:
-    return {code: name for run in runs for code, name in run.record.manifest.levels.items()}
+def _levels(runs: Sequence[Source]) -> dict[str, str]:
+    return {code: name for run in runs for code, name in run.about.levels.items()}
 
 
-def _positives(runs: Sequence[ReportRun], levels: Mapping[str, str]) -> Iterator[str]:
-    positives = [code for run in runs for code in run.record.experiment["positives"]]
+def _positives(runs: Sequence[Source], levels: Mapping[str, str]) -> Iterator[str]:
+    learned = [run.record.experiment for run in runs if isinstance(run, ReportRun)]
+    positives = [code for experiment in learned for code in experiment["positives"]]
     for code in dict.fromkeys(positives):
         yield f"{code} ({levels[code]})" if levels.get(code, code) != code else code

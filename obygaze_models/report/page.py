@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from obygaze_features import Manifest, Timelines
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
+from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number
+from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
+from obygaze_models.report.annotation import Annotation, Source, open_annotation
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
     in_scene_order,
-    read_thumbnails,
     script_json,
 )
 from obygaze_models.report.film_timelines import film_timelines
@@ -35,14 +38,23 @@ from obygaze_models.report.findings import (
     limits,
     score_figure,
 )
-from obygaze_models.report.glossary import about, citation, eyebrow, glossary
-from obygaze_models.report.runs import default_run, prepare_runs, score_tables
+from obygaze_models.report.glossary import (
+    about,
+    citation,
+    eyebrow,
+    glossary,
+    in_words,
+    page_title,
+)
+from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
 
+Origin = AnyRun | Manifest | Timelines
+"""What a page is made of."""
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 
 
 def report(
-    runs: AnyRun | Sequence[AnyRun],
+    sources: Origin | Sequence[Origin],
     output: str | Path,
     *,
     title: str | None = None,
@@ -54,18 +66,19 @@ def report(
     timelines: str | Path | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write the results of runs as one HTML page, and return its path.
+    """Write annotations, or the results of runs, as one HTML page, and return its path.
 
     Whatever comes from data is escaped.
 
     Parameters
     ----------
-    runs
-        A run or several, or their folders, in the order of the page.
+    sources
+        A manifest with labels, or timelines (shown minute by minute): the page without a model.
+        Or a run or several, in the order of the page. Or the folder of any of these.
     output
         The page.
     title
-        By default the name of the run.
+        By default what is on the page.
     thumbnails
         A folder of pictures ID.jpg to hold inside the page; do not share such a page.
     analyses
@@ -81,18 +94,13 @@ def report(
     """
     refuse_to_overwrite(Path(output), overwrite=overwrite)
     jinja2 = need("jinja2", extra="report")
-    several = [runs] if isinstance(runs, Run | str | Path) else runs
-    if not several:
-        raise ExperimentError("a report needs one run or more; name a run folder")
-    prepared = prepare_runs([as_run(run) for run in several])
-    names = dict.fromkeys(run.record.manifest.name for run in prepared)
-    title = title or (
-        prepared[0].name if len(prepared) == 1 else f"{len(prepared)} runs on {', '.join(names)}"
-    )
-    tables, main = score_tables(prepared), default_run(prepared)
+    runs, annotation = _open(sources)
+    shown: list[Source] = [annotation] if annotation else [*runs]
+    main: Source = annotation or default_run(runs)
+    tables = score_tables(runs)
     annotators = load_annotators(main)
-    head = headline(tables, prepared, annotators)
-    clips = {clip.id: clip for run in prepared for clip in run.clips.values()}
+    head = headline(tables, main, annotators)
+    clips = {clip.id: clip for source in shown for clip in source.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
@@ -103,44 +111,72 @@ def report(
     )
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
-    lanes = film_timelines(ordered, frames, moments, timelines)
+    segments = timelines or (annotation.timelines if annotation else None)
+    lanes = film_timelines(ordered, frames, moments, segments)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    films, opens = film_strips(head, ordered), (head.best.run, head.best.results)
+    films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
+    opens = head.opens.results if head.rows else None
+    title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
         title=title,
-        runs=prepared,
+        runs=runs,
         head=head,
+        noun=main.noun,
+        top=" or ".join(main.about.levels.get(code, code) for code in main.positives),
         tables=tables,
-        alarms=alarms(head, prepared),
-        eyebrow=eyebrow(prepared),
+        alarms=alarms(head, runs) if runs else [],
+        eyebrow=eyebrow(shown),
         findings=findings(head),
         limits=limits(head),
         score_figure=score_figure(head),
-        about=about(prepared),
-        glossary=glossary(prepared),
+        about=about(shown),
+        glossary=glossary(shown),
         films=films,
+        titles=titles,
         annotators=annotators,
-        compared=head.best.run.record.annotators,
+        compared=head.best.run.record.annotators if runs else {},
         uncalibrated=UNCALIBRATED,
-        levels=main.record.manifest.levels,
+        levels=main.about.levels,
         gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
-        concept_figures=concept_figures(head, prepared),
-        concepts=concept_tables(prepared),
+        concept_figures=concept_figures(head, runs),
+        concepts=concept_tables(runs),
         analyses=[read_analysis(Path(path)) for path in analyses],
-        cautions=cautions(prepared, head),
+        cautions=cautions(runs, head) if runs else [],
         leaks_by_test=leaks_by_test,
-        concept_notes=concept_notes(prepared),
-        citation=citation(prepared),
+        concept_notes=concept_notes(runs),
+        citation=citation(shown),
+        rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
-        explorer=script_json(explorer_data(opens, prepared, images, store, lanes)),
+        explorer=script_json(explorer_data(opens, shown, images, store, lanes)),
         images=len(images),
         clips=len(clips),
         number=number,
+        in_words=in_words,
+        clock=format_time,
     )
     style = _template("explorer.css")
     write_text(Path(output), document(title, Html(body), style=style, script=script))
     return Path(output)
+
+
+def _open(
+    sources: Origin | Sequence[Origin],
+) -> tuple[list[ReportRun], Annotation | None]:
+    """The runs; or where there are none, what was annotated."""
+    if isinstance(sources, Run | Manifest | Timelines | str | Path):
+        sources = [sources]
+    annotations = [annotation for part in sources if (annotation := open_annotation(part))]
+    if len(annotations) == len(sources) == 1:
+        return [], annotations[0]
+    if annotations or not sources:
+        raise ExperimentError(
+            "a report needs one manifest, one folder of timelines, or one run or more (runs have "
+            f"their labels; got {counted(len(annotations), 'manifest or timelines')} and "
+            f"{counted(len(sources) - len(annotations), 'run')})"
+        )
+    runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
+    return prepare_runs(runs), None
 
 
 def _template(name: str) -> str:

@@ -18,9 +18,10 @@ from obygaze_models.experiments.predictions import (
     average_over_fits,
 )
 from obygaze_models.experiments.published import Published, published_scores
-from obygaze_models.experiments.record import ModelScores, RunRecord, TestSet
+from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.report.film_timelines import clip_noun
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS
 
@@ -74,9 +75,32 @@ class ReportRun:
         return self.run.record
 
     @property
+    def about(self) -> ManifestRecord:
+        """The labelled items."""
+        return self.record.manifest
+
+    @property
+    def positives(self) -> list[str]:
+        """The levels that it looks for; of several classes or concepts the highest level."""
+        return self.record.experiment["positives"] or [list(self.about.levels)[-1]]
+
+    @property
+    def annotators(self) -> list[str]:
+        """The label sets of single annotators; none where the manifest is gone."""
+        if self.manifest is None:
+            return []
+        sets = map(self.manifest.labels, self.manifest.label_names)
+        return [labels.name for labels in sets if labels.is_annotators_own]
+
+    @property
     def clips(self) -> Mapping[str, Clip]:
         """The annotated clips by id: all of the label set, where the manifest is there."""
         return self._label_set or self.run.clips()
+
+    @cached_property
+    def noun(self) -> str:
+        """What its clips are called."""
+        return clip_noun(self.clips.values())
 
     @property
     def counts_all(self) -> bool:

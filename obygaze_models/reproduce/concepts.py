@@ -7,6 +7,7 @@ from itertools import product
 
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
+from obygaze_features.common.text import group_by
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
@@ -110,11 +111,8 @@ def _concept_runs(
 ) -> list[Pending]:
     """The runs of all concepts: one, or under the released protocol one for each C."""
     released = setting.protocol == "released"
-    by_C: dict[float | None, list[str]] = {}
     published = reference_json("readings.json")["code"]["concept_C"] if released else {}
     C_of = {context.manifest.scheme.concept(name): C for name, C in published.items()}
-    for concept in concepts:
-        by_C.setdefault(C_of.get(concept), []).append(concept)
     return [
         context.run(
             setting,
@@ -127,7 +125,7 @@ def _concept_runs(
             split=RELEASED_CONCEPTS if released else "",
             estimators=("svm" if C is None else {"name": "svm", "C": C},),
         )
-        for C, of_C in by_C.items()
+        for C, of_C in group_by(concepts, C_of.get).items()
     ]
 
 

@@ -168,7 +168,7 @@ def to_text(table: Table) -> str:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
     for block in table.blocks:
         rows = [["  " * _indented(line) + line.name, *_cells(table, line)] for line in block.lines]
-        parts.append(f"{block.title}\n{align(['', *table.columns], rows)}")
+        parts.append(f"{block.title}\n{align(['', *table.columns], rows, fit=False)}")
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import multiprocessing
 import os
 import platform
@@ -162,7 +163,9 @@ def reproduce(
             from obygaze_models.report.page import report
 
             log("report")
-            report(list(runs.values()), folder / "report.html", title=_title(artifacts))
+            page = folder / "report.html"
+            # A page's figures have their usual width.
+            contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,

@@ -236,19 +236,20 @@ def _leakage_table(
                 lines += [
                     Line(f"{released.name}, released", "ours", released.values),
                     Line("leak-free, same labels", "beside", counterpart.values),
-                    Line.of("the leaks' share, the difference", "difference", differences),
+                    Line.of("released minus leak-free", "difference", differences),
                     *published,
                 ]
         if lines:
             block_title = f"{_BESIDE}: {METRICS[score].title}"
             blocks.append(Block(block_title, "released and leak-free", score, lines))
-    title = f"{table.title.partition(':')[0]}, released beside leak-free: what leaks add"
+    title = f"{table.title.partition(':')[0]}, released beside leak-free"
     text = (
         "Both use the network of the text. They differ in which clips train and which test, "
         "and so in how many test clips were trained on; in how classes are balanced (by folds, "
         "or by a draw); and for PCBM the released number is one fit, the leak-free one a mean "
         "of nine. A test fold has about a hundred clips: the report's intervals over films "
-        "show how much is chance."
+        "show how much is chance. What leaks add is in differences above zero, and only where it "
+        "is known what made the features."
     )
     table_notes = [*notes(text), *table.alarms]
     name = f"{table.name}-leakage"

@@ -135,10 +135,10 @@ def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
     return rows
 
 
-def convert(value: Any, kind: type[T], where: object, remedy: str) -> T:
-    """Parsed JSON as a type."""
+def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:
+    """Parsed JSON, or texts (not `strict`), as a type."""
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=strict)
     except _PROBLEMS as problem:
         raise damaged(where, problem, remedy) from None
 

@@ -389,7 +389,8 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     if differences := _differences(features, store, about.get("reads") == "frames"):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
-            "use the store it was trained on, or one with the same features"
+            "use a store with the same features (extract both with the same --frames, --sampling "
+            "and other options)"
         )
 
 

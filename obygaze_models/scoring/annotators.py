@@ -7,7 +7,7 @@ with each other is a difference of two numbers, with an interval over films.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -47,6 +47,8 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     kappa, f1, auroc
         Against each of the others: Cohen's kappa; F1 of the second of two classes, the same
         whichever of the two is taken as true; and AUROC of a model's probabilities.
+    f1_interval
+        Of each F1, over draws of films.
     brier, cross_entropy
         Of its probabilities against the labels of all annotators, each label counting alike.
     difference, interval
@@ -58,6 +60,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     clips: int
     kappa: dict[str, float | None]
     f1: dict[str, float | None] = {}
+    f1_interval: dict[str, tuple[float, float] | None] = {}
     auroc: dict[str, float | None] = {}
     brier: float | None = None
     cross_entropy: float | None = None
@@ -70,7 +73,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     `clips` are those to which every annotator gave one of the `classes`, `films` how many films
     they are of. `too_few` says why nothing should be concluded; `agreement` is the annotators' mean
-    kappa with each other.
+    kappa with each other, `f1` their mean F1, with its interval.
     """
 
     annotators: list[str]
@@ -80,6 +83,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     too_few: str
     agreement: float | None
     raters: list[Rater]
+    f1: float | None = None
+    f1_interval: tuple[float, float] | None = None
 
     @property
     def which_clips(self) -> str:
@@ -88,9 +93,33 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             f"{counted(self.clips, 'clip')} that every annotator called {' or '.join(self.classes)}"
         )
 
+    def _model(self, name: str) -> Rater:
+        return next(rater for rater in self.raters if (rater.name, rater.kind) == (name, "model"))
+
+    def f1_sentence(self, model: str, name: str = "") -> str:
+        """A model's F1 against each annotator, beside theirs; it may go by another name.
+
+        Empty where it is not defined, and of a model that was asked about fewer clips.
+        """
+        rater = self._model(model)
+        if self.f1 is None or rater.clips < self.clips:
+            return ""
+
+        texts = []
+        for value, ends in (
+            *((rater.f1[who], rater.f1_interval.get(who)) for who in self.annotators),
+            (self.f1, self.f1_interval),
+        ):
+            interval = "" if self.too_few or ends is None else " ({:.2f} to {:.2f})".format(*ends)
+            texts.append(_number(value) + interval)
+        scores = map(" against ".join, zip(texts, self.annotators, strict=False))
+        return (
+            f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]}."
+        )
+
     def sentence(self, model: str) -> str:
         """Whether a model agrees with the annotators as much as they do with each other."""
-        rater = next(rater for rater in self.raters if (rater.name, rater.kind) == (model, "model"))
+        rater = self._model(model)
         if self.agreement is None or rater.difference is None:
             return ""
         kappas = [f"{name} ({_number(rater.kappa[name])})" for name in self.annotators]
@@ -159,26 +188,30 @@ def compare_with_annotators(
     draws = draw_films(len(names), seed=seed, replicates=REPLICATES if len(names) > 1 else 0)
     weights = np.vstack([np.ones(len(names)), draws])
 
-    def kappas(first: Array, second: Array, part: Array) -> Array:
-        """Of all clips, and of each draw of films."""
+    def tables_of(first: Array, second: Array, part: Array) -> Array:
+        """How often they gave which two classes: of all clips, and of each draw of films."""
         cells = np.zeros((len(names), len(classes), len(classes)))
         np.add.at(cells, (film[part], first[part], second[part]), 1)
-        return cohen_kappas(np.einsum("df,fij->dij", weights, cells))
+        return np.asarray(np.einsum("df,fij->dij", weights, cells))
 
-    def agreement(part: Array) -> Array:
+    def among_annotators(measure: Callable[[Array], Array], part: Array) -> Array:
         pairs = combinations(labels.values(), 2)
-        return np.asarray(np.mean([kappas(*pair, part) for pair in pairs], axis=0))
+        return np.asarray(np.mean([measure(tables_of(*pair, part)) for pair in pairs], axis=0))
+
+    def interval(values: Array) -> tuple[float, float] | None:
+        return percentile_interval(values[1:]) if len(draws) else None
 
     def rate(name: str, kind: str, codes: Array, table: Array | None, part: Array) -> Rater:
         targets = labels | ({} if kind == "estimate" else {ESTIMATE: truth.argmax(axis=1)})
         if kind == "annotator":
             del targets[name]
-        found = {key: kappas(codes, target, part) for key, target in targets.items()}
-        numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in found.items()}}
+        found = {key: tables_of(codes, target, part) for key, target in targets.items()}
+        kappas = {key: cohen_kappas(counts) for key, counts in found.items()}
+        numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in kappas.items()}}
         if len(classes) == 2:
-            numbers["f1"] = {
-                key: f1_of_two(codes[part], target[part]) for key, target in targets.items()
-            }
+            scores = {key: f1_of_tables(counts) for key, counts in found.items()}
+            numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
+            numbers["f1_interval"] = {key: interval(values) for key, values in scores.items()}
         if table is not None and kind != "estimate":
             losses = clip_losses(stacked[:, part], table[part])
             brier, cross_entropy = (float(losses[key].mean()) for key in ("brier", "log_loss"))
@@ -188,10 +221,9 @@ def compare_with_annotators(
                 numbers["auroc"] = {
                     key: auroc(to[part], table[part, 1]) for key, to in targets.items()
                 }
-            mean = np.mean([found[key] for key in labels], axis=0)
-            differences = mean - agreement(part)
-            numbers["difference"] = _defined(differences[0])
-            numbers["interval"] = percentile_interval(differences[1:]) if len(draws) else None
+            mean = np.mean([kappas[key] for key in labels], axis=0)
+            differences = mean - among_annotators(cohen_kappas, part)
+            numbers |= {"difference": _defined(differences[0]), "interval": interval(differences)}
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
 
     every = np.ones(len(rows), dtype=bool)
@@ -204,6 +236,7 @@ def compare_with_annotators(
     constant = np.tile(shares, (len(rows), 1))
     raters.append(rate(CONSTANT, "guess", constant.argmax(axis=1), constant, every))
     raters.append(rate(ESTIMATE, "estimate", truth.argmax(axis=1), truth, every))
+    scores = among_annotators(f1_of_tables, every) if len(classes) == 2 else None
     counts = [np.bincount(codes, minlength=len(classes)) for codes in labels.values()]
     return Comparison(
         annotators=[*votes],
@@ -211,8 +244,10 @@ def compare_with_annotators(
         clips=len(rows),
         films=len(names),
         too_few=too_few(np.min(counts, axis=0).tolist(), len(names)),
-        agreement=_defined(agreement(every)[0]),
+        agreement=_defined(among_annotators(cohen_kappas, every)[0]),
         raters=raters,
+        f1=None if scores is None else _defined(scores[0]),
+        f1_interval=None if scores is None else interval(scores),
     )
 
 
@@ -252,10 +287,10 @@ def dawid_skene(votes: Array, classes: int) -> Array:
     return np.asarray(truth)
 
 
-def f1_of_two(first: Array, second: Array) -> float | None:
-    """F1 of class 1 between two raters; None where neither gives it."""
-    positives = int((first == 1).sum() + (second == 1).sum())
-    return 2 * int(((first == 1) & (second == 1)).sum()) / positives if positives else None
+def f1_of_tables(counts: Array) -> Array:
+    """F1 of class 1 of two raters, of tables of counts [..., 2, 2]; NaN where neither gives it."""
+    given = counts[..., 1, :].sum(axis=-1) + counts[..., :, 1].sum(axis=-1)
+    return np.where(given > 0, 2 * counts[..., 1, 1] / np.where(given > 0, given, 1), np.nan)
 
 
 def _defined(value: float) -> float | None:

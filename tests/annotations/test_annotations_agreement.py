@@ -2,9 +2,15 @@
 
 import json
 import math
+import os
+import pty
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, permutations
+from pathlib import Path
 from statistics import fmean
 
 import krippendorff
@@ -34,6 +40,7 @@ from obygaze_features.annotations.measures import (
     nominal,
     ordinal,
 )
+from obygaze_features.annotations.timelines import Film, Segment
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import csv_rows
@@ -263,6 +270,8 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     [row] = [row for row in csv_rows(tmp_path / "out/concepts.csv") if row["concept"] == "Look"]
     assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)
     assert (row["a"], row["share_second"]) == ("ann", "0.1")
+    rows = csv_rows(tmp_path / "out/concepts_by_film.csv")
+    assert [(r["film"], r["concept"]) for r in rows] == [("tt0467406", name) for name in kappas]
     svg = (tmp_path / "a.svg").read_text()
     assert all(word in svg for word in ("Juno (2007)", "often each marks it", ">0.41<"))
 
@@ -283,7 +292,7 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
             ("bea", ["y", *ids[::-1]], [("S", {"Voice"}), *bea[::-1]]),
         )
     ]
-    items = Items.of([Item(name, film="f") for name in ["z", *ids, "y"]])
+    items = Items.of([Item(name, film=f"f{name[-1] in '02468'}") for name in ["z", *ids, "y"]])
     result = compare_label_sets(of.Manifest("m", items).with_parts(labels=sets), "ann", "bea")
     a, b = ([level for level, _ in side] for side in (ann, bea))
     assert (result.clips, result.equal_levels) == (len(ids), pytest.approx(accuracy_score(a, b)))
@@ -295,13 +304,18 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
                if {*pair} <= {*positives, *negatives}]  # fmt: skip
     f1 = f1_score(*zip(*of_task, strict=True)) if any(map(any, of_task)) else math.nan
     assert result.f1(positives, negatives) == pytest.approx(f1, nan_ok=True)
-    for concept in result.concepts:
-        given = [[concept.concept in names for _, names in side] for side in (ann, bea)]
-        assert (concept.share_first, concept.share_second) == pytest.approx(list(map(fmean, given)))
-        kappa = None if all(map(all, given)) else pytest.approx(cohen_kappa_score(*given))
-        assert concept.kappa == kappa
-    marked = {name for pair in pairs for _, names in pair for name in names}
-    assert [c.concept for c in result.concepts] == [name for name in CONCEPTS if name in marked]
+    by_film = {film: [n for n in range(len(ids)) if film == f"f{n % 2 == 0}"]
+               for film in ("fTrue", "fFalse")}  # fmt: skip
+    for film, rows in {"": range(len(ids)), **by_film}.items():
+        concepts = result.by_film_and_concept.get(film, ()) if film else result.concepts
+        for concept in concepts:
+            given = [[concept.concept in side[row][1] for row in rows] for side in (ann, bea)]
+            shares = concept.share_first, concept.share_second
+            assert shares == pytest.approx(list(map(fmean, given)))
+            kappa = None if all(map(all, given)) else pytest.approx(cohen_kappa_score(*given))
+            assert concept.kappa == kappa
+        marked = {name for row in rows for _, names in pairs[row] for name in names}
+        assert [c.concept for c in concepts] == [name for name in CONCEPTS if name in marked]
 
 
 def test_whose_label_sets_are_compared_and_on_which_task():
@@ -337,3 +351,29 @@ def test_against_krippendorff(labels):
             reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
         )
         assert result == pytest.approx(expected, abs=1e-9)
+
+
+def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
+    title = "Indiana Jones and the Last Crusade, in full length"
+    rows = [Segment("f", f"annotator{n}", 0, 20.0 * n, "S", ("Look",)) for n in (1, 2)]
+    of.Timelines.of("t", rows, films={"f": Film(title)}).save(tmp_path / "t")
+    obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
+    for words in (("show", tmp_path / "t"), ("agreement", tmp_path / "m")):
+        whole = obygaze("annotations", *words).stdout
+        shown, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
+        lines = [line for line in shown.splitlines() if "Indiana Jo" in line]
+        assert 70 < max(map(len, lines)) <= 80
+        assert title in whole  # no file is cut
+    gamma = re.search(r"gamma \S+", whole)[0]
+    assert ["\x1b[1m" in text for text in (shown, plain, whole)] == [True, False, False]
+    assert f"\x1b[1m{gamma}\x1b[0m" in shown
+
+
+def on_terminal(words, environment):
+    """What a command of annotations prints on a terminal of 80 columns."""
+    main, terminal = pty.openpty()
+    command = [Path(sys.executable).with_name("obygaze"), "annotations", *words]
+    environment = {**os.environ, "COLUMNS": "80", **environment}
+    subprocess.run(command, stdout=terminal, env=environment, check=True)
+    os.set_blocking(main, False)
+    return os.read(main, 1 << 16).decode()

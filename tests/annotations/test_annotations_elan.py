@@ -176,7 +176,8 @@ def test_times_and_films_of_edited_files(tmp_path):
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
     noted = of.Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
-    write(path, elan_files(noted)["f.eaf"])
+    [(name, text)] = elan_files(noted).items()
+    path = write(tmp_path / name, text)
     given_film = {"f": Film("Given")}
     assert of.Timelines.from_elan(path, films=given_film).films == {"f": Film("Given", 90.5)}
 

@@ -3,6 +3,8 @@
 import csv
 import io
 import itertools
+import json
+from collections import defaultdict
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +14,7 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
+from obygaze_features.common.figures import level_colours
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import refused
@@ -45,7 +48,7 @@ def manifest():
     sets = [
         LabelSet("ann", ids, ["EN", "S", "EN"], [(), ("Body", "Look"), ()]),
         LabelSet("merged", ids, ["HN", "S", "EN"], [(), ("Body",), ()]),
-        LabelSet("bob", ["other-1"], ["EN"], [()]),
+        LabelSet("bob", ["juno-1", "other-1"], ["HN", "EN"], [(), ()]),
     ]
     return of.Manifest("clips", Items.of(CLIPS)).with_parts(labels=sets)
 
@@ -64,9 +67,9 @@ def table(text):
 def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked))
     result = []
-    for film in ("juno", "leon"):
-        check_schema(ElementTree.parse(folder / f"{film}.eaf").getroot())
-        read = Eaf(str(folder / f"{film}.eaf"))
+    for film, name in (("juno", "Juno — 2007"), ("leon", "=Léon")):
+        check_schema(ElementTree.parse(folder / f"{name}.eaf").getroot())
+        read = Eaf(str(folder / f"{name}.eaf"))
         notes_of = read.get_ref_annotation_data_for_tier
         for tier in (tiers := read.get_tier_names()):
             about = read.get_parameters_for_tier(tier)
@@ -74,21 +77,25 @@ def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
                 continue
             spans = sorted(read.get_annotation_data_for_tier(tier))
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-            notes = {
-                (start, end, kind): value
-                for kind in ("concepts", "comment")
-                if f"{tier}, {kind}" in tiers
-                for start, end, value, *_ in notes_of(f"{tier}, {kind}")
-            }
+            notes = defaultdict(list)
+            for kind in ("concepts", "comment"):
+                for note in notes_of(f"{tier}, {kind}") if f"{tier}, {kind}" in tiers else ():
+                    notes[(*note[:2], kind)].append(note[2])
             for *span, value in spans:
-                texts = [notes.get((*span, kind), "") for kind in ("concepts", "comment")]
+                texts = [notes[(*span, kind)] for kind in ("concepts", "comment")]
                 result.append((film, about["ANNOTATOR"], *span, value, *texts))
+        assert [entry for ((entry, *_),), _ in read.get_cv_entries("levels").values()] == [
+            "Easy Negative", "Hard Negative", "Not Sure", "Sure"]  # fmt: skip
+        kinds = {read.get_parameters_for_tier(tier)["LINGUISTIC_TYPE_REF"] for tier in tiers}
+        lists = {k: read.linguistic_types[k].get("CONTROLLED_VOCABULARY_REF") for k in kinds}
+        expected = {"segment": "levels", "concepts": "concepts", "comment": None}
+        assert lists.items() <= expected.items()
     assert sorted(result) == [
-        ("juno", "ann", 0, 10000, "Easy Negative", "", ""),
-        ("juno", "ann", 5000, 20000, "Sure", "Look, Body", "=cmd|'calc'!A0"),
-        ("juno", "ann", 12000, 15500, "Sure", "Body", "'+1"),
-        ("juno", "bob", 0, 30000, "Hard Negative", "", "Été\r\n«x» <&>\ufffd"),
-        ("leon", "ann", 3600000, 3725250, "Not Sure", "Speech", ""),
+        ("juno", "ann", 0, 10000, "Easy Negative", [], []),
+        ("juno", "ann", 5000, 20000, "Sure", ["Look", "Body"], ["=cmd|'calc'!A0"]),
+        ("juno", "ann", 12000, 15500, "Sure", ["Body"], ["'+1"]),
+        ("juno", "bob", 0, 30000, "Hard Negative", [], ["Été\r\n«x» <&>\ufffd"]),
+        ("leon", "ann", 3600000, 3725250, "Not Sure", ["Speech"], []),
     ]
 
 
@@ -110,27 +117,29 @@ def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
 
 def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked, manifest))
-    read = Eaf(str(folder / "juno.eaf"))
-    check_schema(ElementTree.parse(folder / "juno.eaf").getroot())
+    read = Eaf(str(folder / "Juno — 2007.eaf"))
+    check_schema(ElementTree.parse(folder / "Juno — 2007.eaf").getroot())
     tiers = [tier for tier in read.get_tier_names() if tier.endswith("clips")]
-    assert tiers == ["ann, clips", "merged, clips"]
+    assert tiers == ["ann, clips", "merged, clips", "bob, clips"]
     spans = [(0, 10000, "Hard Negative"), (10000, 20500, "Sure")]
     assert sorted(read.get_annotation_data_for_tier("merged, clips")) == spans
     clips = read.get_ref_annotation_data_for_tier("merged, clips, clip")
     assert sorted(entry[2] for entry in clips) == ["juno-1", "juno-2"]
-    [[_, _, concepts, *_]] = read.get_ref_annotation_data_for_tier("ann, clips, concepts")
-    assert concepts == "Body, Look"
+    concepts = read.get_ref_annotation_data_for_tier("ann, clips, concepts")
+    assert [note[2] for note in concepts] == ["Body", "Look"]
+    differ = [(0, 10000, "ann: Easy Negative / bob: Hard Negative")]
+    assert read.get_annotation_data_for_tier("to discuss") == differ
     [linked] = read.get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "./Juno.mkv"
-    assert Eaf(str(folder / "leon.eaf")).get_linked_files() == []
+    assert Eaf(str(folder / "=Léon.eaf")).get_linked_files() == []
     back = of.Timelines.from_elan(folder)  # comments differ: XML cannot write a vertical tab
     assert [s.start for s in back.segments] == [s.start for s in marked.segments]
     assert back.annotators == ["ann", "bob"]
     rows = table(spreadsheet_files(marked, manifest)["clips.csv"])
-    names = ("clip", "start", "end", "ann", "merged", "ann, concepts", "bob")
+    names = ("clip", "from", "end", "ann", "merged", "ann, concepts", "bob")
     assert [[row[name] for name in names] for row in rows] == [
-        ["juno-1", "0", "10", "Easy Negative", "Hard Negative", "", ""],
-        ["juno-2", "10", "20.5", "Sure", "Sure", "Body, Look", ""],
+        ["juno-1", "0:00:00", "10", "Easy Negative", "Hard Negative", "", "Hard Negative"],
+        ["juno-2", "0:00:10", "20.5", "Sure", "Sure", "Body, Look", ""],
     ]
 
 
@@ -153,6 +162,9 @@ def test_what_timelines_hold(marked, tmp_path, obygaze):
     row = next(line.removeprefix("Juno — 2007").split() for line in lines if " ann " in line)
     assert row == ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
     assert lines[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
+    lines = obygaze("annotations", "show", tmp_path / "t", "--film", "=léon").stdout.splitlines()
+    assert lines[0] == "mine: 1 segment of 1 film by 1 annotator"
+    refused(obygaze("annotations", "show", tmp_path / "t", "--film", "Lon"), "did you mean", code=2)
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
     of.Timelines.of("many", segments).save(tmp_path / "many")
     result = obygaze("annotations", "show", tmp_path / "many")
@@ -171,7 +183,10 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     refused(obygaze(*command), "exists already")
     assert not (out / "films.csv").exists()
     assert obygaze(*command, "--overwrite").exit_code == 0
-    film = out / "juno.eaf"
+    levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
+    rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
+    assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
+    film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")
     edited.to_file(str(film))

@@ -58,7 +58,7 @@ def test_mobygaze_row_by_row(tmp_path):
     ]  # fmt: skip
     actual = [(s.film, s.annotator, s.start, s.end, s.level, s.comment) for s in result.segments]
     assert actual == sorted(expected)
-    assert result.films["tt0467406"] == Film("Second")
+    assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
     with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
@@ -173,6 +173,7 @@ def test_options_that_cannot_be(tmp_path, obygaze):
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
         ([FRAMES, "f,a,0,1,S"], "--frame-rate"),
         (["film,annotator,start_frame,level", "f,a,0,1"], "no column 'end_frame'"),
+        (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),
     ]:
         write(source, *rows)
         refused(obygaze(*command), fact)

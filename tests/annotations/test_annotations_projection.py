@@ -254,6 +254,11 @@ def test_manifests_with_spans(tmp_path):
     assert (cells.folder, cells.ids) == (tmp_path / "mine", ["a", "b", "c"])
     assert problems(remarks) == [("film", "c has no span", "left out")]
     assert [labels.ids for labels in project(worked(), cells).label_sets] == [["a", "b"]] * 2
+    # A film of a manifest has the id that importers give it.
+    named = of.Timelines.of("t", [Segment("Kite_Wind", "one", 0, 60, "S")])
+    kite = Item("k", film="Kite & Wind", media="Kite & Wind.mp4", start=0.0, end=60.0)
+    [labels] = project(named, of.Manifest("kite", Items.of([kite]))).label_sets
+    assert labels.level_of == {"k": "S"}
     of.Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "no spans")
     with pytest.raises(AnnotationError, match="the items have no spans"):
         read_grid(tmp_path / "no spans", worked())

@@ -1,6 +1,5 @@
 """Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from matplotlib.text import Text
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Remark, Segment
+from obygaze_features.annotations import Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
@@ -67,17 +66,6 @@ def test_the_worked_case(merged):
     heights = [bar.get_height() / bars[0].get_height() for bar in bars]
     assert widths == pytest.approx([1, 1, 1, 1, 0.2], rel=1e-3)
     assert heights == pytest.approx([1, 4, 3, 1, 2], rel=1e-3)
-
-
-def test_titles_and_names_are_drawn_as_written(tmp_path):
-    rows = [Segment("film", "Zoé B", 0.0, 9.0, "S"), Segment("film", "bob", 1.0, 300.0, "S")]
-    build_timelines("t", [SourceRow("r", row) for row in rows]).save(tmp_path / "t")
-    title = "<b>A & B</b> $1$"
-    named = replace(of.Timelines.load(tmp_path / "t"), films={"film": Film(title, 420.0)})
-    done = project(named, grid())
-    assert {title, "Zoé B", "bob"} <= set(
-        words(named, done.grid.with_parts(labels=done.label_sets))
-    )
 
 
 def test_remarks_of_a_kind_are_one_line():

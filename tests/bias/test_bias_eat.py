@@ -60,8 +60,11 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     assert "p from a normal distribution" in eat("professions", "--p", "normal").stdout
     table, as_json, svg = (tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg"))
     outputs = [word for path in (table, as_json, svg) for word in ("-o", path)]
-    result = eat("professions", *outputs, "--json", "--published", "CLIP ViT-L/14")
+    paper = ("--width", "16cm", "--ground", "white")
+    result = eat("professions", *outputs, "--json", "--published", "CLIP ViT-L/14", *paper)
     assert result.exit_code == 3
+    assert ('width="453.54' in svg.read_text(), "#fbfaf7" in svg.read_text()) == (True, False)
+    refused(eat("professions", "--width", "2"), "3 to 40 inches wide (got 2)", code=2)
     printed = json.loads(result.stdout)
     assert printed == json.loads(as_json.read_text())
     assert (printed["battery"], printed["model"]) == ("professions", "CLIP ViT-L/14")

@@ -144,7 +144,7 @@ def test_another_of_our_folders_is_named(monkeypatch, obygaze) -> None:
     for command, words in (
         ("models predict xclip.zarr models/mlp", "is a model, not a feature store"),
         ("models run run", "is a run, not the TOML file of an experiment"),
-        ("report manifest", "is a manifest, not a run"),
+        ("models compare manifest run", "is a manifest, not a run"),
         ("stores info manifest", "is a manifest, not a feature store"),
         ("features probe xclip.zarr --videos .", "is a feature store, not a manifest"),
     ):

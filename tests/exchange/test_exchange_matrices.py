@@ -81,17 +81,6 @@ def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
 
 
-def test_a_large_matrix_is_imported_in_few_blocks(tmp_path):
-    """Each block costs seven flushes to disk: 100,000 rows in blocks of 32 take minutes."""
-    rows = numbers(6400, (4,), "float32")
-    np.save(tmp_path / "X.npy", rows)
-    store = import_features(
-        tmp_path / "X.npy", plain_manifest(len(rows)), tmp_path / "large.zarr", in_order=True
-    )
-    assert store.blocks == 64
-    np.testing.assert_array_equal(store.read(), rows)
-
-
 @pytest.mark.parametrize("kind", ["matrix", "arrays", "tensors by id", "bfloat16"])
 def test_safetensors_become_a_store(bring, kind):
     arrays = {"native": ROWS}

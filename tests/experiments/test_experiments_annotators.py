@@ -1,5 +1,6 @@
 """Labels of several annotators: models learn of each, and are held beside each."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -7,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pympi.Elan import Eaf
 from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.annotations.agreement import compare_label_sets
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_models.data.example import example_path
+from obygaze_models.experiments.annotators import annotators_f1, differing_clips
 from obygaze_models.experiments.plan import make_plan
+from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring.annotators import (
     CONSTANT,
     ESTIMATE,
@@ -141,7 +146,25 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
     model, annotator = rater(run), rater(run, "ada")
     assert (compared.annotators, compared.clips, compared.films) == ([*NAMES], len(clips), FILMS)
     assert compared.agreement == pytest.approx(theirs.cohen_kappa_score(a, b))
-    assert annotator.f1["bo"] == pytest.approx(theirs.f1_score(a, b))
+    assert annotator.f1["bo"] == compared.f1 == pytest.approx(theirs.f1_score(a, b))
+    film_of = np.array([clip[:5] for clip in clips])
+    drawn = np.random.default_rng(7).choice(np.unique(film_of), (400, FILMS))
+    parts = [np.concatenate([np.flatnonzero(film_of == film) for film in draw]) for draw in drawn]
+    draws = [theirs.f1_score(np.array(a)[part], np.array(b)[part]) for part in parts]
+    ends = np.quantile(draws, [0.025, 0.975])
+    assert compared.f1_interval == pytest.approx(tuple(ends), abs=0.02)
+    test = next(iter(run.record.annotators))
+    manifest = Manifest.load(experiment.manifest)
+    whole = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
+    everywhere = theirs.f1_score(*zip(*whole.values(), strict=True))
+    pairs = [compare_label_sets(manifest, *NAMES)]
+    assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
+    differ = {clip for clip in given if first.get(clip) != second.get(clip)}
+    assert differing_clips(run, test) == differ
+    clip_of = run.clips()
+    scored, wrong = [clip_of[clip] for clip in given], np.arange(len(given)) % 3 == 0
+    [factors] = factors_of_clips(scored, wrong, LEVELS, by_film=False, differing=differ)
+    assert (factors.factors[-1].name, factors.factors[-1].clips) == (DIFFER, len(differ))
     for name, own in (("ada", a), ("bo", b)):
         assert model.kappa[name] == pytest.approx(theirs.cohen_kappa_score(own, called))
         assert model.f1[name] == pytest.approx(theirs.f1_score(own, called))
@@ -223,6 +246,8 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
     counts = {rater.name: rater.clips for rater in of_three.raters if rater.kind == "model"}
     assert counts == {"poor": 900, "alike": 900, "better": 900, "ada": 60}  # named as one is
     assert of_three.sentence("ada").endswith("on the 60 clips that it was asked about.")
+    assert of_three.f1_sentence("ada") == ""
+    assert "against cy; annotator against annotator" in of_three.f1_sentence("poor")
     model = of_three.raters[0]
     part = slice(0, 900)
     kappa = theirs.cohen_kappa_score(votes["cy"][part], models["poor"][part] > 0.5)
@@ -257,6 +282,19 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
     text = "".join(path.read_text() for path in (tmp_path / "elan").glob("*.eaf"))
     assert text.count(" alone: ") == len(rows)
     assert 'TIER_ID="logistic: EN vs S, divided"' in text
+    outputs = ("--elan", tmp_path / "all", "-o", tmp_path / "a.csv")
+    assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
+    film = Eaf(str(tmp_path / "all/film0.eaf"))
+    holes = [n for n in film.get_annotation_data_for_tier("logistic: EN vs S") if "no pred" in n[2]]
+    assert sorted(holes) == [(600_000, 660_000, "no prediction: Hard Negative")]
+    for row in csv_rows(tmp_path / "a.csv"):
+        named = {"EN": 0, "S": 1, "": None}
+        assert [named[row[f"label of {name}"]] for name in NAMES] == [
+            own.get(row["clip"]) for own in (first, second)
+        ]
+    other = shutil.copytree(run.folder, tmp_path / "other")
+    compared = run_obygaze("models", "compare", run.folder, other).stdout
+    assert f"F1 of run: logistic: {rater(run).f1['ada']:.2f} (" in compared
     agreed = next(clip for clip in first.keys() & second if clip not in expected)
     alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
     refused(alone, "agree on all")

@@ -13,6 +13,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning, group_warnings
+from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
 from tests.kit.run import make_world, write_experiment
@@ -120,6 +121,14 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     assert f"median {np.median(means):.2f}" in text
     full = describe_run(record_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
+    for count, why in (0, "no films are named"), (1, "the test clips are of one film"):
+        films = msgspec.structs.replace(record.films, tested=count)
+        scores = [msgspec.structs.replace(record.scores[0], films=1)]
+        of_one = msgspec.structs.replace(record, films=films, scores=scores)
+        assert f"no interval: {why}" in describe_run(of_one)
+        assert "the interval is over" not in describe_run(of_one)
+        [text] = [str(said) for said in messages_of(of_one) if said.code == "one-film"]
+        assert why.lower() in text.lower()
 
 
 def test_at_most_five_warnings_unless_all_are_asked_for(capsys):

@@ -171,9 +171,9 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
         assert row["probability of"] == "S"
         assert row["prediction"] == ("S" if mean > 0.5 else "EN+HN")
     files = {path.name: csv_rows(path) for path in (tmp_path / "t").iterdir()}
-    assert files.keys() == {"film.csv", "juno.csv", "tt0120338.csv"}
+    assert files.keys() == {"film.csv", "Juno.csv", "Titanic (1997).csv"}
     assert {row["file"] for row in files["film.csv"]} == {"'=film"}
-    rows = files["tt0120338.csv"]
+    rows = files["Titanic (1997).csv"]
     assert {row["title"] for row in rows} == {"Titanic (1997)"}
     [row] = [row for row in rows if (row["clip"], row["model"]) == ("f1-007", "pcbm-logistic")]
     times = [row[name] for name in ("from", "to", "start", "end")]
@@ -187,12 +187,14 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
     """In ELAN, in both tables, and in the run's explanations by the folds that tested the clip."""
     outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
-    eaf = Eaf(str(tmp_path / "tt0120338.eaf"))
+    eaf = Eaf(str(tmp_path / "Titanic (1997).eaf"))
+    levels = [entry for ((entry, *_),), _ in eaf.get_cv_entries("levels").values()]
+    assert levels == [level.name for level in obygaze_scheme().levels]
     [tier] = [name for name in eaf.get_tier_names() if name.endswith(KIND)]
     parts = eaf.get_ref_annotation_data_for_tier(tier)
     visible = {f"f1-{int(part[0]) // 10_000:03}": part[2] for part in parts}
     assert len(visible) == CLIPS
-    for name in ("tt0120338.csv", "all.csv"):
+    for name in ("Titanic (1997).csv", "all.csv"):
         rows = [row for row in csv_rows(tmp_path / name) if row["model"] == "pcbm-logistic"]
         assert visible.items() <= {row["clip"]: row[KIND] for row in rows}.items()
     fits = [part for part in run.explanations() if (part.model, part.ids[0]) == (
@@ -248,7 +250,7 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}
     assert heard == predicted
     assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
-    alone = run_obygaze("annotations", "import", "elan", out / "juno.eaf", "-o", tmp_path / "tl")
+    alone = run_obygaze("annotations", "import", "elan", out / "Juno.eaf", "-o", tmp_path / "tl")
     assert "holds a model's predictions, and no annotations" in alone.output
 
 

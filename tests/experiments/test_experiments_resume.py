@@ -118,18 +118,11 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     shutil.rmtree(swapped)
     shutil.copytree(other, swapped)  # a sound model of another fit
     for suffix, damages in {
-        "": [
-            b"",
-            b"{",
-            b"[" * 100_000,
-            (b'"not_saved":"', b'"not_saved":"x'),
-            (b"features", b"frames"),
-            0.5,
-            *FORGERIES,
-        ],
+        "": [b"", b"{", b"[" * 100_000, (b'"not_saved":"', b'"not_saved":"x'),
+             (b"features", b"frames"), 0.5, *FORGERIES],
         "model.json": [(b"0", b"1")],
         "model.safetensors": [b"", 0.5],
-    }.items():
+    }.items():  # fmt: skip
         for damage in damages:
             path = fits.pop()
             if suffix:

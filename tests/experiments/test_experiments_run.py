@@ -232,7 +232,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert "folds are drawn: ten divides directors" in notes  # it is the only split
 
 
-def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
+def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):
     """Folds that are drawn are stretches of files, so that most clips are left to train."""
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
@@ -261,6 +261,12 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment):
                 seen = planned.fit(apart.data).seen
                 assert len(seen) > 0
                 assert not near[seen].any()
+    halves = [f"{row // 100}.mp4" for row in range(200)]  # too few to be kept whole
+    starts = np.arange(200) * 3.0
+    items = replace(items, films=halves, media=halves, starts=starts, ends=starts + 2)
+    replace(apart.manifest, items=items).save(tmp_path / "two")
+    notes = make_plan(replace(experiment, **changes | {"manifest": tmp_path / "two"})).notes
+    assert [note.count("media") for note in notes if "; gap = 5 keeps" in note] == [0]
 
 
 def test_of_the_folds_one_that_the_gap_leaves_validates():

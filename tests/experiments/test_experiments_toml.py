@@ -127,12 +127,13 @@ def without_sure_tests(manifest, folder, folds=10):
     return {"manifest": folder / "manifest"}
 
 
-def of_files(files, **keys):
+def of_files(files, films=("",), **keys):
     def change(manifest, folder):
         rows = np.arange(len(manifest))
         media = [f"{row * files // len(rows)}.mp4" for row in rows]
         times = {"starts": rows * 2.0, "ends": rows * 2.0 + 2}
-        items = replace(manifest.items, films=[""] * len(rows), media=media, **times)
+        named = [films[row * len(films) // len(rows)] for row in rows]
+        items = replace(manifest.items, films=named, media=media, **times)
         replace(manifest, items=items).save(folder / "manifest")
         return {"manifest": folder / "manifest", "split": "", "protocol": None} | keys
 
@@ -160,7 +161,11 @@ REFUSED = [
     (without_sure_tests, ["nothing can be learnt", "--name few --overwrite", "9      5  0"]),
     (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files; to train', "takes three"]),
-    (of_files(2, groups="media", protocol="leave-film-out"), ["takes three files with clips of"]),
+    (of_files(2, groups="media", protocol="leave-film-out"), [
+        "takes three files with clips of", "without groups"]),
+    (of_files(4, protocol="leave-film-out"), ["no film,", '--by media; groups = "media"']),
+    (of_files(4, "ab", protocol="leave-film-out"), ["three films", 'leave out files: groups = "m']),
+    (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; to", 'split = ""']),
     (of_files(1, gap=150), ["gap = 150 leaves 2 stretches of files", "a smaller gap"]),
     (of_files(1, gap=100, split="ten"), ["gap = 100 takes", "a smaller gap"]),
     ({"protocol": "leave-film-out", "min_clips": 13}, [

@@ -24,14 +24,9 @@ from tests.kit.clips import logistic_on, tree_on, with_output
 
 #: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
 MARKED = {
-    "a": ("S", "Look", "Body"),
-    "b": ("HN", "Look"),
-    "c": ("S", "Body"),
-    "d": ("EN",),
-    "e": ("EN", "Look"),
-    "f": ("NS", "Look"),
-    "g": ("HN",),
-}
+    "a": ("S", "Look", "Body"), "b": ("HN", "Look"), "c": ("S", "Body"), "d": ("EN",),
+    "e": ("EN", "Look"), "f": ("NS", "Look"), "g": ("HN",),
+}  # fmt: skip
 CLIPS = {
     name: Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
     for name, (level, *concepts) in MARKED.items()

@@ -12,6 +12,7 @@ import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import Item, Items
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.files import refused, write
 
@@ -95,7 +96,9 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert f"{len(found.moments)} moments at {shown} in 1 film" in result.output
     assert named["moments"].read_text() == found.to_csv()
     assert named["frames"].read_text() == found.frames.to_csv()
-    document, _, _ = read_eaf(tmp_path / "elan" / f"{FILM}.eaf", AnnotationError)
+    [path] = (tmp_path / "elan").iterdir()
+    assert path.name == "Indiana Jones and the Last Crusade (1989).eaf"
+    document, _, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
@@ -125,7 +128,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
         "unknown label 'tense'; known are Easy Negative, ",
-        "--levels 'bare,calm: so,maybe,tense',",
+        "--levels 'bare,calm: so,maybe,tense' ",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
 
@@ -137,7 +140,8 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     first, scheme = lab.folder / "timelines", lab.timelines.scheme
     done("annotations", "export", first, "--elan", "--csv", "-o", "out")
     refused(obygaze(*read, "elan", "out", "-o", "x"), "names no level")
-    done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    shown = done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    assert "levels: bare < calm: so < maybe < tense (the highest)\n" in shown
     done(*read, "csv", "out/segments.csv", "-o", "csv", "--scheme", first / "timelines.json")
     for back in ("elan", "csv"):
         assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
@@ -158,7 +162,12 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
-    vectors = next(row["folder"] for row in lab.run.models() if row["model"] == "logistic")
+    mil, vectors = (row["folder"] for row in lab.run.models()[::-3])
+    clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"
+    arrays = {"native": (1, SIZE), "frames": (1, 2 * FRAMES, SIZE), "frame_time": (1, 2 * FRAMES)}
+    for name, shape in arrays.items():
+        np.save(tmp_path / name, np.ones(shape))
+    of.import_features({n: tmp_path / f"{n}.npy" for n in arrays}, clip, others, ids=clip.ids)
     tables = {"moments": lab.moments.to_csv(), "frames": lab.moments.frames.to_csv()}
     own = [tmp_path / f"{name}.csv" for name in tables]
     for path, text in zip(own, tables.values(), strict=True):
@@ -168,6 +177,9 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     moments, evaluate = ("moments", vectors, lab.store, *output), "evaluate-moments"
     for arguments, fact, code in (
         (moments, "does not predict frames", 1),
+        (("moments", mil, others, *output), "extract both with the same --frames", 1),
+        (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
+        ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
         ((*moments, "--film", FILM), "add one: -o FILE.svg", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),

@@ -130,6 +130,17 @@ def test_how_arrays_are_made_is_recorded_and_kept(command, library):
         refused(run(**{name: value}), f"made with other {name}")
 
 
+def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
+    made = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
+    assert obygaze(*made, "--title", "Night Bus", "--title", "A Room").exit_code == 0
+    manifest = of.Manifest.from_csv(made[2] / "annotations.csv")
+    manifest.save(made[2] / "manifest")
+    assert manifest.items.starts.tolist() == [0, 0.5, 1] * 2
+    probe = ["features", "probe", made[2] / "manifest", "--videos", made[2] / "videos"]
+    assert "6 of 6 clips can be extracted" in obygaze(*probe).stdout
+    refused(obygaze(*made, "--title", "a/b"), "'a/b'", code=2)
+
+
 def test_probe_looks_into_every_file(library, damaged, obygaze):
     probe = ["features", "probe", library / "manifest", "--videos", library / "data/videos"]
     result = obygaze(*probe, "-o", library / "probe.csv")

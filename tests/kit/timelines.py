@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from xml.etree import ElementTree
 
 from obygaze_features.annotations import Segment, Timelines
@@ -48,7 +49,8 @@ def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
 
 #: What ELAN's schema asks of what we write: children in order | what must be said | what may be.
 SCHEMA = """
-ANNOTATION_DOCUMENT HEADER TIME_ORDER TIER LINGUISTIC_TYPE CONSTRAINT | DATE AUTHOR VERSION FORMAT |
+ANNOTATION_DOCUMENT HEADER TIME_ORDER TIER LINGUISTIC_TYPE LANGUAGE CONSTRAINT \
+  CONTROLLED_VOCABULARY | DATE AUTHOR VERSION FORMAT |
 HEADER MEDIA_DESCRIPTOR PROPERTY | | MEDIA_FILE TIME_UNITS
 MEDIA_DESCRIPTOR | MEDIA_URL MIME_TYPE | RELATIVE_MEDIA_URL TIME_ORIGIN EXTRACTED_FROM
 PROPERTY | | NAME
@@ -56,14 +58,20 @@ TIME_ORDER TIME_SLOT | |
 TIME_SLOT | TIME_SLOT_ID | TIME_VALUE
 TIER ANNOTATION | TIER_ID LINGUISTIC_TYPE_REF | PARENT_REF PARTICIPANT ANNOTATOR
 ANNOTATION ALIGNABLE_ANNOTATION REF_ANNOTATION | |
-ALIGNABLE_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2 | SVG_REF
-REF_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID ANNOTATION_REF | PREVIOUS_ANNOTATION
+ALIGNABLE_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID TIME_SLOT_REF1 TIME_SLOT_REF2 | CVE_REF
+REF_ANNOTATION ANNOTATION_VALUE | ANNOTATION_ID ANNOTATION_REF | PREVIOUS_ANNOTATION CVE_REF
 ANNOTATION_VALUE | |
-LINGUISTIC_TYPE | LINGUISTIC_TYPE_ID | TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES
+LINGUISTIC_TYPE | LINGUISTIC_TYPE_ID | TIME_ALIGNABLE CONSTRAINTS GRAPHIC_REFERENCES \
+  CONTROLLED_VOCABULARY_REF
+LANGUAGE | LANG_ID | LANG_DEF LANG_LABEL
+CONTROLLED_VOCABULARY DESCRIPTION CV_ENTRY_ML | CV_ID | EXT_REF
+DESCRIPTION | LANG_REF |
+CV_ENTRY_ML CVE_VALUE | CVE_ID | EXT_REF
+CVE_VALUE | LANG_REF | DESCRIPTION
 CONSTRAINT | STEREOTYPE | DESCRIPTION
 """
 ELEMENTS = {line.split()[0]: [part.split() for part in line.split(" ", 1)[1].split("|")]
-            for line in SCHEMA.strip().splitlines()}  # fmt: skip
+            for line in SCHEMA.replace("\\\n", "").strip().splitlines()}  # fmt: skip
 
 
 def check_schema(root: ElementTree.Element) -> None:
@@ -81,8 +89,9 @@ def check_schema(root: ElementTree.Element) -> None:
     def all_of(attribute: str) -> list[str]:
         return [e.attrib[attribute] for e in root.iter() if attribute in e.attrib]
 
-    slots, notes, stereotypes = map(all_of, ("TIME_SLOT_ID", "ANNOTATION_ID", "STEREOTYPE"))
-    identifiers = [*slots, *notes, *stereotypes]
+    ids = ("TIME_SLOT_ID", "ANNOTATION_ID", "STEREOTYPE", "CVE_ID")
+    slots, notes, *others = map(all_of, ids)
+    identifiers = [*slots, *notes, *chain(*others)]
     assert len(set(identifiers)) == len(identifiers)
     assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
     assert sorted(all_of("TIME_SLOT_REF1") + all_of("TIME_SLOT_REF2")) == sorted(slots)
@@ -90,8 +99,20 @@ def check_schema(root: ElementTree.Element) -> None:
     for reference, target in (
         ("ANNOTATION_REF", "ANNOTATION_ID"), ("PARENT_REF", "TIER_ID"),
         ("LINGUISTIC_TYPE_REF", "LINGUISTIC_TYPE_ID"), ("CONSTRAINTS", "STEREOTYPE"),
+        ("PREVIOUS_ANNOTATION", "ANNOTATION_ID"), ("CVE_REF", "CVE_ID"), ("LANG_REF", "LANG_ID"),
+        ("CONTROLLED_VOCABULARY_REF", "CV_ID"),
     ):  # fmt: skip
         assert set(all_of(reference)) <= set(all_of(target))
+    kinds = {
+        e.get("LINGUISTIC_TYPE_ID"): e.get("CONSTRAINTS") for e in root.iter("LINGUISTIC_TYPE")
+    }
+    for tier in root.iter("TIER"):  # one annotation is associated with each, or several in a chain
+        parents = [(e.get("ANNOTATION_REF"), "PREVIOUS_ANNOTATION" in e.attrib)
+                   for e in tier.iter("REF_ANNOTATION")]  # fmt: skip
+        firsts = [parent for parent, follows in parents if not follows]
+        assert len({*firsts}) == len(firsts)
+        if kinds[tier.get("LINGUISTIC_TYPE_REF")] == "Symbolic_Association":
+            assert len(parents) == len(firsts)
     values = [int(clip) for clip in all_of("TIME_VALUE")]
     assert values == sorted(values)
     last = next(e.text for e in root.iter("PROPERTY") if e.get("NAME") == "lastUsedAnnotationId")

@@ -107,7 +107,9 @@ def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
     source = write(tmp_path / "marks.csv", "Video,Label,concepts,who", *rows, end="")
     command = ("manifests", "label", folder, source, "--levels", "low,high")
     result = obygaze(*command)
-    assert result.stdout.startswith(f"4 of 4 items labelled -> {folder}/labels/marks.csv\n")
+    assert result.stdout.startswith(
+        f"4 of 4 items labelled -> {folder}/labels/marks.csv\nlevels: low < high (the highest)\n"
+    )
     labels = of.Manifest.load(folder).labels()
     assert labels.ids == [item.id for item in items]
     assert (labels.levels, labels.extra) == (["low", "high"] * 2, {"who": ["ann"] * 4})

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import findings, headline, score_figure
+from obygaze_models.report.findings import findings, headline, limits, score_figure
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
@@ -31,7 +30,8 @@ from tests.report.conftest import (
 
 def first_screen(*runs):
     prepared = prepare_runs(runs)
-    return headline(score_tables(prepared), prepared, load_annotators(default_run(prepared)))
+    run = default_run(prepared)
+    return headline(score_tables(prepared), run, load_annotators(run))
 
 
 def values(html):
@@ -103,6 +103,31 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['f1']:.2f} (")
 
 
+def test_the_picture_has_each_annotator_alone(annotated):
+    run = annotated["films"]
+    model, test = first_screen(run).best.model, "EN+HN vs S"
+    scores = {"anna": (0.64, [0.6, 0.7]), "bert": (0.53, [0.5, 0.6])}
+    rater = {
+        "name": model, "kind": "model", "clips": 90, "difference": -0.1, "interval": [-0.2, -0.05],
+        "kappa": dict.fromkeys(scores, 0.3), "f1": {name: f1 for name, (f1, _) in scores.items()},
+        "f1_interval": {name: ends for name, (_, ends) in scores.items()},
+    }  # fmt: skip
+    compared = {
+        "annotators": [*scores], "classes": ["EN+HN", "S"], "clips": 90, "films": 4, "too_few": "",
+        "agreement": 0.4, "f1": 0.54, "f1_interval": [0.4, 0.6], "raters": [rater],
+    }  # fmt: skip
+    head = first_screen(with_record(run, annotators={test: compared}))
+    displayed = tips(score_figure(head))
+    for name, (f1, (low, high)) in scores.items():
+        assert displayed[f"{model} with {name}, model"] == f"{f1:.2f} ({low:.2f} to {high:.2f})"
+    assert displayed["anna with bert"] == "0.54 (0.40 to 0.60)"
+    assert "annotator against annotator" not in displayed
+    assert "on average less than they with each other (0.40)" in plain(findings(head)[-1])
+    assert not any("as well as an annotator" in line for line in limits(head))
+    few = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
+    assert tips(score_figure(few))["anna with bert"] == "0.54"
+
+
 def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
@@ -110,7 +135,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
     strips = film_strips(head, ordered)
     means = mean_probabilities(run, head.best.model)
     levels = {labels.name: labels.level_of for labels in annotators[1]}
-    assert strips.lanes == ("anna", "bert", head.best.model)
+    assert strips.lanes == ("anna", "bert", head.best.model, "differs")
     shares = [values(strip.share)[0] for strip in strips.films]
     assert shares == sorted(shares, reverse=True)
     for strip in strips.films:
@@ -139,7 +164,7 @@ def lanes_of(svg, clips):
     for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
         for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
             for clip in range(int(low) * clips // 1000, int(high) * clips // 1000):
-                lanes[int(y) // 8][clip] = colour
+                lanes[int(y) // 12][clip] = colour
     return lanes
 
 
@@ -223,10 +248,13 @@ def test_concept_tables_rank_by_what_models_measure(results):
             assert values(cell) == pytest.approx([column.mean(), column.std()])
 
 
-def test_the_concepts_figures_share_their_rows(annotated, annotators):
+def test_the_concepts_figures_share_their_rows(annotated, annotators, monkeypatch):
     """In each the concept that Sure clips have most beyond the lowest level is the first."""
     run = annotated["films"]
     head = first_screen(run)
+    anna, bert = (labels.level_of for labels in annotators[1])
+    differing = {clip for clip in bert if anna[clip] != bert[clip]}
+    monkeypatch.setitem(concept_figures.__globals__, "differing_clips", lambda *_: differing)
     marked = {
         name: {
             level: np.mean([name in c.concepts for c in run.clips().values() if c.level == level])
@@ -254,9 +282,11 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
     wrong = [(p > 0.5) != label for label, p in means.values()]
     names = [*order, *(level for level in LEVELS if level != "NS")]
     clips = [run.clips()[clip] for clip in means]
-    marks = [[n == clip.level or n in clip.concepts for n in names] for clip in clips]
+    marks = [[n == clip.level or n in clip.concepts for n in names] + [clip.id in differing]
+             for clip in clips]  # fmt: skip
     fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(marks, wrong)
-    for name, coefficient in zip(order, fitted.coef_[0], strict=False):
+    coefficients = dict(zip(order, fitted.coef_[0], strict=False))
+    for name, coefficient in (coefficients | {"annotators differ": fitted.coef_[0][-1]}).items():
         (tip,) = (text for mark, text in errors.items() if mark.startswith(f"{name}, interval"))
         assert close(tip, coefficient)
     assert values(concept_figures(head)[3][1]) == [sum(wrong), len(wrong)]
@@ -264,7 +294,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators):
 
 def opened(run, **more):
     prepared = prepare_runs([run])
-    return explorer_data((prepared[0], prepared[0].models[0]), prepared, {}, **more)
+    return explorer_data(prepared[0].models[0], prepared, {}, **more)
 
 
 def decoded(column):
@@ -349,17 +379,3 @@ def test_the_nearest_clips_are_those_of_brute_force(results, marked):
     assert [[rows[at] for at in of_clip] for of_clip in clips["near"]] == nearest[rows].tolist()
     expected = np.sort(cosines[rows])[:, :-6:-1]
     assert np.array(clips["cosine"]) == pytest.approx(1000 * expected, abs=0.51)
-
-
-def test_annotators_are_in_the_explorer_while_at_hand(annotated, annotators, results, tmp_path):
-    clips = opened(annotated["first"])["clips"][0]
-    codes = [level["code"] for level in clips["levels"]]
-    assert [displayed["name"] for displayed in clips["sets"]] == ["anna", "bert"]
-    for displayed, labels in zip(clips["sets"], annotators[1], strict=True):
-        for at, clip in enumerate(clips["ids"]):
-            level = displayed["level"][at]
-            assert (None if level is None else codes[level]) == labels.level_of.get(clip)
-            names = {clips["concepts"][position] for position in displayed["shows"][at]}
-            assert names == set(labels.concepts_of.get(clip, ()))
-    gone = renamed(results["first"], {str(results["first"].record.experiment["manifest"]): "x"})
-    assert opened(replace(gone))["clips"][0]["sets"] == []

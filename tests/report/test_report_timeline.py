@@ -11,16 +11,15 @@ import pytest
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.errors import ExperimentError
 from obygaze_models.report.film_timelines import film_timelines
-from tests.conftest import run_obygaze
 from tests.kit.run import LEVELS
-from tests.report.conftest import explorer_of, grown, plain, render_report
+from tests.report.conftest import grown, plain, render_report
 from tests.report.test_report_explorer import axe
 
 FILM, BARE = "tt0000001", "tt0000002"
 """The film that is looked at, and one without frames."""
 HOSTILE = "<img src=x onerror=hit()>"
 SEGMENTS = [
-    Segment(FILM, "anna", 3.0, 21.5, "S", ("Look",)),
+    Segment(FILM, "anna", 3.0, 21.5, "S", ("Look",), comment=HOSTILE),
     Segment(FILM, "anna", 40.0, 44.0, "HN"),
     Segment(FILM, "bert", 60.25, 120.0, "EN"),
 ]
@@ -172,6 +171,9 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     page.press("Escape")
     page.click(f"{TRACKS} g[role=option]:nth-of-type(3) .hit")
     assert f"{FILM}-003" in page.text("#clip-body")
+    assert HOSTILE not in page.text("#clip-body")
+    page.press("ArrowLeft", "ArrowLeft")
+    assert f"Note of {HOSTILE}{HOSTILE}" in page.text("#clip-body")
     page.press("Escape")
     page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")
@@ -220,15 +222,6 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     write_frames(tmp_path, [replace(clip, film="tt9") for clip in clips])
     with pytest.raises(ExperimentError, match=r"no film of these runs .*tt9"):
         film_timelines(clips, tmp_path / "frames.csv")
-
-
-def test_the_command_takes_frames_and_moments(results, tmp_path):
-    run, page = results["first"], tmp_path / "page.html"
-    write_frames(tmp_path, list(run.clips().values())[:8], in_film=False)
-    files = [f"--{name}={path}" for name, path in tables(tmp_path).items()]
-    assert run_obygaze("report", run.folder, "-o", page, *files).exit_code == 0
-    axes = explorer_of(page.read_text())["timelines"]["films"]
-    assert axes["tt0"]["frames"]["count"] == [8] * 8 + [0] * 42
 
 
 @pytest.mark.gate

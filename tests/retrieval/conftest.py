@@ -1,14 +1,14 @@
 """Small stores whose vectors the tests know."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
 
@@ -24,6 +24,7 @@ ARRAYS = (
 )
 FAILED, PADDED, ZERO = 5, 2, 7
 """The rows that failed, that ends early, and whose vector is zero."""
+TITLES = {"tt1": "</title><script>alert('&')</script>", "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,20 @@ def store(source: Source) -> Store:
     from obygaze_features import open_store
 
     return open_store(source.path)
+
+
+@pytest.fixture(scope="session")
+def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Minutes of three films; the first twenty are labelled, the odd ones of them show "Look"."""
+    from obygaze_features import open_store
+
+    concepts = [("Look",) if row % 2 else () for row in range(20)]
+    labels = LabelSet("all", source.ids[:20], ["EN"] * 8 + ["S"] * 12, concepts)
+    own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
+    starts = 60.0 * (np.arange(len(source.ids)) // 3)
+    extra = {"movie_title": [TITLES[film] for film in source.films]}
+    items = replace(open_store(source.path).items, starts=starts, ends=starts + 60, extra=extra)
+    scheme = LabelScheme("s", own, (Concept("Look"),))
+    folder = tmp_path_factory.mktemp("labelled") / "manifest"
+    Manifest("m", items, scheme=scheme).with_parts(labels=[labels]).save(folder)
+    return Manifest.load(folder)

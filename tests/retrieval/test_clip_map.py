@@ -9,25 +9,10 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ObygazeError
-from obygaze_features.manifests import Concept, LabelScheme, LabelSet, Level
 from obygaze_features.retrieval import clip_map as clip_map_module
 from obygaze_features.retrieval.clip_map import map_clips, write_map
-from tests.retrieval.conftest import FAILED, ZERO
-
-
-@pytest.fixture(scope="module")
-def manifest(source):
-    """The first twenty clips are labelled; the odd ones of them show "Look"."""
-    ids = source.ids[:20]
-    levels = ["EN" if row < 8 else "S" for row in range(20)]
-    concepts = [("Look",) if row % 2 else () for row in range(20)]
-    scheme = LabelScheme(
-        "s", (Level("EN", "Easy Negative"), Level("S", "Sure")), (Concept("Look"),)
-    )
-    labels = [LabelSet("all", ids, levels, concepts)]
-    return of.Manifest("m", of.open_store(source.path).items, scheme=scheme).with_parts(
-        labels=labels
-    )
+from tests.kit.page import open_tab
+from tests.retrieval.conftest import FAILED, TITLES, ZERO
 
 
 def group_of(clip_map):
@@ -44,7 +29,7 @@ def test_axes_are_principal_components(source, store):
     left, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
     np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
     share = sizes**2 / (sizes**2).sum()
-    assert f"{share[0]:.0%} and {share[1]:.0%}" in clip_map.axes
+    assert f"The two axes show {share[:2].sum():.0%} of" in clip_map.axes
 
 
 def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
@@ -67,25 +52,42 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
+    assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
 
 
-def test_a_page_names_each_mark(obygaze, source, store, tmp_path):
-    clip_map, command = map_clips(store), ("stores", "map", source.path, "-o", tmp_path / "a.html")
-    result = obygaze(*command)
-    assert result.exit_code == 0, result.output
-    assert "30 clips, two principal components" in result.stdout
-    assert obygaze(*command).exit_code == 1
+def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
+    """Dots are where the components are; names light, keys and pointer choose among what is lit."""
+    path, report, clip_map = tmp_path / "a.html", tmp_path / "it's.html", map_clips(store)
+    report.write_text("a report")
+    command = ("stores", "map", source.path, "--manifest", manifest.folder, "-o", path)
+    assert [obygaze(*command, "--report", report).exit_code for _ in "ab"] == [0, 1]
+    with open_tab() as tab:
+        tab.open(path)
+        assert {tab.text("h1"), tab.text("title")[:32]} == {"Map of 30 of 40 clips of 3 films"}
+        texts = tab.texts("circle")
+        assert [text.split("\n")[-1] for text in texts] == clip_map.ids
+        places = np.array([tab.texts("circle", f"{axis}.baseVal.value") for axis in ("cx", "cy")])
+        across = np.corrcoef(places, clip_map.points.T)[:2, 2:]
+        assert (across.diagonal() * [1, -1] > 0.9999).all()
+        assert f"{TITLES['tt1']}, 0:05:00\nSure\nLook\ntt1-015" in texts
+        tab.click(".of-film button")
+        assert tab.texts(".lit") == (of_film := [text for text in texts if TITLES["tt1"] in text])
+        tab.click(".of-concept button")
+        assert tab.texts(".lit") == (both := [text for text in of_film if "Look" in text])
+        tab.run("map.focus()")
+        tab.press("ArrowRight", "ArrowRight")
+        assert tab.text("#facts") == both[1]
+        assert (tab.logged, tab.requested) == ([], [path.as_uri()])
+        tab.run("link.onclick = (event) => { event.preventDefault(); opened = link.href }")
+        tab.click("circle.lit:last-of-type")
+        assert tab.run("opened") == f"{report.as_uri()}#clip={both[-1][-7:]}"
 
-    page = (tmp_path / "a.html").read_text()
-    texts = re.findall("<use [^>]*><title>(.*?)</title></use>", page)
-    by_film = group_of(clip_map)
-    assert texts == [f"{item_id} ({film})" for item_id, film in by_film.items()]
-    marks = [float(x) for x in re.findall(r'<use [^>]*?\bx="([^"]*)"', page)]
-    position = dict(zip(clip_map.ids, clip_map.points[:, 0], strict=True))
-    expected = [position[item_id] for item_id in by_film]
-    assert np.corrcoef(marks[: len(texts)], expected)[0, 1] > 0.9999
-    assert "default-src 'none'" in page
-    assert not re.findall(r'(?:src|href)="https?://|url\(["\']?http', page)
+
+def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
+    command = ("stores", "map", source.path, "--manifest", manifest.folder, "--film", "juno", "-o")
+    assert obygaze(*command, tmp_path / "map.svg").exit_code == 0
+    texts = re.findall(">([^<>]+)</text>", (tmp_path / "map.svg").read_text())
+    assert {"Juno (2007) (9)", "other films (21)"} <= {*texts}
 
 
 @pytest.mark.gate
@@ -107,6 +109,8 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path, monkeypatch):
         ({"color": "level"}, "--manifest"),
         ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
+        ({"film": "Jno", "manifest": manifest}, "did you mean Juno"),
+        ({"labels": "annotator9", "manifest": manifest}, "annotator9"),
         ({"method": "umap"}, r"obygaze\[umap\]"),
         ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
     ):
@@ -114,3 +118,5 @@ def test_bad_maps_are_one_line(store, manifest, tmp_path, monkeypatch):
             map_clips(store, **options)
     with pytest.raises(ObygazeError, match=r"map\.gif"):
         write_map(store, tmp_path / "map.gif")
+    with pytest.raises(ObygazeError, match="only a page"):
+        write_map(store, tmp_path / "map.svg", report=tmp_path)

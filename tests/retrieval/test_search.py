@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.retrieval.clips import describe_clips
 from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
@@ -20,7 +22,7 @@ from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import Checkpoints, write_checkpoint
 from tests.kit.store import pack
-from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
+from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
 
 
 def brute(source, query, array="native", keep=None):
@@ -294,15 +296,43 @@ def test_page_shows_thumbnails_and_asks_nobody(obygaze, source, thumbnails, tmp_
     picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
     assert page.count(picture) == page.count("<img") == len(clips)
     assert "Share <neither> of these." in text_of(page)
-    first, nearest = re.findall("<li>.*?</li>", page, re.S)[:2]
-    assert "tt1-003" in first
+    first, nearest = re.findall("<li .*?</li>", page, re.S)[:2]
+    assert "tt1, scene 3" in first
     assert "<img" in first
-    assert f"cosine {matches[0].cosine:.4f}" in nearest
+    assert f"{matches[0].cosine:.2f}" in text_of(nearest)
     assert "default-src 'none'" in page
     assert not re.findall(r"https?://|url\(", page)
-    nasty = "<script>alert('&')</script>"
-    page = matches_page(nasty, [Match("a", nasty, "s", 0.5, 1, 61.5)])
-    assert ("<script" in page, text_of(page).count(nasty)) == (False, 3)
+
+
+@pytest.mark.parametrize("frames", [[], ["--frames"]])
+def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_path, frames):
+    """On the strip of its film each is half way through its minute, or where its frame is."""
+    folder, report = tmp_path / "pages", tmp_path / "report.html"
+    folder.mkdir()
+    report.write_text("a report")
+    command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, *frames,
+               "--manifest", manifest.folder, "-o")  # fmt: skip
+    assert obygaze(*command, folder / "page.html", "--report", report).exit_code == 0
+    assert obygaze(*command, folder / "table.csv").exit_code == 0
+    page, table = ((folder / name).read_text() for name in ("page.html", "table.csv"))
+    assert f"<h1>Clips like {html.escape(TITLES['tt1'])}, 0:01:00</h1>" in page
+    assert "<script" not in page
+    hits = re.findall('<li class="hit">.*?</li>', page, re.S)
+    matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))
+    rows = csv.DictReader(table.splitlines())
+    for match, hit, row in zip(matches, hits, rows, strict=True):
+        number = source.ids.index(match.id)
+        title, minute, text = TITLES[match.film], number // 3, text_of(hit)
+        times = [f"0:{minute:02}:00", f"0:{minute + 1:02}:00"]
+        assert [row[name] for name in ("id", "title", "from", "to")] == [match.id, title, *times]
+        level = "" if number >= 20 else "Easy Negative" if number < 8 else "Sure"
+        assert all(part in text for part in (f"{title}, {times[0]}", level, match.id))
+        assert ("Look" in text) == bool(number % 2 and level)
+        assert f'href="../report.html#clip={match.id}"' in hit
+        assert bool(frames) == (f"nearest frame at {format_time(match.time or 0)}" in text)
+        at = match.time / 60 if frames else minute + 0.5
+        mark = float(re.search("left: ([0-9.]+)%", hit)[1])
+        assert mark == pytest.approx(100 * at / source.films.count(match.film), abs=0.006)
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
@@ -321,6 +351,9 @@ BAD_OPTIONS = [
     ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
     ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
     ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+    ([*LIKE, "-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
+    ([*LIKE, "-o", "x.html", "--report", "r.html"], "obygaze report"),
+    ([*LIKE, "--labels", "ann"], "--manifest"),
 ]
 
 
@@ -330,5 +363,5 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         result = obygaze("stores", "search", source.path, *options)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert facts in result.stderr
-    with pytest.raises(of.ObygazeError, match="no picture of any match"):
-        matches_page("t", [Match("b", "", "s", 0.5)], tmp_path)
+    with pytest.raises(of.ObygazeError, match="no picture of any"):
+        matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)

@@ -238,16 +238,10 @@ def test_who_asks_is_told_to_no_other_server(server, url, stores):
         assert not re.search("secret|signed", str(problem.value))
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "http://ann:HUSH@host:abc/x?token=HUSH",
-        "SERVER/x.zarr?token=HUSH x",
-        "http:/user:HUSH@127.0.0.1/x.zarr",
-        "s3://WHO:HU/SH@bucket/x",
-        "hf://datasets/x#HUSH",
-    ],
-)
+@pytest.mark.parametrize("address", [
+    "http://ann:HUSH@host:abc/x?token=HUSH", "SERVER/x.zarr?token=HUSH x",
+    "http:/user:HUSH@127.0.0.1/x.zarr", "s3://WHO:HU/SH@bucket/x", "hf://datasets/x#HUSH",
+])  # fmt: skip
 @pytest.mark.usefixtures("pauses")
 def test_no_address_is_shown_with_its_secret(server, obygaze, address):
     for command in ("info", "verify"):

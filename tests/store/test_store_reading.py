@@ -220,18 +220,11 @@ def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     shutil.rmtree(path)
     os.rename(other, path)
     for read in (
-        lambda: unread.read("native", ids),
-        lambda: unread.items,
-        lambda: unread.status,
-        lambda: asked["tt1-001"],
-        lambda: list(asked.iter_blocks()),
-        lambda: partly.read("frame_index", ids),
-        lambda: asked.sources,
-        lambda: known.dataset("native"),
-        lambda: known.dataset("native", ids),
-        lambda: fresh[1],
-        lambda: pickle.loads(letter)[0],
-    ):
+        lambda: unread.read("native", ids), lambda: unread.items, lambda: unread.status,
+        lambda: asked["tt1-001"], lambda: list(asked.iter_blocks()), lambda: asked.sources,
+        lambda: partly.read("frame_index", ids), lambda: known.dataset("native"),
+        lambda: known.dataset("native", ids), lambda: fresh[1], lambda: pickle.loads(letter)[0],
+    ):  # fmt: skip
         with pytest.raises(StoreUnreadable, match="was replaced since"):
             read()
     if state != "compressed":  # what is mapped stays the first store's

@@ -83,15 +83,10 @@ def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "ftp://ann:s@cret@127.0.0.1:1/x.zarr",
-        "ftp://ann:s@cret@127.0.0.1:1/x.zip",
-        "simplecache::s3://lab/final.zarr",
-        "zip://x.zarr::http://127.0.0.1:1/x.zip",
-    ],
-)
+@pytest.mark.parametrize("address", [
+    "ftp://ann:s@cret@127.0.0.1:1/x.zarr", "ftp://ann:s@cret@127.0.0.1:1/x.zip",
+    "simplecache::s3://lab/final.zarr", "zip://x.zarr::http://127.0.0.1:1/x.zip",
+])  # fmt: skip
 def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     """Before anybody is asked: nobody answers at port 1."""
     scheme = address.partition("://")[0]

@@ -9,7 +9,7 @@ from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.reading import decimal_point, parse_time
@@ -56,6 +56,9 @@ def import_timelines(
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []
     table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)
+    if "imdb_key" in table.columns and "film" not in table.columns:
+        command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
+        raise AnnotationError(f"{source} looks like MObyGaze's table; import it with: {command}")
     by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
     times = FRAMES if by_frames else TIMES
     table = map_columns(table, MEANINGS, required=("film", "annotator", *times, "level"))

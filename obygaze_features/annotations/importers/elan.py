@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
@@ -29,11 +30,13 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 
-#: The kinds of tier that `annotations export` writes; the second is nobody's annotations.
-SEGMENT_KIND, CLIP_KIND = "segment", "label of a clip"
+#: The kinds of tier that `annotations export` writes; all but the first are nobody's annotations.
+SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discuss"
 #: The kinds that the zoo writes: a model's predictions are nobody's annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
+FILE = "obygaze file"
+Vocabulary = frozenset[str]
 #: What ELAN and our template call a tier that nobody has named.
 UNNAMED_TIERS = ("annotator1", "default")
 #: A word in a dependent tier's name, in the singular -> the field that the tier has.
@@ -156,9 +159,9 @@ def _rows(
     if document.tiers and not of_people:
         yield Remark(file, film, "", "holds a model's predictions, and no annotations", LEFT_OUT)
     read = [
-        (tier, [_segment(note, film, exact, scheme) for note in tier.annotations])
+        (tier, [_segment(n, film, exact, scheme, document.vocabulary) for n in tier.annotations])
         for tier in of_people
-        if tier.kind != CLIP_KIND and tier.annotations
+        if tier.kind not in (CLIP_KIND, DISCUSS_KIND) and tier.annotations
     ]
     have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
     unnamed = [
@@ -191,19 +194,24 @@ def _film_of(document: Document) -> Film:
 
 
 def _film_name(document: Document, stem: str) -> str:
-    """The film's name that `annotations export` wrote; without one, the file's."""
-    name = document.properties.get(NAME, "")
-    return name if safe_id(name) == safe_id(stem) else stem
+    """The film's name that `annotations export` wrote; without one, the file's.
+
+    A file that was renamed is of the film that it is now named after.
+    """
+    name, written = (document.properties.get(key, "") for key in (NAME, FILE))
+    return name if name and safe_id(stem) in (safe_id(name), safe_id(written)) else stem
 
 
 def _segment(
-    note: Annotation, film: str, exact: Mapping[int, float], scheme: LabelScheme
+    note: Annotation, film: str, exact: Mapping[int, float], scheme: LabelScheme, lists: Vocabulary
 ) -> Segment:
-    """A segment whose annotator is not known yet."""
-    fields: dict[str, str] = {}
-    for tier, text in note.details.items():
-        if (name := field_of(tier)) and text.strip():
-            fields[name] = f"{fields[name]}, {text}" if name in fields else text
+    """A segment whose annotator is not known yet; what a pick-list offers is one concept."""
+    texts: dict[str, list[str]] = {"concepts": []}
+    for tier, detail in note.details.items():
+        if name := field_of(tier):
+            parts = (detail,) if isinstance(detail, str) else detail
+            texts.setdefault(name, []).extend(part for part in parts if part.strip())
+    fields = {name: ", ".join(parts) for name, parts in texts.items() if parts}
     level, concepts = note.value, ""
     if not scheme.has_level(level):  # which may have a colon
         level, _, concepts = level.partition(":")
@@ -211,7 +219,8 @@ def _segment(
     if "level" in fields and not scheme.has_level(level):
         # The annotation's own text is then a comment.
         concepts, comment = "", comment or note.value
-    names = parse_concepts(fields.get("concepts", "")) + parse_concepts(concepts)
+    named = ((text,) if text in lists else parse_concepts(text) for text in texts["concepts"])
+    names = (*chain(*named), *parse_concepts(concepts))
     start, end = (exact.get(time, time / 1000) for time in (note.start, note.end))
     level = fields.get("level", level).strip()
     return Segment(film, "", start, end, level, names, comment)

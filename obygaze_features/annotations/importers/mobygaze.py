@@ -13,6 +13,7 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.mobygaze import read_mobygaze
 from obygaze_features.manifests.importers.reading import parse_list, published
 from obygaze_features.manifests.labels import split_concepts
+from obygaze_features.manifests.statistics import known_titles
 
 
 def import_timelines(
@@ -21,7 +22,8 @@ def import_timelines(
     """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
     table = read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
-    titled = {film: Film(title) for film, title in titles.items() if film}
+    known = known_titles()
+    titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})

@@ -48,18 +48,24 @@ function clip_parts(clip) {
     [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
     ["Concepts they marked", concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
-    ["Model", verdict(clip)],
+    ...notes_of(clip),
+    ...(has_models ? [["Model", verdict(clip)]] : []),
   ];
   return [
     soft(id_and_time(clip)),
     picture(view.clips.ids[clip], { alt: `A frame of ${scene(clip)}`, class: "still" }),
     make("dl", {}, facts.map(([term, ...words]) => [make("dt", {}, term), make("dd", {}, words)])),
     make("p", { class: "more" }, copy_button("Copy link", address), copy_button("Copy citation", () => citation(clip))),
-    ...(tested(clip) ? [heading("Why"), ...why_parts(clip, concepts_of(clip))] : []),
+    ...(view.why && tested(clip) ? [heading("Why"), ...why_parts(clip, concepts_of(clip))] : []),
     ...play_parts(clip),
     ...(view.clips.near ? [heading("Nearest clips"), ...nearest_parts(clip)] : []),
   ].filter((part) => part !== null);
 }
+
+// What annotators wrote of their segments in a clip; times there are hundredths of a second.
+const notes_of = (clip) => (data.timelines.films[film_of(clip).id]?.lanes || []).flatMap(({ name, start, length, notes }) => Object.entries(notes)
+  .filter(([at]) => start[at] < 100 * view.clips.end[clip] && start[at] + length[at] > 100 * view.clips.start[clip])
+  .map(([, words]) => [`Note of ${name}`, words]));
 
 function nearest_parts(clip) {
   const near = view.clips.near[clip];
@@ -87,7 +93,6 @@ function verdict(clip) {
 function why_parts(clip, marked) {
   const { why } = view;
   const row = view.row[clip];
-  if (!why) return [make("p", {}, NO_REASONS)];
   if (why.kind === "path") return path_parts(row, marked);
   if (!has_parts(why, row)) return [make("p", {}, `No parts: ${FITS_DIFFER}.`)];
   const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
@@ -106,9 +111,9 @@ function why_parts(clip, marked) {
   const sum = amounts.reduce((total, amount) => total + amount, 0);
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, digits_at({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
-  const titles = ["Concept", "measures", "part"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}. The parts add up.`),
-    make("thead", {}, make("tr", {}, titles, make("td"))), make("tbody", {}, rows));
+  const titles = ["Concept", "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
+  const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}: above 0 it speaks for it, below 0 against. The parts add up. “Measures”: how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side.`),
+    make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }
 

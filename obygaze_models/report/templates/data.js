@@ -1,8 +1,8 @@
 // The page's data, the words for what they say, and how elements are made. Text is never read as HTML.
 const data = JSON.parse(document.getElementById("explorer-data").textContent);
-let view = null; // the model of a run that is shown
+const has_models = data.views.some((entry) => entry.model);
+let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const NO_REASONS = "This model gives no reasons.";
 const NOT_CONCEPTS = "not explained by concepts";
 const FITS_DIFFER = "the fits predict different classes";
 const MISSING = new Map([
@@ -135,6 +135,7 @@ function time(clip) {
 const label_sets = (clip) => view.clips.sets
   .filter((labels) => labels.level[clip] !== null)
   .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
+const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
 function class_words(code) {
@@ -146,7 +147,8 @@ function class_words(code) {
 // A clip in one line, as it is read aloud.
 function sentence(clip) {
   const parts = [...new Set([scene(clip), time(clip)]), `annotators: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
-  if (tested(clip)) {
+  if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
+  else if (tested(clip)) {
     parts.push(`${view.classes[view.class_shown]} ${two_digits(probability(clip))}`);
     parts.push(differs(clip) ? "they differ" : "they agree");
   } else parts.push(`no prediction: ${missing_reason(clip)}`);

@@ -2,9 +2,7 @@
 const FIRST_ROWS = 10;
 const STEP = 50;
 const STILLS = 3;
-const chosen = Object.fromEntries(
-  ["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]),
-);
+const chosen = Object.fromEntries(["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]));
 let drawn = []; // the films' strips
 let listed = []; // the clips of the list
 let showing = FIRST_ROWS;
@@ -74,16 +72,17 @@ function by_share() {
 // The film that a page opens on: the first that was tested.
 function first_film() {
   const films = new Set(view.at.map((clip) => view.clips.film[clip]));
-  return by_share().find((place) => films.has(place)) ?? 0;
+  return by_share().find((place) => !has_models || films.has(place)) ?? 0;
 }
 
 function draw() {
-  drawn = film_clips().map((clips, place) => strip(view.clips.films[place], clips, place));
+  drawn = film_clips().map((clips, place) => film_section(view.clips.films[place], clips, place));
   find("strips").replaceChildren(...by_share().map((place) => drawn[place].section));
   find("sets-legend").replaceChildren(...(view.clips.sets.length ? level_keys(view.clips.levels) : []));
-  find("about-run").textContent = about_run();
+  find("about-run").textContent = has_models ? about_run() : "";
   for (const words of document.querySelectorAll(".class-shown")) words.textContent = class_words(view.class_shown);
-  find("weighs").textContent = reason_kind();
+  if (has_models) find("why-head").hidden = !view.why;
+  if (view.why) find("weighs").textContent = reason_kind();
   filter();
 }
 
@@ -106,6 +105,8 @@ const WHICH = {
   differ: differs,
   agree: (clip) => tested(clip) && !differs(clip),
   gap: (clip) => !tested(clip),
+  divided: (clip) => new Set(given_levels(clip)).size > 1,
+  single: (clip) => given_levels(clip).filter((code) => view.classes[view.class_shown].split("+").includes(code)).length === 1,
 };
 
 const ORDER = {
@@ -113,6 +114,7 @@ const ORDER = {
   most: (clip) => (tested(clip) ? -probability(clip) : 1),
   least: (clip) => probability(clip) ?? 2,
   unsure: sureness,
+  level: (clip) => -view.clips.level[clip],
   scene: (clip) => clip,
 };
 
@@ -128,7 +130,7 @@ function filter() {
     which(clip)));
   drawn.forEach((drawing, place) => {
     drawing.section.hidden = film !== "" && place !== Number(film);
-    show_alone(drawing, !drawing.section.hidden && (film !== "" || drawn.length === 1));
+    if (!drawing.section.hidden) show_film(drawing, film !== "" || drawn.length === 1);
     drawing.clips.forEach((clip, at) => drawing.marks[at]?.classList.toggle("dim", !matches.has(clip)));
     drawing.line.textContent = film_line(drawing.clips);
     if (!drawing.timeline_shown) drawing.line.append(" ", button("Look closer", () => look_closer(place), { class: "open" }));
@@ -155,7 +157,7 @@ function film_line(clips) {
   const positive = positives(clips);
   const share = positive === null ? "" : `${class_words(view.class_shown)}: ${positive} of ${count(clips.length, "clip")} (${percent(positive, clips.length)}). `;
   const total = clips.filter(tested).length;
-  if (!total) return `${share}None of its ${count(clips.length, "clip")} was tested.`;
+  if (!total) return `${share}${has_models ? `None of its ${count(clips.length, "clip")} was tested.` : ""}`;
   const wrong = clips.filter(differs).length;
   return `${share}${total} of ${count(clips.length, "clip")} tested; model and annotators differ on ${wrong} (${percent(wrong, total)}).`;
 }
@@ -180,20 +182,21 @@ function list() {
 function choice() {
   const words = (name) => chosen[name].selectedOptions[0].text;
   const concepts = concept_names(ticked()).join(chosen.match.value === "any" ? " or " : " and ") || "any";
-  return `${words("model")} of ${words("run")}; film: ${words("film")}; level: ${words("level")}; concepts: ${concepts}; clips: ${words("which")}; ${words("order")}.`;
+  return `${has_models ? `${words("model")} of ${words("run")}; ` : ""}film: ${words("film")}; level: ${words("level")}; concepts: ${concepts}; clips: ${words("which")}; ${words("order")}.`;
 }
 
 function list_row(clip, place, names) {
   const id = view.clips.ids[clip];
   names.set("clip", id);
-  const link = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, clip_title(clip));
+  const link = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, chosen.film.value === "" ? clip_title(clip) : scene(clip));
   const cell = (title, ...parts) => make("td", { role: "cell", "data-title": title }, parts);
   return make("tr", { role: "row" },
     cell("", grouped(place + 1)),
     make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
     cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
-    cell("Model", model_parts(clip)),
-    cell("Why", reason_parts(clip)));
+    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
+      make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))))) : null,
+    view.why ? cell("Why", reason_parts(clip)) : null);
 }
 
 function model_parts(clip) {
@@ -210,7 +213,7 @@ function reason_parts(clip) {
   const { why } = view;
   const path = why && why.kind === "path";
   const parts = reasons(clip, 3);
-  if (!parts.length) return make("span", { class: "soft" }, !tested(clip) ? "–" : !why ? "gives no reasons" : path ? "no question" : FITS_DIFFER);
+  if (!parts.length) return make("span", { class: "soft" }, !tested(clip) ? "–" : path ? "no question" : FITS_DIFFER);
   const words = parts.flatMap((text, number) => [number ? " · " : null, make("span", { class: "reason" }, text)]);
   return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
 }
@@ -280,6 +283,46 @@ find("clips-body").addEventListener("click", (event) => {
   open_clip(Number(link.dataset.clip), listed);
 });
 
+// The films on one screen: hovering reads out a clip, a click opens it, the head of a column sorts by it.
+function clip_in_strip(event) {
+  const svg = event.target.closest("svg[data-film]");
+  const place = svg ? view.clips.films.findIndex(({ id }) => id === svg.dataset.film) : -1;
+  if (place < 0) return [];
+  const clips = film_clips()[place];
+  const { left, width } = svg.getBoundingClientRect();
+  const at = ((event.clientX - left) / width) * svg.dataset.last;
+  const covers = (clip) => view.clips.start[clip] <= at && at < view.clips.end[clip];
+  return [view.clips.films[place].timed ? clips.find(covers) : clips[Math.floor(at)], clips];
+}
+
+function sort_films(head) {
+  const at = head.cellIndex;
+  const up = head.ariaSort === "descending" || (!at && head.ariaSort !== "ascending");
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.ariaSort = up ? "ascending" : "descending";
+  const key = ({ cells }) => cells[at].querySelector("data")?.value ?? cells[at].textContent.trim();
+  const [body] = head.closest("table").tBodies;
+  const sorted = [...body.rows].sort((a, b) => key(a) - key(b) || key(a).localeCompare(key(b), "en", { numeric: true }));
+  body.append(...(up ? sorted : sorted.reverse()));
+}
+
+const [films_table, tip] = [find("films-table"), find("strip-tip")];
+films_table?.addEventListener("pointermove", (event) => {
+  const [clip] = clip_in_strip(event);
+  tip.hidden = clip === undefined;
+  if (tip.hidden) return;
+  tip.textContent = sentence(clip);
+  tip.style.left = `${Math.min(event.clientX, innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${event.clientY + 18}px`;
+});
+films_table?.addEventListener("pointerleave", () => { tip.hidden = true; });
+films_table?.addEventListener("click", (event) => {
+  const head = event.target.closest("button")?.parentElement;
+  if (head) sort_films(head);
+  const [clip, clips] = clip_in_strip(event);
+  if (clip !== undefined) open_clip(clip, clips);
+});
+
 // Light and dark by the system, unless the reader chooses; nothing is kept.
 const system = matchMedia("(prefers-color-scheme: dark)");
 const is_dark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
@@ -303,6 +346,7 @@ addEventListener("afterprint", () => { for (const details of unfolded) details.o
 find("explorer-app").hidden = false;
 offer_runs();
 offer_models();
+chosen.order.value = FIRST.order;
 choose_view();
 restore();
 document.documentElement.dataset.ready = Math.round(performance.now());

@@ -1,12 +1,13 @@
 // What a reader takes along: the page's address with what is chosen, citations, and a table of clips.
-// Addresses are by names, #run=...&film=...&clip=..., so that they outlive the page.
+// Addresses are by names, #run=...&film=...&clip=..., so that they outlive the page. Other pages link to them:
+// PAGE.html#clip=ID opens a clip among those of its film, PAGE.html#film=ID the film; each name may be left out.
 const COLUMNS = [
   "rank", "id", "film", "title", "start", "end", "level", "level name", "concepts", "run", "model",
   "class", "probability", "predicted", "agrees", "no prediction because",
 ];
-const FIRST = { film: "", level: "", match: "all", which: "all", order: "most" };
-let restoring = true; // until the address is read
-let clip_in_address = "";
+if (!has_models) COLUMNS.splice(COLUMNS.indexOf("run"));
+const FIRST = { film: "", level: "", match: "all", which: "all", order: has_models ? "most" : "level" };
+let [restoring, clip_in_address] = [true, ""]; // restoring until the address is read
 
 const names_choice = (fragment) => /^#(run|model|class|film|level|concepts|match|which|order|clip)=/.test(fragment);
 
@@ -26,7 +27,7 @@ function chosen_names(clip = clip_in_address) {
   const film = chosen.film.value;
   if (film !== "" && (film !== String(first_film()) || names.size || clip)) names.set("film", film_id());
   if (clip) names.set("clip", clip);
-  else if (film === "" && !names.size) names.set("film", "");
+  if (film === "" && (clip || !names.size)) names.set("film", "");
   return names;
 }
 
@@ -63,7 +64,9 @@ function read_address() {
   choose_view();
   const code = find_name(view.classes, "class");
   if (code !== "") show_class(code);
-  chosen.film.value = find_name(view.clips.films.map((film) => film.id), "film");
+  const clip = find_name(view.clips.ids, "clip");
+  const of_clip = clip === "" || names.has("film") ? "" : view.clips.film[clip];
+  chosen.film.value = find_name(view.clips.films.map((film) => film.id), "film", of_clip);
   chosen.level.value = find_name(view.clips.levels.map((level) => level.code), "level");
   for (const name of ["match", "which", "order"]) {
     const options = [...chosen[name].options].map((option) => option.value);
@@ -72,7 +75,6 @@ function read_address() {
   const concepts = names.has("concepts") ? names.get("concepts").split("|") : [];
   missing.push(...concepts.filter((name) => !view.clips.concepts.includes(name)).map((name) => `concept ${name}`));
   for (const box of concept_boxes()) box.checked = concepts.includes(view.clips.concepts[box.value]);
-  const clip = find_name(view.clips.ids, "clip");
   filter();
   if (clip !== "") open_clip(clip, listed.includes(clip) ? listed : [clip]);
   else {
@@ -117,20 +119,21 @@ function citation(clip) {
   const model = tested(clip)
     ? `${view.model} gives ${class_words(view.class_shown)} a probability of ${two_digits(probability(clip))}`
     : `${view.model} has no prediction (${missing_reason(clip)})`;
-  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on ${run.data}. Cite: ${run.cite}.`;
+  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. Annotators: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. ${has_models ? `Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on` : "Data:"} ${run.data}. Cite: ${run.cite}.`;
 }
 
 function table_row(clip, place) {
   const [film, level] = [film_of(clip), level_of(clip)];
-  return [
+  const cells = [
     place + 1, view.clips.ids[clip], film.id, film.title, view.clips.start[clip] ?? "", view.clips.end[clip] ?? "",
-    level.code, level.name, concepts_of(clip).join("|"), data.runs[view.run].name, view.model, view.classes[view.class_shown],
+    level.code, level.name, concepts_of(clip).join("|"),
+  ];
+  if (has_models) cells.push(data.runs[view.run].name, view.model, view.classes[view.class_shown],
     ...(tested(clip)
       ? [Number(probability(clip).toFixed(4)), view.classes[called(clip)], differs(clip) ? "no" : "yes", ""]
       : ["", "", "", missing_reason(clip)]),
-    reasons(clip, Infinity).join("; "),
-    ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code)),
-  ];
+    reasons(clip, Infinity).join("; "));
+  return [...cells, ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code))];
 }
 
 // A cell that no spreadsheet takes for a formula; numbers are ours, and stay numbers.
@@ -141,7 +144,7 @@ function cell_text(value) {
 }
 
 function save_table() {
-  const head = [...COLUMNS, reason_kind(), ...view.clips.sets.map((labels) => `level of ${labels.name}`)];
+  const head = [...COLUMNS, ...(has_models ? [reason_kind()] : []), ...view.clips.sets.map((labels) => `level of ${labels.name}`)];
   const lines = [head, ...listed.map(table_row)].map((row) => `${row.map(cell_text).join(",")}\n`);
   const url = URL.createObjectURL(new Blob(lines, { type: "text/csv" }));
   make("a", { href: url, download: "clips.csv" }).click();

@@ -1,7 +1,7 @@
 // A strip a film: each clip a bar of its probability, under the annotators' lanes, over their level.
 // Clips are placed in seconds where these are known, else by scene number.
 const TICKS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200];
-const BARS = { top: 12, bottom: 92 };
+const BARS = has_models ? { top: 12, bottom: 92 } : { top: 0, bottom: 0 };
 const LANE = 11;
 const SET_LANE = 12;
 const DRAWN = { role: "presentation" };
@@ -55,16 +55,25 @@ const level_blocks = (labels, clips, spans, top, height) => view.clips.levels.ma
 
 const half_line = (width, y) => make("line", { class: "half", x1: 0, x2: width, y1: y, y2: y, ...DRAWN });
 
-// A film alone is shown on an axis that can be zoomed, with a lane for each concept.
-function show_alone(drawing, alone) {
-  if (alone && !drawing.timeline) drawing.timeline = timeline(film_axis(drawing.film, drawing.clips), drawing.clips);
+// A film alone is shown on an axis that can be zoomed, with a lane for each concept; each is drawn when it is first seen.
+function show_film(drawing, alone) {
+  if (alone) drawing.timeline ||= timeline(film_axis(drawing.film, drawing.clips), drawing.clips);
+  else drawing.strip ||= strip(drawing.film, drawing.clips);
   drawing.timeline_shown = alone;
   const { marks, element } = alone ? drawing.timeline : drawing.strip;
   drawing.marks = marks;
   drawing.content.replaceChildren(element);
 }
 
-function strip(film, clips, place) {
+// A film's place on the page, yet empty.
+function film_section(film, clips, place) {
+  const [line, content] = [make("p", { class: "counts" }), make("div")];
+  const section = make("section", { class: "film", "aria-labelledby": `film-${place}` },
+    make("h4", { id: `film-${place}` }, film.title), line, content);
+  return { section, content, marks: [], clips, line, film };
+}
+
+function strip(film, clips) {
   const { levels, sets } = view.clips;
   const above = sets.length * SET_LANE;
   const below = BARS.bottom + 6;
@@ -87,19 +96,14 @@ function strip(film, clips, place) {
   levels.map((_, order) => rect("lane", 0, lane_top(order, levels.length), 1000, LANE - 1, DRAWN)),
   blocks(unlabelled(axis).map((gap) => gap.map(across)), below, LANE * levels.length, "absent"),
   sets.map((labels, row) => level_blocks(labels, clips, spans, row * SET_LANE - above, SET_LANE - 3)),
-  marks, half_line(1000, (BARS.top + BARS.bottom) / 2));
+  marks, has_models ? half_line(1000, (BARS.top + BARS.bottom) / 2) : null);
   const mark_under = (event) => event.target.closest("g");
   const readout = make("p", { class: "readout", "aria-hidden": "true" }, " ");
   const describe = (clip) => { readout.textContent = sentence(clip); };
   const select = move_within(svg, marks, clips, describe);
   const plot = make("div", { class: "plot" }, svg, axis_words(film, clips, axis, across));
   const body = make("div", { class: sets.length ? "strip with-names" : "strip" }, scale(height, above), plot);
-  const element = make("div", {}, make("div", { class: "scroll" }, body), readout);
-  const content = make("div", {}, element);
-  const line = make("p", { class: "counts" });
-  const section = make("section", { class: "film", "aria-labelledby": `film-${place}` },
-    make("h4", { id: `film-${place}` }, film.title), line, content);
-  return { section, content, marks, clips, line, film, strip: { element, marks } };
+  return { element: make("div", {}, make("div", { class: "scroll" }, body), readout), marks };
 }
 
 const lane_top = (order, levels) => BARS.bottom + 6 + LANE * (levels - 1 - order);
@@ -110,7 +114,7 @@ function clip_mark(clip, x, width, levels, above) {
   const tall = value === null ? 5 : Math.max(1.5, value * (BARS.bottom - BARS.top));
   return make("g", { role: "option", id: `mark-${clip}`, "aria-selected": "false", "aria-label": sentence(clip), "data-clip": clip },
     rect("hit", x, -above, width, BARS.bottom + 6 + LANE * levels + above),
-    rect(value === null ? "gap" : "bar", x, BARS.bottom - tall, inner, tall),
+    !has_models ? null : rect(value === null ? "gap" : "bar", x, BARS.bottom - tall, inner, tall),
     differs(clip) ? rect("flag", x, 1, inner, 7) : null,
     rect(level_of(clip).colour, x, lane_top(view.clips.level[clip], levels), inner, LANE - 1));
 }
@@ -120,7 +124,7 @@ function scale(height, above) {
   const { levels, sets } = view.clips;
   const words = [
     ...sets.map((labels, row) => [labels.name, row * SET_LANE - above + SET_LANE / 2 - 1]),
-    ["1", BARS.top], [".5", (BARS.top + BARS.bottom) / 2], ["0", BARS.bottom - 3],
+    ...(has_models ? [["1", BARS.top], [".5", (BARS.top + BARS.bottom) / 2], ["0", BARS.bottom - 3]] : []),
     ...levels.map((level, order) => [level.code, lane_top(order, levels.length) + LANE / 2]),
   ];
   return make("div", { class: "scale", "aria-hidden": "true", style: { height: `${height + above}px` } },

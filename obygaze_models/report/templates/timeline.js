@@ -85,10 +85,12 @@ function timeline(film, clips) {
   rect("hit", span.start, 0, span.end - span.start, LANE_HEIGHT.level),
   level_mark(span, view.clips.level[order[at]], view.clips.levels, "clip")));
   const list = lane("Labels of clips", LANE_HEIGHT.level, "Clips in time; arrows move, Enter opens, plus and minus zoom, 0 shows all", marks, { role: "listbox", tabindex: 0 });
-  lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} of each clip`,
-    [shown.map((span, at) => probability_mark(span, probability(order[at]))), half_line(film.last, LANE_HEIGHT.clip / 2)]);
-  const wrong = bounds.filter((_, at) => differs(order[at]));
-  lane("Model differs", LANE_HEIGHT.differs, `Model and annotators differ on ${count(wrong.length, "clip")}`, blocks(wrong, 0, LANE_HEIGHT.differs, "flag"));
+  if (has_models) {
+    lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} of each clip`,
+      [shown.map((span, at) => probability_mark(span, probability(order[at]))), half_line(film.last, LANE_HEIGHT.clip / 2)]);
+    const wrong = bounds.filter((_, at) => differs(order[at]));
+    lane("Model differs", LANE_HEIGHT.differs, `Model and annotators differ on ${count(wrong.length, "clip")}`, blocks(wrong, 0, LANE_HEIGHT.differs, "flag"));
+  }
   const frames = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   if (frames) {
     lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(frames, "frame")}`,
@@ -265,7 +267,7 @@ function timeline_notes(film) {
   const levels = new Map([...(data.timelines.levels || []), ...view.clips.levels].map((level) => [`${level.code} ${level.name} ${level.colour}`, level]));
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" }, level_keys([...levels.values()]));
   const hint = make("span", { class: "hint" }, "Turn the wheel or pinch to zoom, drag to move, double click to see all; a click opens the clip.");
-  const notes = [" The lines are at .5."];
+  const notes = [has_models ? " The lines are at .5." : ""];
   if (film.pasted) notes.push("Where the clips are in the film is unknown: they follow each other in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
   if (film.trained) notes.push(`The frames’ model was trained on ${count(film.trained, "clip")} of this film: there it is surer than on new clips.`);

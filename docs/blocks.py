@@ -1,0 +1,26 @@
+"""The blocks of a page as a reader meets them: files to write, Python, commands to type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+FILES = ("csv", "toml", "text", "bash")
+
+
+def blocks(page: str) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and content of each block of a page, in order.
+
+    A block of `FILES` is a ``file`` with the name that the text before it names last, a Python
+    block one of the name in its first line, if there is one. Others have no name.
+    """
+    for match in BLOCK.finditer(page):
+        kind, content = match.groups()
+        if kind in FILES:
+            before = re.findall(r"`((?:\w[\w-]*/)*[\w-]+[.]\w+)`", page[: match.start()])
+            yield "file", before[-1], content
+        elif kind == "python" and (name := re.match(r"# (\S+[.]py)\n", content)):
+            yield "file", name[1], content
+        else:
+            yield kind, "", content

@@ -1,0 +1,69 @@
+"""Pictures of a page: films as strips of their clips, and a small picture of each clip."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from obygaze_features.errors import UsageError
+from obygaze_features.page.html import Html, html
+
+WIDTH, LANE, GAP = 1000, 10, 2
+_JPEG = b"\xff\xd8\xff"
+
+
+def draw_lanes(
+    spans: Mapping[str, tuple[float, float]], lanes: Sequence[Mapping[str, str]], film: str = ""
+) -> Html:
+    """A film's clips in each lane's colours; those of one colour that touch are one shape.
+
+    Parameters
+    ----------
+    spans
+        Clip -> where it starts and ends, in order.
+    lanes
+        Clip -> the class of its colour.
+    film
+        For scripts, with the end of the film.
+    """
+    last = max(end for _, end in spans.values())
+    paths = []
+    for place, lane in enumerate(lanes):
+        shapes: dict[str, list[tuple[float, float]]] = {}
+        for clip, (start, end) in spans.items():
+            if colour := lane.get(clip):
+                boxes = shapes.setdefault(colour, [])
+                touches = bool(boxes) and start <= boxes[-1][1] + 0.05
+                boxes.append((boxes.pop()[0] if touches else start, end))
+        y = place * (LANE + GAP)
+        for colour, boxes in shapes.items():
+            shape = "".join(
+                f"M{left:.0f} {y}H{max(right, left + 1):.0f}v{LANE}H{left:.0f}z"
+                for left, right in ((WIDTH * a / last, WIDTH * b / last) for a, b in boxes)
+            )
+            paths.append(html('<path class="{}" d="{}"/>', colour, shape))
+    height = len(lanes) * (LANE + GAP)
+    return html(
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
+        'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
+        "{}</svg>",
+        WIDTH, height, height, film, f"{last:g}", WIDTH, height - GAP, Html("".join(paths)),
+    )  # fmt: skip
+
+
+def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
+    """Clip -> the JPEG file ``ID.jpg`` of `folder` in base64; clips without a file are left out."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
+    paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
+    thumbnails = {}
+    for clip in ids:
+        if path := paths.get(f"{clip}.jpg"):
+            content = path.read_bytes()
+            if not content.startswith(_JPEG):
+                raise UsageError(f"{path} is not a JPEG picture; make it again")
+            thumbnails[clip] = base64.b64encode(content).decode("ascii")
+    if not thumbnails:
+        raise UsageError(f"{folder} has no picture of any clip of the page, such as ID.jpg")
+    return thumbnails

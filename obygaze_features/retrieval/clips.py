@@ -1,0 +1,134 @@
+"""What the pages of searches and maps show of a clip: film, time, level, concepts, its place."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from obygaze_features.common.figures import level_colour_names
+from obygaze_features.common.text import format_time
+from obygaze_features.errors import UsageError
+from obygaze_features.manifests import Item, Manifest
+from obygaze_features.manifests.items import media_stem
+from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.page.html import Html, html
+from obygaze_features.page.pictures import draw_lanes
+from obygaze_features.store import Store
+
+
+@dataclass(frozen=True, eq=False)
+class Clips:
+    """What is known of clips; the first of the `sources` that has a clip tells its film and time.
+
+    `levels` has the name and the colour of each level; `link` is the address of clips in a report
+    but for the id, and empty where there is none.
+    """
+
+    sources: Sequence[Manifest]
+    titles: Mapping[str, str]
+    levels: Mapping[str, tuple[str, str]]
+    level_of: Mapping[str, str]
+    concepts_of: Mapping[str, Sequence[str]]
+    link: str = ""
+
+    def item(self, clip: str) -> Item:
+        """A clip's item; one that says nothing if no source has it."""
+        return next((source[clip] for source in self.sources if clip in source), Item(clip))
+
+    def film(self, clip: str) -> str:
+        """The title of a clip's film, with the year if it is known."""
+        film = self.item(clip).film
+        return self.titles.get(film, film)
+
+    def span(self, clip: str) -> list[str]:
+        """When a clip starts and ends in its film; empty texts where it is a file of its own."""
+        times = self.item(clip).start, self.item(clip).end
+        return ["" if time is None else format_time(round(time)) for time in times]
+
+    def name(self, clip: str) -> str:
+        """Film (or file) and start; without times, the number of the scene, or the id."""
+        item, number = self.item(clip), re.search(r"\d+$", clip)
+        scene = f"scene {int(number[0])}" if item.film and number else clip
+        names = self.film(clip) or media_stem(item.media), self.span(clip)[0] or scene
+        return ", ".join(dict.fromkeys(filter(None, names)))
+
+    def level(self, clip: str) -> tuple[str, str]:
+        """The name and the colour of a clip's level, empty if it has no label."""
+        return self.levels.get(self.level_of.get(clip, ""), ("", ""))
+
+    def words(self, clip: str) -> str:
+        """All that is known of a clip, in lines, the last of which is its id."""
+        concepts = ", ".join(self.concepts_of.get(clip, ()))
+        return "\n".join(filter(None, (self.name(clip), self.level(clip)[0], concepts, clip)))
+
+    def strip(self, clip: str, moment: float | None = None) -> Html:
+        """The clip's film in the colours of its levels, the clip (or a moment of it) marked."""
+        source = next((source for source in self.sources if clip in source), None)
+        film = self.item(clip).film
+        if source is None or not film:
+            return Html("")
+        rows = [row for row, name in enumerate(source.items.films) if name == film]
+        items = source.items.take(rows)
+        timed = not np.isnan(items.ends).any()
+        ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
+        starts, end = items.starts if timed else ends - 1, float(ends.max())
+        spans = dict(zip(items.ids, zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        lane = draw_lanes(spans, [{other: self.level(other)[1] for other in spans}])
+        middle = moment if timed and moment is not None else sum(spans[clip]) / 2
+        first, last = map(format_time, (0, round(end))) if timed else ("", "")
+        here = f"{100 * middle / end:.2f}"
+        return fill("strip", name=self.name(clip), lane=lane, here=here, first=first, last=last)
+
+
+def describe_clips(
+    stores: Sequence[Store],
+    manifest: Manifest | Path | None = None,
+    labels: str | None = None,
+    link: str = "",
+) -> Clips:
+    """What stores know of their clips, and a manifest with its labels (by default its default)."""
+    if manifest is None and labels is not None:
+        raise UsageError(f"{labels} is a label set of a manifest; give it: --manifest MANIFEST")
+    manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
+    sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
+    titles = {f: title for source in sources[::-1] for f, title in film_titles(source).items()}
+    films = {film for source in sources for film in source.items.films}
+    times = Counter(titles.get(film) for film in films)
+    titles = {f: title if times[title] < 2 else f"{title} [{f}]" for f, title in titles.items()}
+    if manifest is None or not manifest.label_names:
+        return Clips(sources, titles, {}, {}, {}, link)
+    label_set, names = manifest.labels(labels), manifest.label_scheme(labels).name_of
+    colours = level_colour_names(list(names))
+    levels = {code: (names[code], c) for code, c in zip(names, colours, strict=True)}
+    return Clips(sources, titles, levels, label_set.level_of, label_set.concepts_of, link)
+
+
+def link_to(report: Path | str | None, output: Path | None) -> str:
+    """How a page `output` links to clips in the page of a report, but for their ids."""
+    if report is None:
+        return ""
+    if output is None or output.suffix != ".html":
+        raise UsageError("only a page leads to a report; write one: -o PAGE.html")
+    if not Path(report).is_file():
+        raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
+    return quote(Path(os.path.relpath(report, output.parent)).as_posix()) + "#clip="
+
+
+def fill(template: str, /, **parts: object) -> Html:
+    """A template of these pages with its parts."""
+    return html(page_part(f"{template}.html"), **parts)
+
+
+@cache
+def page_part(name: str) -> str:
+    """A template, the script or the style of these pages."""
+    return (files("obygaze_features.retrieval") / name).read_text(encoding="utf-8")

@@ -1,0 +1,110 @@
+"""What a page without a model is of: labels of a manifest, or timelines on a grid of minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from obygaze_features import Manifest, Timelines
+from obygaze_features.annotations.agreement import annotator_label_sets
+from obygaze_features.annotations.merge import MERGED, merge_labels
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.record import ManifestRecord
+from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.report.film_timelines import clip_noun
+from obygaze_models.report.runs import ModelResults, ReportRun
+
+HEADERS = ("timelines.json", "manifest.json", "run.json")
+MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
+GRID_S = 60.0
+"""Timelines are shown minute by minute; another grid is that of a manifest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Annotation:
+    """Annotated clips, as a `ReportRun` has them: merged where several annotators labelled them."""
+
+    manifest: Manifest
+    labels: str
+    annotators: list[str]
+    timelines: Timelines | None = None
+    number: ClassVar[int] = 0
+    kind: ClassVar[str] = "levels"
+    counts_all: ClassVar[bool] = True
+    models: ClassVar[tuple[ModelResults, ...]] = ()
+
+    @property
+    def name(self) -> str:
+        """The manifest's."""
+        return self.manifest.name
+
+    @cached_property
+    def about(self) -> ManifestRecord:
+        """The labelled items, as a run describes them."""
+        scheme = self.manifest.shared_scheme([self.manifest.labels(self.labels)])
+        return ManifestRecord(
+            name=self.manifest.name,
+            version=self.manifest.version,
+            digest=self.manifest.digest,
+            labels=self.labels,
+            levels=scheme.name_of,
+            licence=self.manifest.licence,
+            citation=self.manifest.citation,
+            senses=scheme.senses,
+        )
+
+    @property
+    def rule(self) -> str:
+        """How the labels were made, where that is known."""
+        return str(self.manifest.labels(self.labels).about.get("rule", ""))
+
+    @property
+    def positives(self) -> list[str]:
+        """The highest level, which the page counts."""
+        return [list(self.about.levels)[-1]]
+
+    @cached_property
+    def noun(self) -> str:
+        """What its clips are called."""
+        return clip_noun(self.clips.values())
+
+    @cached_property
+    def clips(self) -> Mapping[str, Clip]:
+        """All clips of the label set, by id."""
+        return annotated_clips(self.manifest, self.manifest.labels(self.labels))
+
+
+Source = ReportRun | Annotation
+"""What a page counts clips of."""
+
+
+def open_annotation(source: object) -> Annotation | None:
+    """The labels of a manifest or of timelines, or of the folder of either; None for a run."""
+    if isinstance(source, str | Path):
+        folder = Path(source)
+        if (folder / "timelines.json").is_file():
+            source = Timelines.load(folder)
+        elif (folder / "manifest.json").is_file():
+            source = Manifest.load(folder)
+        elif not any(
+            (folder / name).exists() for name in ("run.json", "predictions.csv", "zarr.json")
+        ):
+            inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
+            hint = f"did you mean {min(inside)}?" if inside else "make one: " + MAKE
+            raise ExperimentError(f"{folder} is not a manifest, timelines or a run; {hint}")
+    if not isinstance(source, Manifest | Timelines):
+        return None
+    timelines = source if isinstance(source, Timelines) else None
+    manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
+    names = annotator_label_sets(manifest)
+    labels = manifest.default_labels or [*names, *manifest.label_names, ""][0]
+    schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
+    annotators = [name for name in names if schemes[name] == schemes[labels]]
+    if labels in annotators and len(annotators) > 1:
+        name = MERGED if MERGED not in annotators else f"{MERGED}-here"
+        merged = merge_labels([*map(manifest.labels, annotators)], manifest, name).labels
+        manifest, labels = manifest.with_parts(labels=[merged]), name
+    return Annotation(manifest, labels, annotators, timelines)

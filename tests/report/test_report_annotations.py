@@ -1,0 +1,136 @@
+"""The page without a model: what annotators said, against the shipped labels themselves."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+import obygaze_models as om
+from obygaze_features import obygaze_scheme
+from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_models.data.example import example_path
+from tests.conftest import run_obygaze
+from tests.kit.files import refused
+from tests.report.conftest import Page, explorer_of
+from tests.report.test_report_explorer import CAPTURE, axe, listed, shown, table_of
+
+OWN = LabelScheme("mine", (Level("c", "calm"), Level("u", "uneasy")), (Concept("Door"),))
+JUNO = "tt0467406"
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    path = tmp_path_factory.mktemp("films") / "films.html"
+    assert run_obygaze("report", example_path("minutes"), "-o", path).exit_code == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return om.load_example()
+
+
+def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
+    assert films.stat().st_size < 600_000
+    page, (first, second) = Page(films.read_text(encoding="utf-8")), labels.y.values()
+    sure, equal = np.array([first == "S", second == "S"]), first == second
+    shares = {title: equal[labels.groups == film].mean() for film, title in labels.titles.items()}
+    marks, names = [*labels.concepts.values()], labels.concept_names
+    kappas = {
+        name: cohen_kappa_score(*(of[:, at] for of in marks)) for at, name in enumerate(names)
+    }
+    (least, most), (worst, best) = (
+        [pick(of, key=of.__getitem__) for pick in (min, max)] for of in (shares, kappas)
+    )
+    for words in (
+        f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
+        f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
+        f"minutes that they share: {shares[most]:.0%} of {most}, {shares[least]:.0%} of {least}.",
+        f"most on {best} (kappa {kappas[best]:.2f}; 0 is chance, 1 always), least on {worst} (",
+    ):
+        assert words in page.text
+    row = next(row for row in page.rows if row[0] == "Juno (2007)" and len(row) == len(names) + 1)
+    for at, cell in enumerate(row[1:]):
+        first, second = (of[labels.groups == JUNO, at] for of in marks)
+        kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
+        assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
+    assert "Juno (2007), 0:13:00" in page.text.partition("Where they differ longest")[2]
+    assert not re.search(r"\bmodel\b", page.text.partition("Film explorer")[0])
+    clips = explorer_of(page.html)["clips"][0]
+    for own in clips["sets"]:
+        for at, given in enumerate(own["shows"]):
+            marked = labels.concepts[own["name"]][labels.ids.index(clips["ids"][at])]
+            assert {clips["concepts"][place] for place in given} == {*np.array(names)[marked]}
+
+
+def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
+    tab.prefer()
+    tab.open(films, width=390)
+    assert tab.run("document.documentElement.scrollWidth") == 390
+    tab.open(films, width=1280)
+    tab.run(CAPTURE)
+    assert (tab.logged, axe(tab)) == ([], [])
+    small = "[...document.querySelectorAll('main :not(svg *)')].filter(e =>"
+    assert tab.run(f"{small} parseFloat(getComputedStyle(e).fontSize) < 10.5).length") == 0
+    for first in (".film:not([hidden]) h4", "#films-table a"):
+        assert tab.text(first) == "The Ugly Truth (2009)"
+    lanes = {*tab.texts(".film:not([hidden]) svg[data-lane]", "dataset.lane")}
+    assert lanes == {*labels.y, "Labels of clips", *labels.concept_names}
+    x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 / 95.5)
+    tab.mouse("mouseMoved", x, y, buttons=0)
+    assert shown(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
+    tab.click("#films-table th:last-child button")
+    shares = [float(share) for share in tab.texts("#films-table td:last-child data", "value")]
+    assert shares == sorted(shares, reverse=True)
+    tab.click("#films-table th:first-child button")
+    assert tab.texts("#films-table a") == sorted(labels.titles.values(), key=str.lower)
+    tab.choose("choose-film", "")
+    first, second = labels.y.values()
+    one = (first == "S") ^ (second == "S")
+    for which, expected in (("divided", first != second), ("single", one)):
+        tab.choose("choose-which", which)
+        assert {row["id"] for row in table_of(tab)} == {*np.array(labels.ids)[expected]}
+    assert "no prediction" not in tab.text("#explorer-app")
+    # Another page links to a clip by its id alone; a link of all films warns of nothing.
+    tab.open(films, fragment=f"#clip={JUNO}-0014")
+    assert shown(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
+    assert tab.text(".film:not([hidden]) h4") == "Juno (2007)"
+    assert len(listed(tab)) == 96
+    tab.open(films, fragment="#film=")
+    assert shown(tab, "address-note") == ""
+    assert len(tab.texts(".film:not([hidden]) h4")) == 20
+
+
+def test_other_labels_have_a_page_too(tmp_path):
+    """Own levels without films, of one annotator or two; and timelines, minute by minute."""
+    items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
+    bare = Manifest("doors", items, OWN)
+    given = {"anna": "ucuc", "bert": "uucc"}
+    sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()])
+            for name, levels in given.items()]  # fmt: skip
+    other = {"label_scheme": obygaze_scheme().to_json()}
+    mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=other)
+    for count, said in ((1, "2 of 4 clips are uneasy."), (2, "at least one annotator, 1 to")):
+        manifest = bare.with_parts(labels=[*sets[:count], mood])
+        page = Page(om.report(manifest, tmp_path / f"{count}.html").read_text(encoding="utf-8"))
+        assert said in page.text
+        names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
+        assert names - {"agreement"} == {"found", "explorer", "concepts", "methods", "clip-title"}
+        assert ("agreement" in names) == (count == 2)
+    segments = [Segment("f1", "anna", 0, 70, "S", ("Look",)), Segment("f1", "bert", 0, 200, "HN")]
+    timelines = Timelines.of("two", segments)
+    data = explorer_of(om.report(timelines, tmp_path / "t.html").read_text(encoding="utf-8"))
+    assert len(data["clips"][0]["ids"]) == 4
+    lanes = data["timelines"]["films"]["f1"]["lanes"]
+    assert [lane["length"] for lane in lanes] == [[7000], [20000]]
+    for wrong, error, remedy in (
+        ([manifest, timelines], ExperimentError, "one manifest"),
+        (bare, UsageError, "manifests label"),
+    ):
+        with pytest.raises(error, match=remedy):
+            om.report(wrong, tmp_path / "x.html")
+    example = example_path("minutes").parent
+    refused(run_obygaze("report", example, "-o", tmp_path / "x.html"), f"{example / 'minutes'}?")
