@@ -68,7 +68,7 @@ fuzz: $(READY)
 	@$(BIN)/python -m pytest -m fuzz tests/fuzz
 
 gpu: $(READY)
-	@$(BIN)/python -m pytest -m gpu
+	@TORCH_CUDA_SANITIZER=1 $(BIN)/python -m pytest -m gpu
 
 bench: $(READY)
 	@$(BIN)/python -c 'import decord, faiss, lance' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'

@@ -34,8 +34,8 @@ INCLUDED = {
 LOADING = {("href", "link"), ("href", "use"), ("href", "image"), ("data", "object")}
 FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 #: README has a picture of a page; the site has the page.
-LIVE = """<iframe class="live" src="real.html" title="\\1"></iframe>
-<a href="real.html">Open this page</a>\n"""
+LIVE = """<iframe class="live" src="scholars-films.html" title="\\1"></iframe>
+<a href="scholars-films.html">Open this page</a>\n"""
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 

@@ -37,7 +37,8 @@ PRODUCTS = {
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
-        "way/mobygaze.png", "way/agreement.png", "way/night-bus.png", "way/report.html",
+        "way/films.html", "way/mobygaze.png", "way/agreement.png", "way/night-bus.png",
+        "way/report.html",
     ),
     "how-to/moments": ("when/moments.png",),
 }  # fmt: skip
@@ -46,14 +47,14 @@ COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("how-to/moments",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
-FIRST_SCREEN = (1080, 1400, "", ".explorer, nav, .terms, #theme", [])
+FIRST_SCREEN = (1080, 1560, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
-    "scholars-top": (
-        1080, 1400, "", ".explorer, nav, .terms, #theme",
+    "scholars-report-top": (
+        1080, 1560, "", ".explorer, nav, .terms, #theme",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
     ),
-    "scholars-explorer": (
+    "scholars-report-explorer": (
         1080, 1500, "#film=Night_Bus&model=pcbm-logistic",
         "header, nav, main > section:not(.explorer)",
         ["#choose", "#strips", "#save-table", "#clips-table"],
@@ -111,9 +112,9 @@ def show(product: Path, pictures: Path, page: str) -> None:
         stills = [np.asarray(Image.open(path)) for path in sorted(product.glob("*.jpg"))[:4]]
         Image.fromarray(np.hstack(stills)).save(picture)
     elif product.suffix == ".html":
-        shutil.copy(product, pictures / f"{page}.html")
+        shutil.copy(product, picture.with_suffix(".html"))
         take_shot(product, picture, FIRST_SCREEN)
-        for name in (name for name in SHOTS if name.startswith(page)):
+        for name in (name for name in SHOTS if name.startswith(picture.stem)):
             take_shot(product, pictures / f"{name}.png", SHOTS[name])
     else:
         shutil.copy(product, picture)
@@ -121,8 +122,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
     """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
-    browser = shutil.which("chromium")
-    if not browser:
+    if not (browser := shutil.which("chromium")):
         shutil.copy(README_PICTURE, output)
         return
     width, height, address, removed, targets = shot
@@ -147,9 +147,9 @@ def write_pictures(folder: Path) -> None:
     mark = folder / "made-by.txt"
     if mark.exists() and mark.read_text() == source:
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    browser = shutil.which("chromium")
-    if not browser and os.environ.get("CI"):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if not (browser := shutil.which("chromium")) and os.environ.get("CI"):
         raise RuntimeError("the site's pictures need chromium, which is not installed")
     with ProcessPoolExecutor(2) as pool:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
@@ -164,8 +164,8 @@ def write_pictures(folder: Path) -> None:
 if __name__ == "__main__":
     FIRST_SCREEN = SHOTS["readme"]
     with tempfile.TemporaryDirectory() as work:
-        follow(["tutorials/real"], Path(work))
-        shutil.copy(Path(work, "real-report.png"), README_PICTURE)
+        follow(["tutorials/scholars"], Path(work))
+        shutil.copy(Path(work, "scholars-films.png"), README_PICTURE)
         if data := os.environ.get("OBYGAZE_TEST_DATA"):
             labels = f"{data}/obygaze12/ObyGaze12_thresh_02.csv -o {work}/paper"
             run_command(f"manifests import obygaze12 {labels}")

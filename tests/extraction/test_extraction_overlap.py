@@ -1,5 +1,6 @@
 """Uploads, forward passes and downloads that overlap, on a GPU made of tensors of the CPU."""
 
+import itertools
 import json
 import threading
 import time
@@ -129,25 +130,28 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     films, tiny, gpu, tmp_path, size
 ):
     """Nor beside another batch. It is not halved, and the run does not end: both are waited for."""
-    need, uploading = 2**22, threading.Event()
-    on_gpu, clips, users = gpu.on(tiny, need), [], []
+    need, begun, uploading = 2**22, threading.Event(), threading.Event()
+    on_gpu, numbers, users = gpu.on(tiny, need), itertools.count(1), []
     gpu.room = 2 * (size + 1) * need
 
     def upload(frames: torch.Tensor) -> None:
         if gpu.stream is gpu.compute or frames.ndim > 1:
             return
-        clips.append(frames)
-        if len(clips) == 2 * size + 3:  # it takes memory until the second batch has found none
+        if next(numbers) == 2 * size + 3:  # it takes memory until the second batch has found none
+            assert begun.wait(100)
             held = gpu.new((gpu.room - gpu.used - need // 2,), torch.uint8)
             uploading.set()
-            assert gpu.refused.wait(10)
+            assert gpu.refused.wait(100)
             time.sleep(0.1)
             del held
 
     def compute(pixels, present, names):
-        assert len(users) < 2 or uploading.wait(10)  # the probe, the first batch, the second
+        assert len(users) < 2 or uploading.wait(100)  # the probe, the first batch, the second
         users.append(sum(stream.users for stream in gpu.streams))
-        return on_gpu.encode_clips(pixels, present, names)
+        outputs = on_gpu.encode_clips(pixels, present, names)
+        if len(users) == 2:
+            begun.set()
+        return outputs
 
     gpu.before_upload = upload
     backbone = replace(on_gpu, encode_clips=compute)
