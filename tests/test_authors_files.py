@@ -26,7 +26,6 @@ LEVELS = ("EN", "HN", "NS", "S")
 
 @pytest.fixture(scope="module")
 def obygaze12(authors):
-    """The authors' annotations with their splits and runs."""
     manifest = of.Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
     splits, runs = read_released_splits(authors / "obygaze12", manifest)
     return manifest.with_parts(splits=splits, runs=runs)

@@ -279,7 +279,6 @@ def test_every_key_of_an_experiment_is_described() -> None:
 
 @pytest.mark.gate
 def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package of the page is that of examples/plugin; it is installed and used."""
     text = read("how-to/extend")
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
@@ -389,7 +388,6 @@ def test_scale_with_ray(page: Page) -> None:
 
 
 def same_stores(*names: str) -> None:
-    """Stores of the page's 40 clips, all done, hold the same to the last bit."""
     stores = [open_store(f"{name}.zarr") for name in names]
     for store in stores:
         assert store.status.tolist() == [1] * 40

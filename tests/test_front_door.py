@@ -35,7 +35,6 @@ def test_public_names_are_documented(package):
 
 
 def test_imports_load_nothing_heavy():
-    """In a fresh interpreter, one after the other."""
     code = "import json, sys\nloaded = []\n"
     for statement, _ in STEPS:
         code += f"{statement}\nloaded.append(sorted(sys.modules))\n"

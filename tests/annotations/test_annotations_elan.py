@@ -29,7 +29,6 @@ LEVELS = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
 
 def test_pympis_file_is_read(tmp_path):
-    """Two annotators' tiers and one of dialogue, as a library of others writes them."""
     eaf = Eaf()
     eaf.remove_tier("default")
     eaf.add_linguistic_type("below", constraints="Symbolic_Association", timealignable=False)

@@ -69,8 +69,6 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers requests for the files of the repository ``someone/small``."""
-
     folder: Path
     requests: list[str]
 
@@ -119,7 +117,6 @@ def prefetch(name: str, home: Path, endpoint: str, offline: str = "0") -> Any:
 
 @pytest.fixture
 def serve_hub() -> Iterator[Callable[[Path], tuple[str, list[str]]]]:
-    """Serves a folder as the repository ``someone/small``; gives the URL and the requests."""
     with contextlib.ExitStack() as stack:
 
         def serve(folder: Path) -> tuple[str, list[str]]:

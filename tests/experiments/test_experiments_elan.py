@@ -124,7 +124,6 @@ def test_files_of_others_are_not_replaced(model, store, tmp_path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A bottleneck and a network, tested on each of three films."""
     folder, chance = tmp_path_factory.mktemp("held-out"), np.random.default_rng(5)
     items = [
         Item(f"f{at}-{n:03}", film=film.strip("="), media=film, start=10.0 * n, end=10.0 * n + 10)
@@ -178,7 +177,6 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
 
 
 def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
-    """In ELAN, in both tables, and in the run's explanations by the folds that tested the clip."""
     outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
     eaf = Eaf(str(tmp_path / "Titanic (1997).eaf"))

@@ -182,7 +182,6 @@ def test_a_broken_run_is_one_line(text, options, message, benchmark, tmp_path):
 
 
 def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path):
-    """Of each label set its own; nobody knows the films."""
     valence = benchmark.run(tmp_path / "valence", **VALENCE)
     page = om.report([violence, valence], tmp_path / "page.html").read_text(encoding="utf-8")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))

@@ -124,8 +124,6 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
 
 @pytest.fixture
 def interrupt(install, tmp_path, write):
-    """A run that stops after its first model's fits; gives its lines."""
-
     def interrupt(files=(), *, overwrite=False, estimators=("flip", "mylab.stop:Stop"), **package):
         if estimators[0] == "flip":
             stop = f"from mylab.flip import Base\n{STOP}"
@@ -217,7 +215,6 @@ def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
 
 @pytest.fixture(scope="module")
 def predicted(make_run, tmp_path_factory):
-    """The predictions of a logistic regression, as somebody else's."""
     rows = csv_rows(make_run("good").folder / "predictions.csv")
     unique = {(row["id"], row["fit"]): row["probability"] for row in rows}
     lines = [f"{clip},{fit},{value}" for (clip, fit), value in unique.items()]

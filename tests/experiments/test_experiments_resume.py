@@ -76,7 +76,6 @@ class Stop(BaseException):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs an experiment, and interrupts it after some fits; gives its fits and its lines."""
     real = fitting.fit_estimator
 
     def run(experiment, output, stop=None, **options):

@@ -192,7 +192,6 @@ def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
 
 @pytest.fixture(scope="module")
 def spans(world):
-    """The world's clips as seconds of their films; five directors made all of these."""
     manifest, folder = Manifest.load(world.manifest), world.folder / "spans"
     rows = np.arange(len(manifest))
     times = {"starts": rows * 2.0, "ends": rows * 2.0 + 2}

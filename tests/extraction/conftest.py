@@ -49,7 +49,6 @@ def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factor
 
 @pytest.fixture(scope="session")
 def data_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `features make-clips` writes, with short clips, and its manifest."""
     folder = tmp_path_factory.mktemp("made")
     annotations = write_synthetic_dataset(folder / "data", seconds=0.5)
     Manifest.from_csv(annotations).save(folder / "manifest")

@@ -209,8 +209,6 @@ FIRST_BLOCK = "tiny.zarr/blocks/000000.json"
 
 @pytest.fixture
 def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
-    """Starts the command, with a slow backbone, and waits for a file."""
-
     def start(output: Path, *more: str, until: str = FIRST_BLOCK) -> subprocess.Popen[str]:
         home = output.with_name("manifest")
         if not home.exists():

@@ -20,8 +20,6 @@ RANKING = (
 
 @pytest.fixture
 def write_files(tmp_path):
-    """Writes files as they are given out: tabs between the cells, a header; gives the folder."""
-
     def write_files(**files):
         for name, text in files.items():
             rows = text.replace(" ", "\t").split("|")

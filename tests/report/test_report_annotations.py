@@ -103,7 +103,6 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
 
 
 def test_other_labels_have_a_page_too(tmp_path):
-    """Own levels without films, of one annotator or two; and timelines, minute by minute."""
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
     given = {"anna": "ucuc", "bert": "uucc"}

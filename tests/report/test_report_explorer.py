@@ -86,7 +86,6 @@ def axe(tab):
 
 
 def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data, clips, results):
-    """The run that tested most, its best model with reasons, the film with most of Sure."""
     tab.prefer()
     tab.open(page_of(whole_html))
     assert tab.logged == []

@@ -177,7 +177,6 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
 
 
 def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
-    """By model and reason, from what the run keeps of each fit; and they are no banner."""
     warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)

@@ -27,7 +27,6 @@ TRACKS = ".film:not([hidden]) .tracks"
 
 
 def write_frames(folder, clips, *, in_film=True, frames=8):
-    """Frames of clips, and a moment in each sure clip; as tables, and as rows."""
     chance = np.random.default_rng(5)
     rows, moments = [], []
     for clip in clips:
@@ -55,7 +54,6 @@ def short_run(results):
 
 @pytest.fixture(scope="module")
 def film_page(short_run, tmp_path_factory):
-    """The page of frames, moments, segments and pictures; and the film's frames and moments."""
     folder = tmp_path_factory.mktemp("timeline")
     clips = [clip for clip in short_run.clips().values() if clip.film != BARE]
     clips[4] = replace(clips[4], level="S")  # so that the film has a moment

@@ -122,7 +122,6 @@ def call(dataset, output, *words, manifest=None, code=None, **stores):
 
 @pytest.mark.night
 def test_table_2_scores_the_predictions(complete):
-    """Each number is scikit-learn's; those of the released protocol are golden, too."""
     data = table(complete, "table2")
     for title, (setting, network, fits) in SETTINGS.items():
         for row, (folder, model) in ROWS.items():
@@ -218,7 +217,6 @@ def test_published_numbers_and_leaks_are_beside_ours(released, dataset):
 
 @pytest.mark.night
 def test_films_and_figures_score_the_predictions(complete):
-    """Table 4 has a row a film, figure 6 counts errors, figure 3 is of the concepts' runs."""
     data = table(complete, "table4")
     *lines, average = data["blocks"][0]["lines"]
     run = complete.folder / "runs/leave-film-out/xclip-native-HN"
@@ -261,7 +259,6 @@ def test_films_and_figures_score_the_predictions(complete):
 
 @pytest.mark.gate
 def test_all_forms_have_the_same_numbers(released):
-    """As JSON, CSV, LaTeX and text, each of which says what is not real."""
     for name in ("table2", "fig2"):
         data = table(released, name)
         numbers = [

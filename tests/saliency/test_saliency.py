@@ -92,7 +92,6 @@ TITLE, BELOW = 22, 34
 
 @pytest.fixture
 def library(tmp_path, obygaze) -> Path:
-    """Twenty images, more than a batch, in a folder; with a manifest."""
     random = np.random.default_rng(5)
     (tmp_path / "images").mkdir()
     rows = ["id,kind,media,emotion,condition"]
