@@ -105,21 +105,23 @@ def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
     return join_options(output_option(text, **settings), overwrite_option)
 
 
-def _set_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Draw the command's figures so, by `figure_format`."""
-    from obygaze_features.common.figures import figure_format
+def figure_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options ``--width`` and ``--ground`` of a command that draws figures."""
 
-    ctx.with_resource(figure_format(**{str(param.name): value}))
+    @functools.wraps(command)
+    def run(*values: Any, width: str | None, ground: str | None, **options: Any) -> Any:
+        from obygaze_features.common.figures import figure_format
 
+        with figure_format(width=width, ground=ground):
+            return command(*values, **options)
 
-_format_option = functools.partial(click.option, callback=_set_format, expose_value=False)
-figure_options = join_options(
-    _format_option("--width", metavar="INCHES|CM", help="A figure's width: 6.5, or 16cm."),
-    _format_option(
-        "--ground", type=click.Choice(["cream", "white", "none"]), help="What a figure is drawn on."
-    ),
-)
-"""The options ``--width`` and ``--ground`` of a command that draws figures."""
+    return click.option("--width", metavar="INCHES|CM", help="A figure's width: 6.5, or 16cm.")(
+        click.option(
+            "--ground",
+            type=click.Choice(["cream", "white", "none"]),
+            help="What a figure is drawn on.",
+        )(run)
+    )
 
 
 class _Local(click.Path):

@@ -150,8 +150,8 @@ class Items:
         """One of `columns`; `ManifestError` names those that there are."""
         if name not in (columns := self.columns):
             raise ManifestError(
-                f"unknown column {shorten(name)}; known are {join_some(list(columns), 30)}; media "
-                "is the file"
+                f"unknown column {shorten(name)}{did_you_mean([name], columns)}; known are "
+                f"{join_some(list(columns), 30)}; media is the file"
             )
         return columns[name]
 
