@@ -334,8 +334,8 @@ def _upload_seconds(
     resizer = FrameResizer(bench.device)
 
     def upload(_: int) -> object:
-        with resizer.aside() as lane:
-            return lane.upload(frames) if lane else frames.clone()
+        with resizer.aside() as uploader:
+            return uploader.upload(frames) if uploader else frames.clone()
 
     with ThreadPoolExecutor(count) as pool:
 
@@ -346,8 +346,8 @@ def _upload_seconds(
             for stream in streams:
                 stream.synchronize()
 
-        with resizer.held() as lanes:
-            streams = [lane.stream for lane in lanes]
+        with resizer.held() as uploaders:
+            streams = [uploader.stream for uploader in uploaders]
         return bench.wall_seconds(compute, wait=False)
 
 

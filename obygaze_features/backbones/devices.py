@@ -92,11 +92,13 @@ def describe_device(device: str) -> str:
         return device
     import torch
 
+    kernels = ("flash", "mem_efficient", "math")
+    used = [name for name in kernels if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()]
     driver = re.search(r"\d+\.[\d.]+", DRIVER.read_text()) if DRIVER.is_file() else None
     return (
         f"{device} ({torch.cuda.get_device_name(device)}, "
         f"driver {driver[0] if driver else 'unknown'}, CUDA {torch.version.cuda}, "
-        f"cuDNN {torch.backends.cudnn.version()}, attention by PyTorch)"
+        f"cuDNN {torch.backends.cudnn.version()}, attention by {' or '.join(used)})"
     )
 
 

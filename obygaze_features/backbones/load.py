@@ -123,7 +123,8 @@ def _take(source: Any, mode: str) -> Backbone:
     if isinstance(source, Module) or not (is_backbone or callable(source)):
         raise UsageError(
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
-            f"one, or a torch module with a transform (got a {type(source).__name__})"
+            f"one, or a torch module with a transform (got a {type(source).__name__}); "
+            "make one of any other module: of.Backbone.from_torch(net, frames=, size=)"
         )
     own: Any = (source, getattr(source, "encode_clips", None), type(source))
     origin = next(part for part in own if hasattr(part, "__qualname__"))

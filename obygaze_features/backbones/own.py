@@ -147,6 +147,8 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     for name in ("pooler_output", "last_hidden_state"):  # of transformers
         output = output if getattr(output, name, None) is None else output[name]
     output = output[0] if isinstance(output, tuple | list) else output
+    if not isinstance(output, Tensor):
+        raise ValueError(f"it must return a tensor (got a {type(output).__name__})")
     if output.ndim > 3:
         # Of [B,T,3,h,w] a network may leave the frames in front.
         is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3

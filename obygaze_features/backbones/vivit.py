@@ -11,7 +11,7 @@ from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoin
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit
 from obygaze_features.backbones.weights import load_folder
-from obygaze_features.errors import BackboneError
+from obygaze_features.errors import BackboneError, BrokenBackbone
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def compute_otherwise_on_gpus(network: Module) -> None:
     """Have a GPU make tubelets by a product of matrices, and tanh-GELUs in one step, not nine.
 
     Some of cuDNN's convolutions of tubelets are wrong in bfloat16 and float16 (9.8 to 9.10), or
-    slow (torch 2.9). What a CPU computes stays as it is.
+    slow (torch 2.9). What a CPU computes stays as it is. `BrokenBackbone` if they differ.
     """
     import torch
     from torch.nn import Conv3d
@@ -106,16 +106,27 @@ def compute_otherwise_on_gpus(network: Module) -> None:
         if isinstance(module, FastGELUActivation):
             function = partial(torch.nn.functional.gelu, approximate="tanh")
             sample = torch.linspace(-4, 4, 64)
-        elif isinstance(module, Conv3d) and module.kernel_size == module.stride:
+        elif isinstance(module, Conv3d) and _is_side_by_side(module):
             function = partial(embed_tubelets, module)
             sample = torch.linspace(-1, 1, 8 * module.weight[0].numel()).sin()
             sides = [2 * side for side in module.kernel_size]
-            sample = sample.view(1, module.in_channels, *sides)
+            sample = sample.view(1, module.in_channels, *sides).to(module.weight)
         else:
             continue
+        error = torch.finfo(sample.dtype).eps ** 0.5
         with torch.no_grad():
-            assert torch.allclose(function(sample), module(sample), rtol=1e-4, atol=1e-4)
+            is_same = torch.allclose(function(sample), module(sample), rtol=error, atol=error)
+        if not is_same:
+            raise BrokenBackbone(
+                f"{network.name_or_path}: its tubelets are not the same as a product of matrices; "
+                "its weights are perhaps NaN. Download the checkpoint again"
+            )
         module.forward = partial(_by_device, module.forward, function)
+
+
+def _is_side_by_side(module: Conv3d) -> bool:
+    how = module.kernel_size, module.padding, module.dilation, module.groups
+    return how == (module.stride, (0, 0, 0), (1, 1, 1), 1)
 
 
 def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -177,6 +177,7 @@ class _RayRun:
         self._free: list[Actor] = []  # each as often as it may get another piece
         self._again: deque[BlockTask] = deque()
         self._losses: Counter[int] = Counter()
+        self._devices: dict[str, set[str]] = defaultdict(set)
         self._given_up: list[str] = []
         for _ in range(plan.forwards):
             self._start(computer.remote())
@@ -252,7 +253,9 @@ class _RayRun:
             self._finish(piece, answer)
         else:
             self._free += [actor] * PIECES_PER_COMPUTER
-            self.run.devices.update(answer)
+            for name, device in answer.items():
+                self._devices[name].add(device)
+                self.run.devices[name] = "; ".join(sorted(self._devices[name]))
 
     def _lose(self, piece: BlockTask | None, actor: Actor, problem: Exception) -> None:
         """Give lost pieces out again; one that is lost too often is left to do."""
@@ -431,7 +434,7 @@ class Computer:
         inputs, uploads = {}, []
         for name, frames in clip.inputs.items():
             device = self._forwards[name].backbone.device
-            with self._resizers[device].aside() as lane:
-                (inputs[name],) = upload(device, [torch.tensor(frames)])
-                uploads += [lane.stream.record_event()] if lane else []
+            with self._resizers[device].aside() as uploader:
+                (inputs[name],) = upload(device, [torch.tensor(frames)], uploader)
+                uploads += [uploader.stream.record_event()] if uploader else []
         return replace(clip, inputs=inputs, uploads=uploads)

@@ -198,7 +198,7 @@ def _join(parts: Sequence[ReadItem]) -> ReadItem:
     return ReadItem(None, inputs, pictures=pictures, resized_by_cpu=by_cpu)
 
 
-class Lane:
+class UploadStream:
     """A stream of a GPU beside that of the forward passes, and pinned memory to upload from.
 
     From other memory an upload takes several times as long.
@@ -211,9 +211,9 @@ class Lane:
         self._is_read = torch.cuda.Event(blocking=True)
 
     def upload(self, frames: Tensor) -> Tensor:
-        """Bytes to the GPU, on the current stream; `frames` may be overwritten then."""
-        uploaded = torch.empty(frames.shape, dtype=torch.uint8, device=self._device)
-        source, target = frames.reshape(-1), uploaded.view(-1)
+        """Take them to the GPU, on the current stream; `frames` may be overwritten then."""
+        uploaded = torch.empty(frames.shape, dtype=frames.dtype, device=self._device)
+        source, target = (part.reshape(-1).view(torch.uint8) for part in (frames, uploaded))
         for start in range(0, len(source), len(self._staging)):
             part = source[start : start + len(self._staging)]
             self._is_read.synchronize()  # of the part before, or the clip before
@@ -232,9 +232,9 @@ class FrameResizer:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._streams: queue.SimpleQueue[UploadStream] = queue.SimpleQueue()
         for _ in range(MAX_UPLOADS if device.startswith("cuda") else 0):
-            self._lanes.put(Lane(device))
+            self._streams.put(UploadStream(device))
 
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
@@ -243,49 +243,51 @@ class FrameResizer:
 
         `frames` may be overwritten then.
         """
-        with self.aside() as lane:
+        with self.aside() as uploader:
             inputs = None
-            if lane:
-                inputs = run_if_it_fits(lambda: _resize_views(lane.upload(frames), views))
+            if uploader:
+                inputs = run_if_it_fits(lambda: _resize_views(uploader.upload(frames), views))
             by_cpu = inputs is None
             if inputs is None:
                 with explain_out_of_memory("a clip's frames", "cpu"):
                     resized = _resize_views(frames, views)
-                inputs = dict(
-                    zip(resized, upload(self._device, list(resized.values())), strict=True)
-                )
-            return inputs, lane and lane.stream.record_event(), by_cpu and lane is not None
+                moved = upload(self._device, list(resized.values()), uploader)
+                inputs = dict(zip(resized, moved, strict=True))
+            return inputs, uploader and uploader.stream.record_event(), by_cpu and bool(uploader)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Sequence[Lane]]:
+    def held(self) -> Iterator[Sequence[UploadStream]]:
         """Upload nothing meanwhile."""
         count = MAX_UPLOADS if self._device.startswith("cuda") else 0
-        lanes = [self._lanes.get() for _ in range(count)]
+        uploaders = [self._streams.get() for _ in range(count)]
         try:
-            yield lanes
+            yield uploaders
         finally:
-            for lane in lanes:
-                self._lanes.put(lane)
+            for uploader in uploaders:
+                self._streams.put(uploader)
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[Lane | None]:
+    def aside(self) -> Iterator[UploadStream | None]:
         """Upload beside the forward passes; None if it is no GPU."""
         if not self._device.startswith("cuda"):
             yield None
             return
-        lane = self._lanes.get()
+        uploader = self._streams.get()
         try:
             # Without the device, leaving the stream would open a context on GPU 0.
-            with torch.cuda.device(self._device), torch.cuda.stream(lane.stream):
-                yield lane
+            with torch.cuda.device(self._device), torch.cuda.stream(uploader.stream):
+                yield uploader
         finally:
-            self._lanes.put(lane)
+            self._streams.put(uploader)
 
 
-def upload(device: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+def upload(
+    device: str, inputs: Sequence[Tensor], uploader: UploadStream | None
+) -> Sequence[Tensor]:
     """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
+    move = uploader.upload if uploader else lambda pixels: pixels.to(device)
     distinct = {id(pixels): pixels for pixels in inputs}
-    moved = run_if_it_fits(lambda: {key: value.to(device) for key, value in distinct.items()})
+    moved = run_if_it_fits(lambda: {key: move(value) for key, value in distinct.items()})
     return [moved[id(pixels)] for pixels in inputs] if moved else inputs
 
 

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
+from obygaze_features.backbones.vivit import compute_otherwise_on_gpus
 from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
@@ -182,6 +183,17 @@ def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
     encode = lambda *_: seen.extend(formats()) or arrays  # noqa: E731
     replace(backbone, device="cuda:1", encode_clips=encode).embed_clips(pixels, pixels)
     assert seen == ["tf32"] * 3
+
+
+def test_only_tubelets_side_by_side_are_a_product_of_matrices():
+    side = {"kernel_size": (2, 4, 4), "stride": (2, 4, 4)}
+    for options, is_product in (
+        ({}, True), ({"dtype": torch.float16}, True), ({"dtype": torch.bfloat16}, True),
+        ({"padding": 1}, False), ({"dilation": 2}, False), ({"groups": 2}, False),
+    ):  # fmt: skip
+        convolution = torch.nn.Conv3d(2, 4, **side | options)
+        compute_otherwise_on_gpus(convolution)
+        assert ("forward" in vars(convolution)) is is_product, options
 
 
 MEMORY = """\

@@ -94,9 +94,12 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
     """Kills its process over a batch of this size, unless it is its first: `count` times in all.
-    Notes beside it what Ray gave its process, and each clip that it computes."""
+    Notes beside it what Ray gave its process, and each clip; each process names its own device."""
     import ray
 
+    from obygaze_features.extraction import ray_engine
+
+    ray_engine.describe_device = lambda device: f"{device} of process {os.getpid()}"
     resources = ray.get_runtime_context().get_assigned_resources()
     deaths.with_name(f"given-{os.getpid()}.json").write_text(json.dumps(resources))
 

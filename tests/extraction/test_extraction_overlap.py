@@ -64,6 +64,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1.2\n")
     monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
     monkeypatch.setattr(readers, "STAGING_BYTES", 2**17)  # two frames and a half
+    monkeypatch.setattr(torch.backends.cuda, "mem_efficient_sdp_enabled", lambda: False)
     gpu.late, manifest = order == "late", rows(40)
     gpu.random.seed(order)
     summary = of.extract(manifest, films, [gpu.on(b) for b in three], tmp_path, workers=3)
@@ -81,6 +82,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     device = of.open_store(tmp_path / "tiny.zarr").attributes["backbone"]["device"]
     assert device == json.loads((tmp_path / "log.jsonl").read_text())["devices"]["tiny"]
     assert device.startswith("cuda:0 (a model of a GPU, driver 570.1.2, CUDA ")
+    assert device.endswith("attention by flash or math)")
     # What the run waited for does not overlap.
     assert sum(summary.shares.values()) == pytest.approx(1)
     uploads = [entry[1:] for entry in gpu.log if entry[0] == "upload"]
@@ -228,19 +230,22 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
         return on_gpu.encode_clips(pixels, present, names)
 
     computer = computer_of([replace(on_gpu, encode_clips=wait)], 1, tmp_path)
-    blocks = [
-        [ReadItem(None, {"tiny": torch.full((8, 3, 32, 32), n, dtype=torch.uint8).numpy()})]
-        for n in range(2)
-    ]
-    gpu.before_upload = lambda tensor: uploaded.set() if tensor.max() == 1 else None
+    # A user's transform makes numbers of frames.
+    clips = [torch.full((8, 3, 32, 32), n, dtype=(torch.uint8, torch.float32)[n]) for n in range(2)]
+    blocks = [[ReadItem(None, {"tiny": clip.numpy()})] for clip in clips]
+    gpu.before_upload = lambda tensor: uploaded.set() if tensor.any() else None
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
         assert embedding.wait(10)
         second = threads.submit(computer.compute, BlockTask(1, {"tiny": [32]}), blocks[1])
         assert (list(first.result().outcomes["tiny"]), uploaded.is_set()) == ([0], True)
-        assert list(second.result().outcomes["tiny"]) == [32]
+        ((row, done),) = second.result().outcomes["tiny"].items()
+    (expected,) = Forward(tiny)(clips[1:])
+    assert row == 32
+    np.testing.assert_array_equal(done.values["native"], expected["native"])
     uploads = [entry for entry in gpu.log if entry[0] == "upload"]
     assert all(stream is not gpu.compute for _, stream, _ in uploads)
+    assert {len(shape) for *_, shape in uploads} == {1}  # of bytes, from pinned memory
 
 
 @pytest.fixture
@@ -278,6 +283,6 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
     assert by_cpu
     # What the CPU resized is uploaded on the same stream, before the event.
     (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
-    assert (first, second) == ((5 * 40 * 60 * 3,), tuple(inputs["tiny"].shape))
+    assert (first, second) == ((5 * 40 * 60 * 3,), (inputs["tiny"].numel(),))  # both pinned
     assert gpu.log[-1] == ("uploaded", event, stream)
     assert torch.equal(inputs["tiny"].cpu(), resize_and_crop(frames, *view))

@@ -192,6 +192,11 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
         with pytest.raises(error, match=reason) as caught:
             make(video, **options)
         assert "\n" not in str(caught.value)
+    image.forward = lambda pixels: {"tokens": pixels}
+    with pytest.raises(BackboneError, match=r"it must return a tensor \(got a dict\)"):
+        make(image)
+    with pytest.raises(UsageError, match=r"of.Backbone.from_torch\(net, frames="):
+        of.load_backbone(video)
 
 
 def fake_library(library: str) -> SimpleNamespace:

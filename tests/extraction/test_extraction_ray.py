@@ -123,6 +123,8 @@ def test_processes_killed_in_mid_block_change_nothing(
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
+    log = json.loads((tmp_path / "log.jsonl").read_text())
+    assert len(log["devices"]["tiny"].split("; ")) in (2, 3)
 
 
 @pytest.mark.night
