@@ -14,7 +14,9 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
+from obygaze_features.common.elan import Document, to_eaf
 from obygaze_features.common.figures import level_colours
+from obygaze_features.common.text import file_names
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import refused
@@ -143,6 +145,70 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     ]
 
 
+def test_names_of_files_suit_every_system():
+    names = [
+        "映" * 90,
+        "映" * 90,
+        "Am\u00e9lie",
+        "Ame\u0301lie",
+        "con",
+        "Com1.two",
+        "console",
+        "x" * 300,
+    ]
+    files = file_names(names, ".eaf")
+    assert all(len(file.encode()) <= 200 for file in files)
+    assert files[2:7] == [
+        "Am\u00e9lie.eaf",
+        "Am\u00e9lie-2.eaf",
+        "_con.eaf",
+        "_Com1.two.eaf",
+        "console.eaf",
+    ]
+    assert len({*files}) == len(files)
+    [name] = elan_files(
+        of.Timelines.of("t", [Segment("f", "a", 0, 60, "S")], films={"f": Film(names[0])})
+    )
+    assert len(name.encode()) <= 200
+
+
+def test_a_gap_ends_what_is_to_discuss(marked):
+    starts = (0, 10, 3000)
+    items = [Item(f"c{at}", film="f", media=f"{at}/Dr.No", start=at, end=at + 10) for at in starts]
+    ids = [item.id for item in items]
+    sets = [LabelSet(name, ids, [level] * 3, [()] * 3) for name, level in (("a", "S"), ("b", "EN"))]
+    timelines = of.Timelines.of("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
+    manifest = of.Manifest("m", Items.of(items)).with_parts(labels=sets)
+    [text] = elan_files(timelines, manifest).values()
+    (found := ElementTree.fromstring(text))
+    tier = found.find("TIER[@TIER_ID='to discuss']")
+    at = {slot.get("TIME_SLOT_ID"): int(slot.get("TIME_VALUE")) for slot in found.iter("TIME_SLOT")}
+    spans = [
+        [at[note.get(f"TIME_SLOT_REF{n}")] for n in (1, 2)]
+        for note in tier.iter()
+        if note.get("TIME_SLOT_REF1")
+    ]
+    assert spans == [[0, 20_000], [3_000_000, 3_010_000]]
+
+
+@pytest.mark.parametrize(("media", "link"), [
+    ("../films/x y#1.MP4", "./x y#1.MP4"),  # as ELAN looks for it, which decodes no %20
+    ("C:\\films\\Juno.mkv", "./Juno.mkv"),
+    ("Dr.No", None),
+    ("x.jpeg", None),
+])  # fmt: skip
+def test_only_a_film_beside_the_file_is_linked(media, link):
+    found = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
+    assert (None if found is None else found.get("RELATIVE_MEDIA_URL")) == link
+
+
+def test_a_film_of_several_files_links_none(marked):
+    clips = [*CLIPS[:1], Item("juno-9", film="juno", media="reel2.mkv", start=0.0, end=9.0)]
+    labels = LabelSet("ann", ["juno-1", "juno-9"], ["EN", "S"], [(), ()])
+    manifest = of.Manifest("m", Items.of(clips)).with_parts(labels=[labels])
+    assert "MEDIA_DESC" not in elan_files(marked, manifest)["Juno — 2007.eaf"]
+
+
 def test_what_cannot_be_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
@@ -186,6 +252,12 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
     rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
     assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
+    mine = out / "Juno — 2007.pfsx"
+    mine.write_text("my colours")
+    result = obygaze(*command, "--overwrite")
+    assert result.exit_code == 0
+    assert f"{mine} has other preferences" in result.output
+    assert mine.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")
