@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.annotations.importers.elan import NAME, TITLE, film_name
+from obygaze_features.annotations.importers.elan import TITLE, film_name
 from obygaze_features.common.elan import (
     Annotation,
     Document,
@@ -260,20 +260,16 @@ def export_files(
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
-        levels = levels or {}
-        vocabularies = {
-            "levels": dict.fromkeys(levels.values(), ""),
-            "concepts": dict.fromkeys(concepts, ""),
-        }
-        texts, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
-        files |= {elan / name: text for name, text in texts.items()}
-        for name in texts:
-            theirs = (annotations / name).with_suffix(".pfsx") if annotations else None
-            if theirs and theirs.is_file():
-                files[(elan / name).with_suffix(".pfsx")] = theirs.read_text(encoding="utf-8")
-            elif levels:
-                files[(elan / name).with_suffix(".pfsx")] = to_pfsx(level_colours([*levels]))
-        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        lists = {"levels": (levels or {}).values(), "concepts": concepts}
+        vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
+        documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
+        colours = to_pfsx(level_colours([*levels])) if levels else ""
+        for name, text in documents.items():
+            files[elan / name] = text
+            theirs = annotations and (annotations / name).with_suffix(".pfsx")
+            if preferences := theirs.read_text("utf-8") if theirs and theirs.is_file() else colours:
+                files[(elan / name).with_suffix(".pfsx")] = preferences
+        lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
             lines.append(f"no file in {annotations} of {named} (the models' tiers alone)")
@@ -360,19 +356,15 @@ def elan_documents(
         place: [Tier(name, kind, notes) for name, notes in tiers.items()]
         for place, tiers in tiers_of.items()
     }
-    copied = _places_by_file(annotations, titles, list(new)) if annotations else {}
+    copied = _places_by_file(annotations, titles, new)
     files = {
-        path.relative_to(annotations).as_posix(): add_tiers(
+        path.relative_to(annotations or "").as_posix(): add_tiers(
             path, [tier for place in places for tier in new[place]], ExperimentError
         )
         for path, places in copied.items()
-        if annotations
     }
-    left = {
-        place: stem
-        for place, stem in zip(new, stems, strict=True)
-        if not any(place in places for places in copied.values())
-    }
+    placed = {place for places in copied.values() for place in places}
+    left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
     names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
     for place, name in zip(left, names[len(files) :], strict=True):
         files[name] = to_eaf(Document(new[place], place[1], properties), vocabularies)
@@ -413,59 +405,45 @@ def _annotate(
 
 
 def _places_by_file(
-    folder: Path, titles: Mapping[str, str], places: Sequence[Place]
+    folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
 ) -> dict[Path, list[Place]]:
-    """The annotators' ``.eaf`` files in a folder and in its folders; of which films' media each is.
+    """Of which films each ``.eaf`` file is, in a folder and its folders, perhaps one an annotator.
 
     A file is of the film that it was written for; else of the one that it is named after.
     """
     known: dict[str, list[Place]] = {}
-    for name_of in (
-        lambda film, _: film,
-        lambda _, media: media_stem(media),
-        lambda film, _: titles[film],
-        lambda film, _: without_year(titles[film]),
-    ):
-        named: dict[str, list[Place]] = {}
-        for place in places:
-            named.setdefault(_key(name_of(*place)), []).append(place)
-        known = named | known
-    known.pop("", None)
-    files: dict[Path, list[Place]] = {}
-    written_for: dict[str, dict[Path, str]] = {}
-    paths = sorted(folder.rglob("*.eaf"))
-    for path in paths:
-        properties = (document := read_eaf(path, ExperimentError)[0]).properties
-        own = _key(properties.get(NAME, ""))
-        if own != _key(film_name(document, path.stem)):  # nobody's, or renamed since
-            own, properties = "", {}
-        keys = (own, _key(path.stem), _key(properties.get(TITLE, "")))
-        files[path] = next((known[key] for key in keys if key in known), [])
-        for film in (films := {film for film, _ in files[path]}):
-            written_for.setdefault(film, {})[path] = own
-        if len(films) > 1:
-            raise _ambiguous(path, films)
-    for film, own_of in written_for.items():
-        if len(owns := {*own_of.values()} - {""}) > 1:
-            if _key(film) not in owns:
-                raise _ambiguous(next(iter(own_of)), owns)
-            for path, own in own_of.items():
-                if own not in ("", _key(film)):
-                    files[path] = []
-    if not paths:
+    for film, media in places:
+        names = film, media_stem(media), titles[film], without_year(titles[film])
+        for key in {_key(name) for name in names if name}:
+            known.setdefault(key, []).append((film, media))
+    claims: dict[Path, tuple[str, list[Place]]] = {}
+    for path in sorted(folder.rglob("*.eaf")) if folder else ():
+        document = read_eaf(path, ExperimentError)[0]
+        stem, own = _key(path.stem), _key(film_name(document, path.stem))
+        keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
+        key = next((key for key in keys if key in known), "")
+        found = known.get(key, [])
+        exact = [place for place in found if _key(place[0]) == key]
+        claims[path] = "" if own == stem else own, exact or found
+    if folder and not claims:
         raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
-    return {path: found for path, found in files.items() if found}
+    files = {}
+    for path, (own, found) in claims.items():
+        films = {film for film, _ in found}
+        rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
+        owners = ({*map(_key, films)} & rivals or rivals) - {""}
+        if len(films) > 1 or len(owners) > 1:
+            raise ExperimentError(
+                f"{path} has a title of several films ({join_some(sorted(films | owners))}); "
+                "name each file after its film's id: FILM.eaf"
+            )
+        if found and own in {"", *owners}:
+            files[path] = found
+    return files
 
 
 def _key(name: str) -> str:
-    return safe_id(name).casefold() if name else ""
-
-
-def _ambiguous(path: Path, films: Iterable[str]) -> ExperimentError:
-    return ExperimentError(
-        f"{path} is of a title that several films have ({join_some(sorted(films))}); name each "
-        "file after the film's id: FILM.eaf"
-    )
+    return safe_id(name).casefold()
 
 
 def _order(clip: Clip) -> tuple[Any, ...]:

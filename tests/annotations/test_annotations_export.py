@@ -146,67 +146,34 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
 
 
 def test_names_of_files_suit_every_system():
-    names = [
-        "映" * 90,
-        "映" * 90,
-        "Am\u00e9lie",
-        "Ame\u0301lie",
-        "con",
-        "Com1.two",
-        "console",
-        "x" * 300,
-    ]
+    names = ["映" * 90, "映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
     files = file_names(names, ".eaf")
-    assert all(len(file.encode()) <= 200 for file in files)
-    assert files[2:7] == [
-        "Am\u00e9lie.eaf",
-        "Am\u00e9lie-2.eaf",
-        "_con.eaf",
-        "_Com1.two.eaf",
-        "console.eaf",
-    ]
+    assert max(len(file.encode()) for file in files) <= 200 < len(names[0].encode())
     assert len({*files}) == len(files)
-    [name] = elan_files(
-        of.Timelines.of("t", [Segment("f", "a", 0, 60, "S")], films={"f": Film(names[0])})
-    )
-    assert len(name.encode()) <= 200
+    known = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
+    assert files[2:] == known
 
 
-def test_a_gap_ends_what_is_to_discuss(marked):
+def test_a_gap_ends_what_is_to_discuss():
     starts = (0, 10, 3000)
-    items = [Item(f"c{at}", film="f", media=f"{at}/Dr.No", start=at, end=at + 10) for at in starts]
+    items = [Item(f"c{at}", film="f", media=f"{at}.mkv", start=at, end=at + 10) for at in starts]
     ids = [item.id for item in items]
     sets = [LabelSet(name, ids, [level] * 3, [()] * 3) for name, level in (("a", "S"), ("b", "EN"))]
     timelines = of.Timelines.of("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
     manifest = of.Manifest("m", Items.of(items)).with_parts(labels=sets)
     [text] = elan_files(timelines, manifest).values()
-    (found := ElementTree.fromstring(text))
-    tier = found.find("TIER[@TIER_ID='to discuss']")
-    at = {slot.get("TIME_SLOT_ID"): int(slot.get("TIME_VALUE")) for slot in found.iter("TIME_SLOT")}
-    spans = [
-        [at[note.get(f"TIME_SLOT_REF{n}")] for n in (1, 2)]
-        for note in tier.iter()
-        if note.get("TIME_SLOT_REF1")
-    ]
-    assert spans == [[0, 20_000], [3_000_000, 3_010_000]]
+    tier = text[text.index('TIER_ID="to discuss"') :].partition("</TIER>")[0]
+    assert tier.count("<ANNOTATION_VALUE>") == 2
+    assert "MEDIA_DESC" not in text  # of several files, none is the film's
 
 
 @pytest.mark.parametrize(("media", "link"), [
-    ("../films/x y#1.MP4", "./x y#1.MP4"),  # as ELAN looks for it, which decodes no %20
-    ("C:\\films\\Juno.mkv", "./Juno.mkv"),
-    ("Dr.No", None),
-    ("x.jpeg", None),
+    ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN decodes no %20
+    ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),
 ])  # fmt: skip
 def test_only_a_film_beside_the_file_is_linked(media, link):
     found = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
     assert (None if found is None else found.get("RELATIVE_MEDIA_URL")) == link
-
-
-def test_a_film_of_several_files_links_none(marked):
-    clips = [*CLIPS[:1], Item("juno-9", film="juno", media="reel2.mkv", start=0.0, end=9.0)]
-    labels = LabelSet("ann", ["juno-1", "juno-9"], ["EN", "S"], [(), ()])
-    manifest = of.Manifest("m", Items.of(clips)).with_parts(labels=[labels])
-    assert "MEDIA_DESC" not in elan_files(marked, manifest)["Juno — 2007.eaf"]
 
 
 def test_what_cannot_be_exported(marked, tmp_path, obygaze):

@@ -65,8 +65,8 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     result = run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films")
     assert result.exit_code == 0, result.stderr
     files = {path.name: path for path in (tmp_path / "films").iterdir()}
-    colours = {name for name in files if files[name].suffix == ".pfsx"}
-    files = {name: path for name, path in files.items() if name not in colours}
+    colours = {name for name in files if name.endswith(".pfsx")}
+    files = {name: files[name] for name in {*files} - colours}
     assert {*files} == {"Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"}
     assert colours == {name.replace(".eaf", ".pfsx") for name in files}
     levels = Eaf(str(files["Été.eaf"])).get_cv_entries("levels").values()
@@ -244,7 +244,7 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     result = run_obygaze("models", "predict", run.folder, *call)
     assert result.exit_code == 0, result.output
     assert theirs.read_bytes() == before
-    assert (out / "Titanic.pfsx").read_text() == "my colours"
+    assert (out / "Titanic.pfsx").read_text() == "my colours\n"
     annotated, pair = (Eaf(str(path)) for path in (theirs, out / "Titanic.eaf"))
     for tier in annotated.get_tier_names():
         parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
@@ -271,30 +271,23 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
         write(tmp_path / name, text)
 
     def written(*places):
-        notes = [Annotation(0, 9, f"{film}{media}") for film, media in places]
         rows = [
-            exports.Row(*place, {"clip": note.value}, "mlp", note, "Carrie")
-            for place, note in zip(places, notes, strict=True)
+            exports.Row(*place, {}, "mlp", Annotation(0, 9, "".join(place)), "Carrie")
+            for place in places
         ]
-        files, alone = exports.elan_documents(rows, "prediction", annotations=tmp_path)
-        found = {
-            name: [note.value for note in notes if f">{note.value}<" in text]
-            for name, text in files.items()
-        }
-        return found, alone
+        files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
+        return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}
 
-    one, two = ("carrie-a", ""), ("carrie-b", "")
-    both = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
-    assert written(one, two) == (both, [])
-    assert written(two) == ({"Carrie-2.eaf": ["carrie-b"]}, [])
-    parts = [("carrie-a", "p1.mp4"), ("carrie-a", "p2.mp4")]
-    assert written(*parts) == ({"Carrie.eaf": ["carrie-ap1.mp4", "carrie-ap2.mp4"]}, [])
-    with pytest.raises(ExperimentError, match=r"title that several films have.*FILM\.eaf"):
-        written(("tt1", ""), ("tt2", ""))
-    with pytest.raises(ExperimentError, match="carrie-a, carrie-b"):
-        written(("tt1", ""))  # of either, as the files say
+    one, two, both = ("carrie-a", ""), ("carrie-b", ""), [("carrie-a", "1"), ("carrie-a", "2")]
+    expected = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
+    assert written(one, two) == expected
+    assert written(two) == {"Carrie-2.eaf": ["carrie-b"]}
+    assert written(*both) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
+    for films in (["tt1", "tt2"], ["tt1"]):
+        with pytest.raises(ExperimentError, match="title of several films"):
+            written(*((film, "") for film in films))
     (tmp_path / "Carrie-2.eaf").unlink()  # a new file takes no copy's name
-    assert written(two, one) == (both, ["Carrie"])
+    assert written(two, one) == expected
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [
