@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.annotations.grid import films_of
+from obygaze_features.annotations.grid import films_of, number_stretches
 from obygaze_features.annotations.measures import (
     Chance,
     Distances,
@@ -205,15 +205,17 @@ def find_disagreements(
 ) -> list[Disagreement]:
     """Every run of clips that differ, the longest first, then the farthest apart.
 
-    A clip that only one of the two has ends a run, as does one on which they agree.
+    A clip that only one of the two has ends a run, as does one on which they agree, or a gap.
     """
     runs = []
     for pair in pairs:
         clips = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
+        stretches = number_stretches(items.starts[pair.rows], items.ends[pair.rows])
         runs += [
-            _disagreement(pair, [*run], items, distances)
-            for differs, run in groupby(
-                clips, lambda clip: None not in clip[1:] and clip[1] != clip[2]
+            _disagreement(pair, [clip for clip, _ in run], items, distances)
+            for (differs, _), run in groupby(
+                zip(clips, stretches, strict=True),
+                lambda part: (None not in part[0][1:] and part[0][1] != part[0][2], part[1]),
             )
             if differs
         ]

@@ -60,11 +60,12 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
     for film, name in zip(timelines.by_film, names, strict=True):
         document, items = _document(timelines, film), clips.get(film, [])
+        media = {item.media for item in items}
         tiers = [_clips_tier(labels, items, scheme) for labels, scheme in sets]
         tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
         document = Document(
             [*document.tiers, *(tier for tier in tiers if tier.annotations)],
-            items[0].media if items else document.media,
+            document.media if not items else items[0].media if len(media) == 1 else "",
             {**document.properties, FILE: Path(name).stem},
         )
         files[name] = to_eaf(document, _vocabularies(timelines.scheme))
@@ -105,7 +106,8 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
         if run.start is not None and run.end is not None:
             sides = (run.a, run.levels_a), (run.b, run.levels_b)
             texts = (
-                f"{who}: {', '.join(map(scheme.name_of.__getitem__, of))}" for who, of in sides
+                f"{who}: {', '.join(scheme.name_of[level] for level in levels)}"
+                for who, levels in sides
             )
             note = Annotation(*milliseconds(run.start, run.end), " / ".join(texts))
             notes.setdefault(safe_id(run.film), []).append(note)

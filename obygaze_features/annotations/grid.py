@@ -40,6 +40,16 @@ _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 FilmSpan = tuple[str, float, float]
 
 
+def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
+    """Of clips in time the number of the stretch that each is in; a gap begins a new one."""
+    numbers: list[int] = []
+    last = float("inf")
+    for start, end in zip(starts, ends, strict=True):
+        numbers.append((numbers or [0])[-1] + (start is not None and start > last))
+        last = float("inf") if end is None else end
+    return numbers
+
+
 def read_grid(
     grid: float | str | Path | Manifest, timelines: Timelines
 ) -> tuple[Manifest, list[Remark]]:

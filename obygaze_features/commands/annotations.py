@@ -262,7 +262,7 @@ def export(
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
     from obygaze_features.annotations.export import elan_files, spreadsheet_files
-    from obygaze_features.common.elan import refuse_edited, to_pfsx
+    from obygaze_features.common.elan import keep_preferences, refuse_edited, to_pfsx
     from obygaze_features.common.figures import level_colours
     from obygaze_features.common.files import require_folder_name, write_files
 
@@ -278,7 +278,10 @@ def export(
     files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
     if overwrite:
         refuse_edited(files)
+    kept = list(keep_preferences(files))
     write_files(files, overwrite=overwrite)
+    if kept:
+        echo("\n".join(kept))
     if documents:
         echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
         if clips is None and len(loaded.annotators) > 1:

@@ -11,7 +11,7 @@ import hashlib
 import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -255,15 +255,18 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
     ones are written to further tiers of the same kind.
     """
+    from obygaze_features.manifests.media import VIDEO_SUFFIXES  # which imports this room
+
     root = fill_template(vocabularies or {})
     for tier in root.findall("TIER"):
         root.remove(tier)
     root.set("AUTHOR", f"obygaze {obygaze_version()}")
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     [header] = root.findall("HEADER")
-    media = document.media
-    if re.search(r"\.\w{2,4}$", media):  # else it is the name of a film
+    media = re.split(r"[\\/]", document.media)[-1]
+    if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
+        # As it is, without %20: ELAN takes it for a path, and decodes nothing.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
@@ -409,6 +412,14 @@ def refuse_edited(paths: Iterable[Path]) -> None:
                 f"{path} holds annotations that obygaze did not write, or that were edited since; "
                 "it is never replaced, not even with --overwrite: choose another folder"
             )
+
+
+def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
+    """Take out of `files` the ``.pfsx`` whose layout or colours somebody changed; say which."""
+    for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
+        if path.read_bytes() != files[path].encode():
+            del files[path]
+            yield f"{path} has other preferences of ELAN's and stays as it is"
 
 
 def clean(text: str) -> str:

@@ -6,13 +6,17 @@ import difflib
 import math
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
+_KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
+_MAX_FILE_BYTES = 200
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
@@ -160,17 +164,21 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     >>> file_names(["Juno (2007)", "WALL·E / Up", "juno (2007)"], ".svg")
     ['Juno (2007).svg', 'WALL·E - Up.svg', 'juno (2007)-2.svg']
     """
-    taken = {"con", "prn", "aux", "nul"}  # which Windows keeps for itself
+    taken: set[str] = set()
     files = []
     for name in names:
-        safe = "".join(c if c.isprintable() else "-" for c in _NOT_IN_FILES.sub("-", name))
-        stem = unique = safe[:100].strip(" .") or "-"
-        number = 1
-        while unique.casefold() in taken:
-            number += 1
-            unique = f"{stem}-{number}"
-        taken.add(unique.casefold())
-        files.append(unique + suffix)
+        composed = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
+        stem = "".join(c if c.isprintable() else "-" for c in composed).strip(" .") or "-"
+        if _KEPT_BY_WINDOWS.match(stem):
+            stem = f"_{stem}"
+        for number in count(1):
+            end = suffix if number == 1 else f"-{number}{suffix}"
+            part = stem.encode()[: _MAX_FILE_BYTES - len(end.encode())].decode(errors="ignore")
+            file = part.rstrip(" .") + end
+            if file.casefold() not in taken:
+                break
+        taken.add(file.casefold())
+        files.append(file)
     return files
 
 

@@ -19,7 +19,7 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.elan import refuse_edited
+from obygaze_features.common.elan import keep_preferences, refuse_edited
 from obygaze_features.common.files import refuse_to_overwrite, write_files, write_text
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some
@@ -179,6 +179,7 @@ def predict(
         files, lines = exports.export_files(
             rows, exports.HELD_OUT, table=output, tables=tables, elan=elan,
             annotations=annotations, warnings=warnings, run=None if divided or clips else run,
+            levels=run.record.manifest.levels, concepts=run.record.manifest.senses,
         )  # fmt: skip
         limit = 0 if files or as_json else MAX_ROWS_SHOWN
         text = list(exports.describe_held_out(rows, limit))
@@ -199,8 +200,9 @@ def predict(
         warnings = predictions.warnings
         rows = exports.model_rows(predictions, opened.items) if tables or elan else []
         files, lines = exports.export_files(
-            rows, "prediction", tables=tables, elan=elan, warnings=warnings
-        )
+            rows, "prediction", tables=tables, elan=elan, warnings=warnings,
+            **exports.scheme_of(predictions.classes),
+        )  # fmt: skip
         if output:
             files[output] = predictions.to_csv()
             lines.insert(0, f"a row a clip -> {output}")
@@ -209,6 +211,7 @@ def predict(
         echo_warnings(say_seen(dict(zip(predictions.ids, predictions.seen, strict=True))))
     if overwrite:
         refuse_edited(files)
+    lines += keep_preferences(files)
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json(content)

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from obygaze_features.annotations.grid import number_stretches
+from obygaze_features.annotations.importers.elan import TITLE, film_name
 from obygaze_features.common.elan import (
     Annotation,
     Document,
@@ -24,8 +26,11 @@ from obygaze_features.common.elan import (
     Vocabularies,
     add_tiers,
     milliseconds,
+    read_eaf,
     to_eaf,
+    to_pfsx,
 )
+from obygaze_features.common.figures import level_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
@@ -40,6 +45,7 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.items import media_stem, safe_id
+from obygaze_features.manifests.labels import obygaze_scheme
 from obygaze_features.manifests.statistics import item_titles, known_titles, without_year
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
@@ -63,6 +69,8 @@ PARTS = "parts in the "
 """How the cell begins that has the concepts' parts in the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
+Place = tuple[str, str]
+"""A film and a media file of it."""
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
@@ -215,6 +223,8 @@ def export_files(
     annotations: Path | None = None,
     warnings: Sequence[RunWarning] = (),
     run: Run | None = None,
+    levels: Mapping[str, str] | None = None,
+    concepts: Iterable[str] = (),
 ) -> tuple[dict[Path, str], list[str]]:
     """The files that are asked for: path -> text; and a line about each kind.
 
@@ -227,7 +237,9 @@ def export_files(
     kind, annotations, warnings
         As in `elan_documents`.
     run
-        Whose predictions they are: ELAN's tiers say which clips have none.
+        Whose predictions they all are: ELAN's tiers say which clips have none.
+    levels, concepts
+        What ELAN's pick-lists offer: the levels' names by code, and the concepts.
     """
     files: dict[Path, str] = {}
     lines = []
@@ -246,15 +258,18 @@ def export_files(
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
-        lists: dict[str, Iterable[str]] = {}
         if run:
-            about = run.record.manifest
-            lists = {"levels": about.levels.values(), "concepts": about.senses}
             rows = [*rows, *_without_prediction(run, rows)]
-        vocabularies = {name: dict.fromkeys(of, "") for name, of in lists.items()}
-        texts, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
-        files |= {elan / name: text for name, text in texts.items()}
-        lines.append(f"{counted(len(texts), 'file')} for ELAN -> {elan}")
+        lists = {"levels": (levels or {}).values(), "concepts": concepts}
+        vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
+        documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
+        colours = to_pfsx(level_colours([*levels])) if levels else ""
+        for name, text in documents.items():
+            files[elan / name] = text
+            theirs = annotations and (annotations / name).with_suffix(".pfsx")
+            if preferences := theirs.read_text("utf-8") if theirs and theirs.is_file() else colours:
+                files[(elan / name).with_suffix(".pfsx")] = preferences
+        lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
             lines.append(f"no file in {annotations} of {named} (the models' tiers alone)")
@@ -266,6 +281,14 @@ def export_files(
     return files, lines
 
 
+def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
+    """The levels and concepts that `export_files` takes, if the classes are of our scheme."""
+    scheme = obygaze_scheme()
+    if not {code for name in classes for code in name.split("+")} <= {*scheme.codes}:
+        return {}
+    return {"levels": scheme.name_of, "concepts": scheme.concept_names}
+
+
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
     names = run.record.manifest.levels
@@ -274,9 +297,13 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
         predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
     for (tier, film), ids in predicted.items():
         clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
-        places = [(c.media, c.title, None if c.id in ids else names[c.level]) for c in clips]
-        for place, stretch in groupby(zip(places, clips, strict=True), itemgetter(0)):
-            (media, title, level), same = place, [clip for _, clip in stretch]
+        stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
+        places = [
+            (c.media, c.title, None if c.id in ids else names[c.level], stretch)
+            for c, stretch in zip(clips, stretches, strict=True)
+        ]
+        for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
+            (media, title, level, _), same = place, [clip for _, clip in found]
             note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
             if level is not None and note is not None:
                 yield Row(film, media, {}, tier, note, title)
@@ -300,8 +327,9 @@ def elan_documents(
     warnings
         Written into each document.
     annotations
-        A folder with the annotators' ``.eaf`` files, named by film, title or media file; perhaps
-        a folder for each annotator. Each is copied, and gets the models' tiers.
+        A folder with the annotators' ``.eaf`` files, written for a film, or named by film, title
+        or media file; perhaps a folder for each annotator. Each that is of a film is copied, and
+        gets the models' tiers.
     vocabularies
         The pick-lists of new files, for tiers that somebody adds.
     """
@@ -324,24 +352,23 @@ def elan_documents(
         else media_stem(media) or film or NO_FILM
         for film, media in tiers_of
     ]
-    annotated = _files_by_film(annotations)
-    files: dict[str, str] = {}
-    alone: list[str] = []
-    for ((film, media), of_file), stem in zip(
-        tiers_of.items(), file_names(stems, ".eaf"), strict=True
-    ):
-        new = [Tier(name, kind, notes) for name, notes in of_file.items()]
-        names = (film, media_stem(media), titles[film], without_year(titles[film]))
-        keys = [safe_id(name).casefold() for name in names if name]
-        paths = next((annotated[key] for key in keys if key in annotated), [])
-        if annotations is None or not paths:
-            alone.append(titles[film] or film)
-            files[stem] = to_eaf(Document(new, media, properties), vocabularies)
-            continue
-        for path in paths:
-            name = path.relative_to(annotations).as_posix()
-            files[name] = add_tiers(path, new, ExperimentError)
-    return files, alone
+    new = {
+        place: [Tier(name, kind, notes) for name, notes in tiers.items()]
+        for place, tiers in tiers_of.items()
+    }
+    copied = _places_by_file(annotations, titles, new)
+    files = {
+        path.relative_to(annotations or "").as_posix(): add_tiers(
+            path, [tier for place in places for tier in new[place]], ExperimentError
+        )
+        for path, places in copied.items()
+    }
+    placed = {place for places in copied.values() for place in places}
+    left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
+    names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
+    for place, name in zip(left, names[len(files) :], strict=True):
+        files[name] = to_eaf(Document(new[place], place[1], properties), vocabularies)
+    return files, [titles[film] or film for film, _ in left]
 
 
 def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
@@ -377,14 +404,46 @@ def _annotate(
     return Annotation(*milliseconds(start, end), value, details)
 
 
-def _files_by_film(folder: Path | None) -> dict[str, list[Path]]:
-    """The ``.eaf`` files in a folder and in its folders, which may be one an annotator."""
-    files: dict[str, list[Path]] = {}
+def _places_by_file(
+    folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
+) -> dict[Path, list[Place]]:
+    """Of which films each ``.eaf`` file is, in a folder and its folders, perhaps one an annotator.
+
+    A file is of the film that it was written for; else of the one that it is named after.
+    """
+    known: dict[str, list[Place]] = {}
+    for film, media in places:
+        names = film, media_stem(media), titles[film], without_year(titles[film])
+        for key in {_key(name) for name in names if name}:
+            known.setdefault(key, []).append((film, media))
+    claims: dict[Path, tuple[str, list[Place]]] = {}
     for path in sorted(folder.rglob("*.eaf")) if folder else ():
-        files.setdefault(safe_id(path.stem).casefold(), []).append(path)
-    if folder and not files:
+        document = read_eaf(path, ExperimentError)[0]
+        stem, own = _key(path.stem), _key(film_name(document, path.stem))
+        keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
+        key = next((key for key in keys if key in known), "")
+        found = known.get(key, [])
+        exact = [place for place in found if _key(place[0]) == key]
+        claims[path] = "" if own == stem else own, exact or found
+    if folder and not claims:
         raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
+    files = {}
+    for path, (own, found) in claims.items():
+        films = {film for film, _ in found}
+        rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
+        owners = ({*map(_key, films)} & rivals or rivals) - {""}
+        if len(films) > 1 or len(owners) > 1:
+            raise ExperimentError(
+                f"{path} has a title of several films ({join_some(sorted(films | owners))}); "
+                "name each file after its film's id: FILM.eaf"
+            )
+        if found and own in {"", *owners}:
+            files[path] = found
     return files
+
+
+def _key(name: str) -> str:
+    return safe_id(name).casefold()
 
 
 def _order(clip: Clip) -> tuple[Any, ...]:

@@ -326,7 +326,7 @@ class Outcome:
             for leak in find_leaks(
                 folds,
                 self.plan.data.ids,
-                seen={fit: rows for (of, fit), rows in self.seen.items() if of == task},
+                seen={fit: rows for (name, fit), rows in self.seen.items() if name == task},
                 meet=partial(overlapping, self.plan.manifest.items),
             )
         ]
@@ -335,9 +335,9 @@ class Outcome:
     def leak_counts(self) -> list[LeakCount]:
         """The same in numbers."""
         return [
-            LeakCount(task, of.fold, of.test, of.clips, len(of.train), len(of.validation),
-                      len(of.otherwise))
-            for task, of in self.leaks
+            LeakCount(task, leak.fold, leak.test, leak.clips, len(leak.train),
+                      len(leak.validation), len(leak.otherwise))
+            for task, leak in self.leaks
         ]  # fmt: skip
 
     def record(

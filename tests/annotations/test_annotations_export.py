@@ -14,7 +14,9 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
+from obygaze_features.common.elan import Document, to_eaf
 from obygaze_features.common.figures import level_colours
+from obygaze_features.common.text import file_names
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import refused
@@ -143,6 +145,37 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     ]
 
 
+def test_names_of_files_suit_every_system():
+    names = ["映" * 90, "映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
+    files = file_names(names, ".eaf")
+    assert max(len(file.encode()) for file in files) <= 200 < len(names[0].encode())
+    assert len({*files}) == len(files)
+    known = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
+    assert files[2:] == known
+
+
+def test_a_gap_ends_what_is_to_discuss():
+    starts = (0, 10, 3000)
+    items = [Item(f"c{at}", film="f", media=f"{at}.mkv", start=at, end=at + 10) for at in starts]
+    ids = [item.id for item in items]
+    sets = [LabelSet(name, ids, [level] * 3, [()] * 3) for name, level in (("a", "S"), ("b", "EN"))]
+    timelines = of.Timelines.of("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
+    manifest = of.Manifest("m", Items.of(items)).with_parts(labels=sets)
+    [text] = elan_files(timelines, manifest).values()
+    tier = text[text.index('TIER_ID="to discuss"') :].partition("</TIER>")[0]
+    assert tier.count("<ANNOTATION_VALUE>") == 2
+    assert "MEDIA_DESC" not in text  # of several files, none is the film's
+
+
+@pytest.mark.parametrize(("media", "link"), [
+    ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN decodes no %20
+    ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),
+])  # fmt: skip
+def test_only_a_film_beside_the_file_is_linked(media, link):
+    found = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
+    assert (None if found is None else found.get("RELATIVE_MEDIA_URL")) == link
+
+
 def test_what_cannot_be_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
@@ -186,6 +219,12 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
     rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
     assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
+    mine = out / "Juno — 2007.pfsx"
+    mine.write_text("my colours")
+    result = obygaze(*command, "--overwrite")
+    assert result.exit_code == 0
+    assert f"{mine} has other preferences" in result.output
+    assert mine.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")

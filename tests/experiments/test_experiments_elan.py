@@ -13,7 +13,9 @@ from pympi.Elan import Eaf
 import obygaze_models as om
 from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
+from obygaze_features.common.elan import Annotation
 from obygaze_features.common.tables import format_rows, format_spreadsheet
+from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments import exports
 from obygaze_models.experiments.explanations import Explained
@@ -62,7 +64,12 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
     run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films", code=0)
     files = {path.name: path for path in (tmp_path / "films").iterdir()}
+    colours = {name for name in files if name.endswith(".pfsx")}
+    files = {name: files[name] for name in {*files} - colours}
     assert {*files} == {"Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"}
+    assert colours == {name.replace(".eaf", ".pfsx") for name in files}
+    levels = Eaf(str(files["Été.eaf"])).get_cv_entries("levels").values()
+    assert [entry for ((entry, *_),), _ in levels] == [x.name for x in obygaze_scheme().levels]
     heard = {}
     for path in files.values():
         check_schema(ElementTree.parse(path).getroot())
@@ -223,10 +230,12 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
     [(name, text)] = elan_files(timelines).items()
     theirs, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
+    write(theirs.with_suffix(".pfsx"), "my colours")
     before = theirs.read_bytes()
     call = ("--elan", out, "--annotations", theirs.parent)
     run_obygaze("models", "predict", run.folder, *call, code=0)
     assert theirs.read_bytes() == before
+    assert (out / "Titanic.pfsx").read_text() == "my colours\n"
     annotated, pair = (Eaf(str(path)) for path in (theirs, out / "Titanic.eaf"))
     for tier in annotated.get_tier_names():
         parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
@@ -243,6 +252,33 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
     alone = run_obygaze("annotations", "import", "elan", out / "Juno.eaf", "-o", tmp_path / "tl")
     assert "holds a model's predictions, and no annotations" in alone.output
+
+
+def test_predictions_go_into_the_file_of_their_film(tmp_path):
+    """Of two films of one title; and both media files of a film into its one file."""
+    segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
+    titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
+    for name, text in elan_files(Timelines.of("t", segments, films=titles)).items():
+        write(tmp_path / name, text)
+
+    def written(*places):
+        rows = [
+            exports.Row(*place, {}, "mlp", Annotation(0, 9, "".join(place)), "Carrie")
+            for place in places
+        ]
+        files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
+        return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}
+
+    one, two, both = ("carrie-a", ""), ("carrie-b", ""), [("carrie-a", "1"), ("carrie-a", "2")]
+    expected = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
+    assert written(one, two) == expected
+    assert written(two) == {"Carrie-2.eaf": ["carrie-b"]}
+    assert written(*both) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
+    for films in (["tt1", "tt2"], ["tt1"]):
+        with pytest.raises(ExperimentError, match="title of several films"):
+            written(*((film, "") for film in films))
+    (tmp_path / "Carrie-2.eaf").unlink()  # a new file takes no copy's name
+    assert written(two, one) == expected
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [

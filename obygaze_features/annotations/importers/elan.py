@@ -75,14 +75,14 @@ def import_timelines(
             rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
             continue
         documents[path] = document
-        name = film or _film_name(document, path.stem)
+        name = film or film_name(document, path.stem)
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
             rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
         rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     shared = _shared_tier_names(documents, files)
     for path, document in documents.items():
-        name = film or _film_name(document, path.stem)
+        name = film or film_name(document, path.stem)
         rows += _rows(document, name, path.name, own, files[path], shared)
     if len(errors) == len(files):
         raise errors[0]
@@ -193,7 +193,7 @@ def _film_of(document: Document) -> Film:
     return Film(document.properties.get(TITLE, ""), end or None)
 
 
-def _film_name(document: Document, stem: str) -> str:
+def film_name(document: Document, stem: str) -> str:
     """The film's name that `annotations export` wrote; without one, the file's.
 
     A file that was renamed is of the film that it is now named after.
