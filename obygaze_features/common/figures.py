@@ -117,6 +117,11 @@ def figure_format(*, width: str | float | None = None, ground: str | None = None
         _format.reset(token)
 
 
+def has_figure_format() -> bool:
+    """Whether `figure_format` says how figures are drawn."""
+    return _format.get() != (None, PAPER)
+
+
 def figure_width(usual: float) -> float:
     """A figure's width in inches: as `figure_format` says, or its usual one."""
     return _format.get()[0] or usual

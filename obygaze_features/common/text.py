@@ -212,7 +212,8 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'x'; known are native, frames"
     """
     names = list(names)
-    known = f"; known are {join_some(names, 30)}" if names else "; there are none"
+    known = join_some([f"{name!r}" if "," in name else name for name in names], 30)
+    known = f"; known are {known}" if names else "; there are none"
     return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or known}"
 
 

@@ -187,6 +187,18 @@ def item_titles(items: Items) -> dict[str, str]:
     return {film: title for film, title in of_source if title} | known_titles()
 
 
+def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
+    """Titles by film; films of one title have their ids behind it.
+
+    Examples
+    --------
+    >>> distinct_titles({"a": "Carrie", "b": "Carrie", "c": "Juno"})
+    {'a': 'Carrie [a]', 'b': 'Carrie [b]', 'c': 'Juno'}
+    """
+    times = Counter(titles.values())
+    return {f: title if times[title] < 2 else f"{title} [{f}]" for f, title in titles.items()}
+
+
 @cache
 def known_titles() -> dict[str, str]:
     """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""

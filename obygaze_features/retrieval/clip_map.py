@@ -20,6 +20,7 @@ from obygaze_features.common.figures import (
     describe,
     figure_style,
     figure_width,
+    has_figure_format,
     plain,
     save_figure,
     text_width,
@@ -82,6 +83,8 @@ def write_map(
     """
     output = Path(output)
     is_page = output.suffix == ".html"
+    if is_page and has_figure_format():
+        raise UsageError(f"{output} is a page, which has no --width or --ground; write a .pdf")
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:

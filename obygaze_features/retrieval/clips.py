@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,7 @@ from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.page.html import Html, html
 from obygaze_features.page.pictures import draw_lanes
 from obygaze_features.store import Store
@@ -73,10 +72,13 @@ class Clips:
     def strip(self, clip: str, moment: float | None = None) -> Html:
         """The clip's film in the colours of its levels, the clip (or a moment of it) marked."""
         source = next((source for source in self.sources if clip in source), None)
-        film = self.item(clip).film
-        if source is None or not film:
+        item = self.item(clip)
+        if source is None or not item.film:
             return Html("")
-        rows = [row for row, name in enumerate(source.items.films) if name == film]
+        # The times of each file of a film start from 0.
+        files = source.items.media if item.start is not None else [item.media] * len(source)
+        files_of = enumerate(zip(source.items.films, files, strict=True))
+        rows = [row for row, file in files_of if file == (item.film, item.media)]
         items = source.items.take(rows)
         timed = not np.isnan(items.ends).any()
         ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
@@ -102,8 +104,7 @@ def describe_clips(
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
     titles = {f: title for source in sources[::-1] for f, title in film_titles(source).items()}
     films = {film for source in sources for film in source.items.films}
-    times = Counter(titles.get(film) for film in films)
-    titles = {f: title if times[title] < 2 else f"{title} [{f}]" for f, title in titles.items()}
+    titles = distinct_titles({film: titles.get(film, film) for film in films})
     if manifest is None or not manifest.label_names:
         return Clips(sources, titles, {}, {}, {}, link)
     label_set, names = manifest.labels(labels), manifest.label_scheme(labels).name_of

@@ -68,8 +68,9 @@ def echo_warnings(
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:
-    """The run folders that the user named, by themselves or by their ``run.json``."""
-    folders = [run.parent if run.name == "run.json" else run for run in runs]
+    """The folders that the user named, by themselves or by their header, such as ``run.json``."""
+    headers = ("run.json", "manifest.json", "timelines.json")
+    folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError("a run is named twice")
+        raise UsageError(f"a folder is named twice (got {', '.join(map(str, runs))}); name it once")
     return folders

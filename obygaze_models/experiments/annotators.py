@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -116,15 +116,20 @@ def mean_f1(pairs: Sequence[LabelSetAgreement], test: TestSet) -> float | None:
     return fmean(defined) if defined else None
 
 
+def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
+    """Clip -> whether its annotators differ, where there are two or more labels of it.
+
+    >>> find_differing({"a": ["S", "EN"], "b": ["S", "S"], "c": ["S"]})
+    {'a': True, 'b': False}
+    """
+    return {clip: len({*labels}) > 1 for clip, labels in given.items() if len(labels) > 1}
+
+
 def differing_clips(run: Run, test: str) -> set[str]:
-    """The clips of a test to which not all annotators gave the same of its classes."""
-    votes, compared = run.annotations().get(test, {}), run.record.annotators.get(test)
-    names = compared.annotators if compared else []
-    return {
-        clip
-        for clip, labels in votes.items()
-        if [labels.get(name) for name in names] != [*labels.values()][:1] * len(names)
-    }
+    """The clips of a test to which annotators gave different ones of its classes."""
+    votes = run.annotations().get(test, {})
+    differ = find_differing({clip: [*labels.values()] for clip, labels in votes.items()})
+    return {clip for clip, differs in differ.items() if differs}
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:

@@ -46,6 +46,8 @@ class Division:
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     note: str = ""
     """Which split was taken where the experiment names none."""
+    near: str = ""
+    """How many clips are near others of another drawn fold, and what keeps them apart."""
 
     def folds(
         self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
@@ -103,7 +105,7 @@ def make_division(
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
-    takes_three = "to train, validate and test takes three"
+    near, takes_three = "", "to train, validate and test takes three"
     if experiment.split:
         split = manifest.split(experiment.split)
         if name != OFFICIAL and split.last_fold < 2:
@@ -139,14 +141,14 @@ def make_division(
         )
         near = "" if column or experiment.gap else describe_neighbours(items, split)
         whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)
-        note = near and f"{near}; {whole}gap = 5 keeps them apart"
+        near = near and f"{near}; {whole}gap = 5 keeps them apart."
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
             f"{gaps[0]}; number its folds from 0 on without gaps"
         )
     return Division(
-        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), note=note
+        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), near=near
     )
 
 

@@ -38,6 +38,7 @@ RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
     "leak": "Do not compare these scores with others; Methods counts the clips.",
+    "neighbours": "Clips so near are often alike: expect lower scores on other files.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
     "one-film": "No interval can be given: it is over draws of several.",
@@ -68,6 +69,7 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
     return [
         *origin_warnings(plan.manifest.items, plan.store.attributes),
         *leak_warnings(outcome.leak_counts),
+        *[RunWarning("neighbours", "", plan.division.near)] * bool(plan.division.near),
         *_skipped_warnings(outcome.skipped),
         *(_without_features(plan) if plan.measure else ()),
         *_concept_warnings(plan, outcome.models),

@@ -14,8 +14,8 @@ from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
-from obygaze_models.report.film_timelines import clip_noun
-from obygaze_models.report.runs import ModelResults, ReportRun
+from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
+from obygaze_models.report.runs import ModelResults, ReportRun, merged_sets
 
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
@@ -71,10 +71,16 @@ class Annotation:
         """What its clips are called."""
         return clip_noun(self.clips.values())
 
+    @property
+    def group_noun(self) -> str:
+        """What its clips are parts of."""
+        return "film" if any(clip.film for clip in self.clips.values()) else "clip"
+
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
         """All clips of the label set, by id."""
-        return annotated_clips(self.manifest, self.manifest.labels(self.labels))
+        labels = self.manifest.labels(self.labels)
+        return with_distinct_titles(annotated_clips(self.manifest, labels))
 
 
 Source = ReportRun | Annotation
@@ -101,6 +107,7 @@ def open_annotation(source: object) -> Annotation | None:
     manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
     names = annotator_label_sets(manifest)
     labels = manifest.default_labels or [*names, *manifest.label_names, ""][0]
+    names = merged_sets(manifest, labels) or names
     schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
     annotators = [name for name in names if schemes[name] == schemes[labels]]
     if labels in annotators and len(annotators) > 1:

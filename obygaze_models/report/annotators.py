@@ -19,6 +19,7 @@ from obygaze_features.annotations.agreement import (
 from obygaze_features.annotations.measures import distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.page.html import Html
+from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source
 
@@ -63,23 +64,18 @@ class Annotators:
                     values.setdefault(entry.concept, []).append(entry.kappa)
         return {name: fmean(kappas) for name, kappas in values.items()}
 
-    @property
-    def divided(self) -> list[str]:
-        """The clips to which two of them gave different levels."""
-        given: dict[str, set[str]] = {}
+    @cached_property
+    def differ(self) -> dict[str, bool]:
+        """Of the clips that two or more of them annotated, whether their levels differ."""
+        given: dict[str, list[str]] = {}
         for levels in self.levels.values():
             for clip, level in levels.items():
-                given.setdefault(clip, set()).add(level)
-        return [clip for clip, levels in given.items() if len(levels) > 1]
+                given.setdefault(clip, []).append(level)
+        return find_differing(given)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """The share of clips to which two annotators gave the same level."""
-        equal = [
-            first[clip] == second[clip]
-            for first, second in combinations(self.levels.values(), 2)
-            for clip in clips
-            if clip in first and clip in second
-        ]
+        """The share with one level of the clips that two or more annotated."""
+        equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
     def in_all(self, levels: Collection[str], clips: Collection[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
 
@@ -139,6 +139,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     if not 0 < wrong < len(predictions.ids):
         return None
     clips = [row.run.clips[clip] for clip in predictions.ids]
+    clips = [replace(clip, film=clip.group) for clip in clips]  # of which the intervals are draws
     levels = row.run.record.manifest.levels
     differing = differing_clips(row.run.run, row.entry.test)
     (all_films,) = factors_of_clips(
@@ -169,7 +170,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         row.model,
         number(wrong, form=","),
         number(len(clips), form=","),
-        " (95% of draws of films)" if has_intervals else "",
+        f" (95% of draws of {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)

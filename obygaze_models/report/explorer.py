@@ -91,7 +91,7 @@ def explorer_data(
         run_data[-1] |= {
             "feature": run.feature,
             "protocol": run.protocol,
-            "about": find_protocol(run.protocol).title,
+            "about": run.in_groups(find_protocol(run.protocol).title),
             "view": len(views) + run.models.index(opened),
         }
         index = {clip.id: number for number, clip in enumerate(ordered)}

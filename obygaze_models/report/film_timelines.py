@@ -18,6 +18,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests.items import name_film
+from obygaze_features.manifests.statistics import distinct_titles
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores
 from obygaze_models.explain.moments import Moment, Moments
@@ -101,6 +102,12 @@ def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
     for clip in clips:
         films.setdefault(film_of(clip), []).append(clip)
     return films
+
+
+def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
+    """The clips by id; the titles of films that have the same one tell these apart."""
+    titles = distinct_titles({clip.film: clip.title for clip in clips.values() if clip.film})
+    return {key: replace(c, title=titles.get(c.film, c.title)) for key, c in clips.items()}
 
 
 def is_timed(clips: Sequence[Clip]) -> bool:

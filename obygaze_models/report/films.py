@@ -85,7 +85,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         lanes[row.model] = dict.fromkeys(compress(means.ids, called), "model")
         lanes["differs"] = dict.fromkeys(compress(means.ids, means.wrong), "differs")
     elif annotators is not None:
-        lanes["differ"] = dict.fromkeys(annotators.divided, "differs")
+        differ = annotators.differ
+        lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
     strips = []
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
@@ -126,7 +127,9 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
 
 
 def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
-    """Half hours, as shares of the film's length; and its end."""
+    """Half hours, as shares of the film's length; and its end, to the second in a short film."""
     end = max(clip.end or 0.0 for clip in clips)
     times = [*range(TICK_S, int(0.85 * end), TICK_S), end]
+    if end < 3600:
+        return tuple((t / end, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
     return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
-from obygaze_features.manifests.items import group_noun
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.annotators import annotators_f1
@@ -29,7 +28,7 @@ from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.film_timelines import by_film
-from obygaze_models.report.glossary import in_words
+from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.metrics import METRICS
@@ -125,7 +124,8 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         lines.append(
             f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
-            f"{row.test.classes[smallest]:,} of them {smallest}, from {row.entry.films:,} films. "
+            f"{row.test.classes[smallest]:,} of them {smallest}, from {row.entry.films:,} "
+            f"{row.run.group_noun}s. "
             "Other clips might give quite another score."
         )
     return lines
@@ -140,11 +140,11 @@ def findings(head: Headline) -> list[Html]:
 
 def _annotated(head: Headline) -> Html:
     source, clips = head.source, head.source.clips
-    films = len({clip.title for clip in clips.values() if clip.film})
+    films = len({clip.film for clip in clips.values() if clip.film})
     of = html(
         "{} {}{}{}",
         number(len(clips), form=","),
-        source.noun,
+        source.noun if len(clips) != 1 else source.noun.removesuffix("s"),
         "" if source.counts_all else " used here",
         f" of {films:,} films" if films > 1 else "",
     )
@@ -164,14 +164,15 @@ def _annotated(head: Headline) -> Html:
         ]
         return html("Annotators gave {} of {}.", joined(parts), of)
     levels = source.positives
-    total = number(sum(clip.level in levels for clip in clips.values()), form=",")
+    marked = sum(clip.level in levels for clip in clips.values())
     anyone, everyone = "", Html("")
     if head.annotators is not None:
         anyone = " to at least one annotator" if head.annotators.merged else ""
         in_all = number(head.annotators.in_all(levels, clips), form=",")
         everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
     which = " or ".join(names.get(code, code) for code in levels)
-    return html("{} of {} are {}{}{}.", total, of, which, anyone, everyone)
+    total, verb = number(marked, form=","), "is" if marked == 1 else "are"
+    return html("{} of {} {} {}{}{}.", total, of, verb, which, anyone, everyone)
 
 
 def _agreement(head: Headline) -> list[Html]:
@@ -192,13 +193,11 @@ def _agreement(head: Headline) -> list[Html]:
             for film in (max(shares, key=shares.__getitem__), min(shares, key=shares.__getitem__))
         ]
         extremes = html(": {}, {}", *parts)
-    equal = annotators.equal_levels(head.source.clips)
-    sentences = [
-        html(
-            "{} gave the same level to {} of the {} that they share{}.",
-            annotators.all_of_them.capitalize(), number(equal, form="%"), noun, extremes,
-        )
-    ]  # fmt: skip
+    equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
+    text = "{} of the {} that two or more annotated have one level from all who did{}."
+    if two:
+        text = "Both gave the same level to {} of the {} that they share{}."
+    sentences = [html(text, number(equal, form="%"), noun, extremes)]
     kappas = annotators.kappas
     if len(kappas) > 1:
         best, worst = max(kappas, key=kappas.__getitem__), min(kappas, key=kappas.__getitem__)
@@ -208,17 +207,26 @@ def _agreement(head: Headline) -> list[Html]:
     return sentences
 
 
+def _seen(source: Source) -> tuple[str, str]:
+    """What parts of a film do, and what a model is to see: in words of the source's levels."""
+    names = source.about.levels
+    if names.keys() == LEVELS.keys():
+        return "objectifies", "objectification"
+    top = " or ".join(f"“{names.get(code, code)}”" for code in source.positives)
+    return f"is {top}", top
+
+
 def _limits_of_labels(head: Headline) -> list[str]:
     """What labels alone do not say."""
-    noun = head.source.noun
+    noun, group = head.source.noun, head.source.group_noun
     if head.annotators is None:
         return [f"how sure these labels are: the {noun} have one annotator’s, or one merged label"]
     few = len(head.annotators.levels)
-    limits = [f"how others would see these films: {few} annotators are few"]
+    limits = [f"how others would see these {group}s: {few} annotators are few"]
     if head.annotators.merged:
         limits.append(
-            "how much of a film objectifies: what one annotator marked in a part of a "
-            f"{noun.removesuffix('s')} makes all of it count"
+            f"how much of a {group} {_seen(head.source)[0]}: what one annotator marked in a part "
+            f"of a {noun.removesuffix('s')} makes all of it count"
         )
     return limits
 
@@ -233,7 +241,7 @@ def _model(head: Headline) -> Html:
     certainty: Html | str = f"; {head.best.few}" if head.best.few else ""
     if head.interval is not None:
         ends = map(number, head.interval)
-        noun = group_noun(row.run.record.films.by)
+        noun = row.run.group_noun
         text = "; the average over other such {}s would probably be {} to {}"
         certainty = html(text, noun, *ends)
     score = html("{}, {}{}", row.model, joined(scores), certainty)
@@ -263,8 +271,7 @@ def _model(head: Headline) -> Html:
 
 
 def _who(row: ScoreRow) -> str:
-    record = row.run.record
-    noun = group_noun(record.films.by)
+    record, noun = row.run.record, row.run.group_noun
     if record.leaked:
         return "A model that was trained on some of the very clips that test it"
     if record.films.also_trained:
@@ -312,7 +319,7 @@ def _ranking(head: Headline) -> list[Html]:
 
 def _as_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
-    sentence = head.compared.sentence(head.best.model) if head.compared else ""
+    sentence = head.compared.sentence(head.best.model, head.run.group_noun) if head.compared else ""
     if not sentence:
         return []
     where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
@@ -326,10 +333,9 @@ def limits(head: Headline) -> list[str]:
     record, guess = head.best.run.record, head.best.best_guess(head.metric)
     low = head.interval[0] if head.interval else None
     codes = {warning.code for warning in head.run.record.warnings}
-    films = head.run.record.films
-    noun = group_noun(films.by)
+    films, noun = head.run.record.films, head.run.group_noun
     candidates = [
-        ("anything about films: the data are made up", "synthetic" in codes),
+        (f"anything about {noun}s: the data are made up", "synthetic" in codes),
         (
             "anything about a backbone, or about the paper: nobody recorded what made the features",
             "unknown-origin" in codes,
@@ -354,11 +360,11 @@ def limits(head: Headline) -> list[str]:
             head.human is not None,
         ),
         (
-            "that the model sees objectification itself: it repeats these annotators’ labels by "
-            "whatever goes with them in these films",
+            f"that the model sees {_seen(head.run)[1]} itself: it repeats these annotators’ labels "
+            f"by whatever goes with them in these {noun}s",
             True,
         ),
-        ("that another model, backbone or set of films would score alike", True),
+        (f"that another model, backbone or set of {noun}s would score alike", True),
     ]
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
@@ -384,8 +390,9 @@ def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
         if run is head.run:
             names |= {message: [] for message in _differences(runs)}
     lines = [
-        Caution(str(message), FOLLOWS.get(message.code, ""), _which(which, len(runs)))
+        Caution(str(message), head.run.in_groups(follows), _which(which, len(runs)))
         for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
+        for follows in [FOLLOWS.get(message.code, "")]
     ]
     if not any(run.record.leaked for run in runs):
         lines.append(Caution("No test clip was used for training or stopping; checked id by id."))

@@ -29,6 +29,14 @@ FEATURES = {
 }
 CONCEPT = "; models with concepts measure them, and say by which they decided"
 FIT = "one training of a model. A run has several, with other clips held out or drawn"
+KAPPA = (
+    "Cohen’s kappa: how much more often two agree than by chance, for how often each gives a "
+    "label: 0 is chance, 1 always, below 0 less often than by chance"
+)
+GAMMA = (
+    "how far two annotators agree on the levels of a film, where levels that are further apart "
+    "count for more: 1 is always the same level, 0 as in a random order"
+)
 LOG_ODDS = (
     "the logarithm of how much more probable a level is than its absence: 0 is even, above 0 the "
     "model says the level, 1 more is 2.7 times the odds. A model adds up its concepts’ parts in it"
@@ -66,7 +74,7 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
     """What a reader finds: the only run's name, or what was annotated."""
     if len(runs) == 1:
         return runs[0].name
-    films = len({clip.title for clip in source.clips.values() if clip.film})
+    films = len({clip.film for clip in source.clips.values() if clip.film})
     what = counted(films, "film") if films else counted(len(source.clips), "clip")
     return f"What models find in {what}" if runs else f"What annotators marked in {what}"
 
@@ -120,9 +128,13 @@ def _perceived(run: ReportRun) -> str:
     return "how much is said in it" if features.array == "count" else "what is said in it"
 
 
-def glossary(runs: Sequence[Source]) -> list[tuple[str, str]]:
-    """The terms that occur on the page, and what they mean."""
-    return list(dict(_terms(runs)).items())  # each once
+def glossary(
+    runs: Sequence[Source], *, kappa: bool = False, gamma: bool = False
+) -> list[tuple[str, str]]:
+    """The terms that occur on the page, and what they mean; kappa and gamma where they do."""
+    agreement = {"kappa": KAPPA} if kappa else {}
+    agreement |= {"gamma": GAMMA} if gamma else {}
+    return list((dict(_terms(runs)) | agreement).items())  # each once
 
 
 def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:

@@ -116,6 +116,9 @@ def report(
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
     films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
+    gammas = gamma_figure(annotators, titles) if annotators and films else None
+    compared = head.best.run.record.annotators if runs else {}
+    agreed = compared or (annotators and annotators.kappas)
     opens = head.opens.results if head.rows else None
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
@@ -131,14 +134,14 @@ def report(
         limits=limits(head),
         score_figure=score_figure(head),
         about=about(shown),
-        glossary=glossary(shown),
+        glossary=glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
         films=films,
         titles=titles,
         annotators=annotators,
-        compared=head.best.run.record.annotators if runs else {},
+        compared=compared,
         uncalibrated=UNCALIBRATED,
         levels=main.about.levels,
-        gamma_figure=gamma_figure(annotators, titles) if annotators and films else None,
+        gamma_figure=gammas,
         concept_figures=concept_figures(head, runs),
         concepts=concept_tables(runs),
         analyses=[read_analysis(Path(path)) for path in analyses],

@@ -10,6 +10,7 @@ from typing import Any
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
@@ -21,7 +22,7 @@ from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import main_metric, metrics_of
-from obygaze_models.report.film_timelines import clip_noun
+from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
 from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS
 
@@ -57,6 +58,12 @@ class ModelResults:
         return any(entry.kind != "sensitivity" for entry in self.explained)
 
 
+def merged_sets(manifest: Manifest, labels: str) -> list[str]:
+    """The label sets of a manifest that one of its sets was merged from."""
+    merged = manifest.labels(labels).merged_from if labels in manifest.label_names else []
+    return [name for name in merged if name in manifest.label_names]
+
+
 @dataclass(frozen=True, eq=False)
 class ReportRun:
     """A run of the page; `number` counts the runs, `name` is unique, `feature` names backbone
@@ -86,16 +93,29 @@ class ReportRun:
 
     @property
     def annotators(self) -> list[str]:
-        """The label sets of single annotators; none where the manifest is gone."""
+        """The label sets that the run's were merged from, else those of single annotators; none
+        where the manifest is gone.
+        """
         if self.manifest is None:
             return []
         sets = map(self.manifest.labels, self.manifest.label_names)
-        return [labels.name for labels in sets if labels.is_annotators_own]
+        own = [labels.name for labels in sets if labels.is_annotators_own]
+        return merged_sets(self.manifest, self.about.labels) or own
 
     @property
+    def group_noun(self) -> str:
+        """What its clips were kept together by; clips where no film is named."""
+        films = self.record.films
+        return group_noun(films.by) if films.tested else "clip"
+
+    def in_groups(self, text: str) -> str:
+        """A text that says film, with what the clips were kept together by."""
+        return text.replace("film", self.group_noun)
+
+    @cached_property
     def clips(self) -> Mapping[str, Clip]:
         """The annotated clips by id: all of the label set, where the manifest is there."""
-        return self._label_set or self.run.clips()
+        return with_distinct_titles(self._label_set or self.run.clips())
 
     @cached_property
     def noun(self) -> str:
@@ -254,7 +274,7 @@ class ScoreRow:
     @property
     def few(self) -> str:
         """Why an interval would look surer than it is; empty where it is not."""
-        return too_few(self.test.classes.values(), self.entry.films)
+        return self.run.in_groups(too_few(self.test.classes.values(), self.entry.films))
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """The interval of the score, where there are clips and films enough."""
@@ -293,9 +313,10 @@ class ScoreTable:
         """What stands in a cell."""
         several = any(len(row.entry.fits) > 1 for row in self.rows)
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
+        groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in self.rows))
         return (
             ("Mean and ± standard deviation over fits" if several else "Of one fit each")
-            + ("; in brackets 95% intervals over draws of films" if intervals else "")
+            + (f"; in brackets 95% intervals over draws of {groups}" if intervals else "")
             + ". Levels compared: in training → in testing."
         )
 

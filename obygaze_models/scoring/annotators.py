@@ -117,7 +117,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]}."
         )
 
-    def sentence(self, model: str) -> str:
+    def sentence(self, model: str, noun: str = "film") -> str:
         """Whether a model agrees with the annotators as much as they do with each other."""
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
@@ -129,14 +129,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
-            return f"{start}, they with {others}: {self.too_few or 'one film only'}."
+            return f"{start}, they with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
         numbers = (
             f"mean difference {format_signed(rater.difference)}, 95% {format_signed(low)} to "
             f"{format_signed(high)}, on {self.which_clips}"
         )
         if low <= 0 <= high:
-            films = counted(self.films, "film")
+            films = counted(self.films, noun)
             return f"{start}, they with {others}; {films} show no difference ({numbers})."
         verdict = "less" if high < 0 else "more"
         return f"{start}, on average {verdict} than they with {others}: {numbers}."

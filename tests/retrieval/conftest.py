@@ -95,7 +95,9 @@ def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manife
     own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
     starts = 60.0 * (np.arange(len(source.ids)) // 3)
     extra = {"movie_title": [TITLES[film] for film in source.films]}
-    items = replace(open_store(source.path).items, starts=starts, ends=starts + 60, extra=extra)
+    media = [f"{film}.mp4" for film in source.films]
+    items = open_store(source.path).items
+    items = replace(items, media=media, starts=starts, ends=starts + 60, extra=extra)
     scheme = LabelScheme("s", own, (Concept("Look"),))
     folder = tmp_path_factory.mktemp("labelled") / "manifest"
     Manifest("m", items, scheme=scheme).with_parts(labels=[labels]).save(folder)
