@@ -26,7 +26,7 @@ from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, format_rows
-from obygaze_features.common.text import counted, format_time
+from obygaze_features.common.text import counted, fill, format_time
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.statistics import film_titles
@@ -233,11 +233,11 @@ def _summary(report: AgreementReport) -> Iterator[str]:
                 f"without Not Sure: gamma {means['gamma_without_not_sure']} "
                 f"(closed {means['closed_gamma_without_not_sure']})"
             )
-            yield (
+            yield fill(
                 f"the paper's {paper['pairs']} pairs: gamma {paper['gamma']:.2f}, without Not Sure "
-                f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and"
+                f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and "
+                "threshold only; the paper does not say how it draws random sequences)"
             )
-            yield "threshold only; the paper does not say how it draws random sequences)"
     yield (
         f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, seed "
         f"{chance.seed}; 'closed': the limit for many of them"

@@ -6,7 +6,11 @@ import functools
 import importlib
 import json
 import os
+import re
+import shutil
 import signal
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,14 +38,27 @@ def echo(
     """Print what a command says; commands print in no other way.
 
     Names and reasons come from other people's files and servers, so nothing in them steers the
-    terminal. `strong` is a part that is bold where it first is. Only terminals get styles, and
-    none where NO_COLOR is set.
+    terminal, whose width sentences keep. `strong` is a part that is bold where it first is. Only
+    terminals get styles, and none where NO_COLOR is set.
     """
     line = printable(str(text))
+    stream = sys.stderr if err else sys.stdout
+    if stream and stream.isatty():
+        line = "\n".join(map(_fit, line.split("\n")))
     if not os.environ.get("NO_COLOR"):
         line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
         line = click.style(line, **style) if style else line
     click.echo(line, err=err, nl=nl)
+
+
+def _fit(line: str) -> str:
+    """A line in the terminal's width; columns, and commands to copy, stay as they are."""
+    width = shutil.get_terminal_size().columns
+    if len(line) <= width or re.search(r"\S(?:  |\t)|obygaze ", line):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    options: Any = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(line, width, subsequent_indent=indent, **options)
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
@@ -51,7 +68,7 @@ def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
 
 def echo_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
-    echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def exit_if(problem: object, code: int = PARTLY_DONE) -> None:

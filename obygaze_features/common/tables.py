@@ -9,8 +9,6 @@ import codecs
 import csv
 import io
 import re
-import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import join_some, unknown_name
+from obygaze_features.common.text import join_some, terminal_width, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
@@ -297,8 +295,8 @@ def align(
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     first = list(range(min(left, len(header))))
-    if fit and sys.stdout.isatty():
-        width = min(width or sys.maxsize, shutil.get_terminal_size().columns)
+    if fit and (columns := terminal_width()):
+        width = min(width or columns, columns)
         least = [max(MIN_TEXT, len(name)) for name in header]
         wrapped = len(first) == len(header)
         while sum(widths) + 2 * len(widths) - 2 > width:

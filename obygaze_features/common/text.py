@@ -6,11 +6,14 @@ import difflib
 import math
 import re
 import shlex
+import shutil
+import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _DIGITS = re.compile(r"\d+")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -18,6 +21,17 @@ _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_FILE_BYTES = 200
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that is written to; None in a pipe or a file."""
+    is_terminal = sys.stdout and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_terminal else None
+
+
+def fill(text: str, width: int = 100, **options: Any) -> str:
+    """`textwrap.fill`, on a narrower terminal to its width."""
+    return textwrap.fill(text, min(width, terminal_width() or width), **options)
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import fill
 from typing import Any
 
 from msgspec import to_builtins
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.text import fill
 from obygaze_features.manifests.labels import Concept, LabelScheme
 
 WIDTH = 96

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from itertools import compress
 from operator import not_
 from pathlib import Path
-from textwrap import fill
 
 import click
 
@@ -23,7 +22,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, redact_url
+from obygaze_features.common.text import counted, fill, for_shell, redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import (
     PARTLY_DONE,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from obygaze_features.common.cli import echo, echo_json, figure_options, json_option, output_options
-from obygaze_features.common.text import format_duration
+from obygaze_features.common.text import fill, format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,14 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
+from obygaze_features.common.text import (
+    counted,
+    fill,
+    for_shell,
+    format_signed,
+    group_by,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning

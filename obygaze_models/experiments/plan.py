@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, fill, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun

@@ -363,6 +363,7 @@ def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
         lines = [line for line in shown.splitlines() if "Indiana Jo" in line]
         assert 70 < max(map(len, lines)) <= 80
         assert title in whole  # no file is cut
+        assert max(map(len, plain.splitlines())) <= 80 < max(map(len, whole.splitlines()))
     gamma = re.search(r"gamma \S+", whole)[0]
     assert ["\x1b[1m" in text for text in (shown, plain, whole)] == [True, False, False]
     assert f"\x1b[1m{gamma}\x1b[0m" in shown

@@ -194,8 +194,9 @@ function list_row(clip, place, names) {
     cell("", grouped(place + 1)),
     make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
     cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
-    has_models ? cell("Model", model_parts(clip)) : view.clips.sets.length ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
+    find("each-head") ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
       make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))))) : null,
+    has_models ? cell("Model", model_parts(clip)) : null,
     view.why ? cell("Why", reason_parts(clip)) : null);
 }
 
@@ -205,7 +206,8 @@ function model_parts(clip) {
   return [
     make("data", { value }, two_digits(value)),
     make("span", { class: "meter", "aria-hidden": "true" }, make("span", { style: { width: `${value * 100}%` } })),
-    make("small", ...agreement(clip, "≠ differ", "= agree")),
+    make("small", ...agreement(clip, ...(view.clips.sets.length
+      ? [`≠ differs from ${data.runs[view.run].labels}`, `= agrees with ${data.runs[view.run].labels}`] : ["≠ differ", "= agree"]))),
   ];
 }
 
