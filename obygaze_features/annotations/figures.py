@@ -86,11 +86,11 @@ def film_figure(
         size = figure_width(11), 1.6 + 0.55 * len(bands)
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        for row, band in enumerate(bands):
-            draw_level_bars(axes, -row, band.bars, levels)
         name_rows(axes, [band.name for band in bands])
         ends = [end for band in bands for _, end, _ in band.bars]
         show_time(axes, max([timelines.end_of(film), *ends]))
+        for row, band in enumerate(bands):
+            draw_level_bars(axes, -row, band.bars, levels)
         title, text = timelines.titles[film], _describe(timelines, manifest, film)
         caption(figure, title, text, level_keys(levels))
     return figure

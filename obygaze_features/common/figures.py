@@ -65,6 +65,8 @@ GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 EDGE = 6.0
 """Points between a figure's edge and its first letters, of which pages crop `CROP`."""
 CROP = 4.0
+GAP, SEEN = 0.4, 0.75
+"""Points between bars of a time axis, and the width of a bar that is seen on paper."""
 NAMES = 0.39
 """The share of the width that names of rows may take."""
 _format: ContextVar[tuple[float | None, str]] = ContextVar("format", default=(None, PAPER))
@@ -184,15 +186,19 @@ def css_colours() -> str:
 
 
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
-    """Draw the bars of a row around `y`; the higher the level, the taller.
+    """Draw the bars of a row around `y`, after `show_time`; the higher the level, the taller.
 
-    `levels` are codes and names, in ascending order.
+    `levels` are codes and names, in ascending order. Between wide bars is a gap; short segments
+    have a width that is seen, and lie above longer ones.
     """
     colours = level_colours(list(levels))
-    for start, end, rank in bars:
-        height, width = 0.8 * (rank + 1) / len(colours), end - start
-        look: Any = {"color": colours[rank], "edgecolor": paper(), "linewidth": 0.4}
-        axes.bar(start, height, width=width, bottom=y - 0.4, align="edge", **look)
+    first, last = axes.get_xlim()
+    point = (last - first) / axes_width(axes)
+    for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
+        height, length = 0.8 * (rank + 1) / len(colours), end - start
+        width = max(length - GAP * point * (length > 4 * GAP * point), SEEN * point)
+        middle, look = (start + end) / 2, {"color": colours[rank], "linewidth": 0}
+        axes.bar(middle, height, width=width, bottom=y - 0.4, **look)
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:

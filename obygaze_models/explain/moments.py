@@ -297,8 +297,6 @@ def moment_figure(
         size = figure_width(11), 2.1 + 0.55 * (len(rows) + CURVE)
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        for y, (_, bars, levels) in enumerate(rows):
-            draw_level_bars(axes, -y, bars, levels)
         base = 0.4 - len(rows) - CURVE
         _draw_curve(axes, moments, axis, own, base)
         bottom = base - 0.85
@@ -314,6 +312,8 @@ def moment_figure(
         times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
         times += (frames.edges[[0, -1]] / 1e6).tolist()
         show_time(axes, max(times), min(times))
+        for y, (_, bars, levels) in enumerate(rows):
+            draw_level_bars(axes, -y, bars, levels)
         details = timelines.films.get(axis.name) if timelines is not None else None
         title = details.title if details and details.title else axis.name
         text = _describe(moments, axis, len(own))
