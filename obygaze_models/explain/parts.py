@@ -25,6 +25,8 @@ Array = NDArray[Any]
 
 #: The part of what a hybrid reads past its concepts.
 NOT_CONCEPTS = "not explained by concepts"
+#: What a clip has before any concept counts.
+AT_REST = "at rest (intercept)"
 
 
 def name_log_odds(classes: Sequence[str]) -> str:
@@ -60,13 +62,14 @@ class MeanParts:
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
     def of_clip(self, row: int) -> tuple[tuple[str, float], ...]:
-        """The concepts' parts, the largest first, then what concepts do not explain."""
+        """The concepts' parts, the largest first, then what concepts do not explain: a whole sum."""
         amounts = self.amounts[row]
         if np.isnan(amounts).any():
             return ()
         parts = [(self.concepts[place], float(amounts[place])) for place in self.order[row]]
-        if self.residual is not None:
-            parts.append((NOT_CONCEPTS, float(self.residual[row])))
+        for name, column in ((NOT_CONCEPTS, self.residual), (AT_REST, self.intercept)):
+            if column is not None:
+                parts.append((name, float(column[row])))
         return tuple(parts)
 
 

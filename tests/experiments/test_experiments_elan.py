@@ -203,8 +203,11 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
         amounts = np.mean([part.amounts[part.ids.index(clip)] for part in fits], axis=0)
         order = np.argsort(-abs(amounts), kind="stable").tolist()
         pieces = [part.rpartition(" ") for part in text.split(", ")]
-        assert [name for name, _, _ in pieces] == [fits[0].concepts[at] for at in order]
-        assert [float(x) for _, _, x in pieces] == pytest.approx(amounts[order], abs=0.0051)
+        *named, (rest, _, value) = pieces
+        assert [name for name, _, _ in named] == [fits[0].concepts[at] for at in order]
+        assert [float(x) for _, _, x in named] == pytest.approx(amounts[order], abs=0.0051)
+        at_rest = np.mean([part.intercept[part.ids.index(clip)] for part in fits])
+        assert (rest, float(value)) == ("at rest (intercept)", pytest.approx(at_rest, abs=0.0051))
 
 
 def test_parts_of_other_predictions_are_turned_or_left_out():
@@ -214,11 +217,14 @@ def test_parts_of_other_predictions_are_turned_or_left_out():
 
     fits = [explained(["S"], [[1.0, -2.0]]), explained(["EN"], [[-2.0, 4.0]])]
     parts = average_parts(fits, ("EN", "S"), ["c0", "never"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [(("Body", -3.0), ("Look", 1.5)), ()]
-    assert parts.intercept[0] == 1.5
+    assert [parts.of_clip(row) for row in (0, 1)] == [
+        (("Body", -3.0), ("Look", 1.5), ("at rest (intercept)", 1.5)), ()
+    ]  # fmt: skip
     fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
     parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [(("Look", 2.0), ("Body", -2.0)), ()]
+    assert [parts.of_clip(row) for row in (0, 1)] == [
+        (("Look", 2.0), ("Body", -2.0), ("at rest (intercept)", 2.0)), ()
+    ]  # fmt: skip
 
 
 def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
