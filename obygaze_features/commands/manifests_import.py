@@ -229,6 +229,7 @@ def csv(**options: Any) -> of.Manifest:
     and concepts are understood; name others with --column. Without ids, or where ids are names of
     files, ids are made of the files' names. Times are seconds or h:mm:ss. Several concepts in a
     cell are separated by a bar: Body|Look. A row without a level is a clip without a label.
+    Spans of a file (start, end) without a film are of the film that the file is named after.
 
     \b
     Examples:

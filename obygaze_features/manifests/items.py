@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import did_you_mean, join_some, shorten, unknown_name
+from obygaze_features.common.text import did_you_mean, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
@@ -149,7 +149,10 @@ class Items:
     def column(self, name: str) -> list[str]:
         """One of `columns`; `ManifestError` names those that there are."""
         if name not in (columns := self.columns):
-            raise ManifestError(unknown_name("column", name, columns))
+            raise ManifestError(
+                f"unknown column {shorten(name)}; known are {join_some(list(columns), 30)}; media "
+                "is the file"
+            )
         return columns[name]
 
     def groups(self, name: str, ids: Sequence[str]) -> list[str]:

@@ -245,6 +245,7 @@ def moments(
     from obygaze_models.experiments.exports import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
+    from obygaze_models.saved.about import say_seen
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     own = [path for path in outputs if path not in figures]
@@ -294,7 +295,8 @@ def moments(
     for picture, path in zip(drawn, figures, strict=True):
         save_figure(picture, path, overwrite=overwrite)
         echo(f"a picture -> {path}")
-    echo_warnings(done.warnings)
+    seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
+    echo_warnings([*done.warnings, *say_seen(seen)])
     if own and frames:
         named = " ".join(map(for_shell, tables))
         echo(f"next: obygaze models evaluate-moments {named} TIMELINES")

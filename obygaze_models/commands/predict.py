@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,6 +192,8 @@ def predict(
             )
         if not stores:
             raise UsageError("a model predicts the clips of a store; name it: STORE")
+        from obygaze_models.saved.about import say_seen
+
         opened = open_stores(stores)
         predictions = om.predict(model, opened, ids=clips, band=band)
         warnings = predictions.warnings
@@ -205,7 +206,7 @@ def predict(
             lines.insert(0, f"a row a clip -> {output}")
         content = _rows(predictions)
         text = _describe(content, 0 if files or as_json else MAX_ROWS_SHOWN)
-        echo_warnings(_seen(predictions))
+        echo_warnings(say_seen(dict(zip(predictions.ids, predictions.seen, strict=True))))
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
@@ -240,17 +241,6 @@ def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
     counts = Counter(row["prediction"] for row in rows)
     predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
-
-
-def _seen(predictions: om.Predictions) -> Iterator[str]:
-    """Which predictions are no test."""
-    from obygaze_models.saved.about import SEEN_RENAMED
-
-    if seen := predictions.seen.count("yes"):
-        total = counted(len(predictions.ids), "clip")
-        yield f"{seen:,} of {total} were used to train the model: on these this is no test"
-    if renamed := predictions.seen.count(SEEN_RENAMED):
-        yield f"{renamed:,} show seconds of files that it was trained on, under other ids"
 
 
 @click.command()

@@ -222,10 +222,13 @@ class LeaveFilmOut(Splitter):
         films = np.asarray(groups)
         eligible = self.eligible(y, films)
         if len(eligible) < 2:
+            remedy = "give a smaller min_clips, such as min_clips = 1"
+            if not any(films):
+                remedy = 'no clip has a film: load the clips with groups = "media", their files'
             raise ExperimentError(
                 f"leave-film-out needs at least two films or other groups with {self.min_clips} "
                 f"clips of each class, and {len(eligible)} of {len(set(films.tolist()))} have "
-                "them; give a smaller min_clips, such as min_clips = 1"
+                f"them; {remedy}"
             )
         return films, eligible
 

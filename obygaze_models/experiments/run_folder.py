@@ -35,7 +35,6 @@ from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import (
     as_list,
-    counted,
     for_shell,
     join_some,
     redact_url,
@@ -222,13 +221,13 @@ class Run:
                 and self.record.trained_on(part.test) == line["task"]
                 for clip in part.ids
             )
-            if lost := [clip for clip in tested if clip not in opened]:
-                raise ExperimentError(
-                    f"{opened.where} lacks {len(lost):,} of {counted(len(tested), 'clip')} that "
-                    f"the run tested, such as {lost[0]}, and a run predicts no others; train a "
-                    "model for them, and give it in place of the run: obygaze models train"
-                )
-            parts.append(predict_frames(line["folder"], opened, list(tested)))
+            if present := [clip for clip in tested if clip in opened]:
+                parts.append(predict_frames(line["folder"], opened, present))
+        if not parts:
+            raise ExperimentError(
+                f"{opened.where} has no clip that the run tested, and a run predicts no others; "
+                "train a model for them, and give it in place of the run: obygaze models train"
+            )
         averaged = average_frames(parts)
         warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
         return replace(averaged, warnings=unique_warnings(warnings))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -190,6 +191,15 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
         "yes" if clip in trained_on else SEEN_RENAMED if meets else "no"
         for clip, meets in zip(ids, renamed, strict=True)
     ]
+
+
+def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
+    """Which predictions are no test: of clip -> what `seen_in_training` said of it."""
+    counts, total = Counter(seen.values()), counted(len(seen), "clip")
+    if counts["yes"]:
+        yield f"{counts['yes']:,} of {total} were used to train the model: on these this is no test"
+    if renamed := counts[SEEN_RENAMED]:
+        yield f"{renamed:,} show seconds of files that it was trained on, under other ids"
 
 
 def _name(item: Item) -> str | None:

@@ -144,6 +144,7 @@ REFUSED = [
     (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "folds has 3 entries, and there are"),
     (lambda d: om.LeakFree(d.folds, balance="nome").split(d.X, d.y), "did you mean none"),
     (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold; to train and test takes two"),
+    (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),
     (lambda d: om.LeaveFilmOut().split(d.X, d.y, d.groups[1:]), "inconsistent numbers of samples"),
     (lambda d: released(d.ids[1:], {"t": {*d.ids}}).split(d.X, d.y), "entries"),
     (lambda d: released(d.ids, {"a": {*d.ids}, "b": {*d.ids}}).split(d.X, d.y), "(got a, b)"),

@@ -161,6 +161,17 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     assert ">tense" in Path("b.svg").read_text()
 
 
+def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
+    """A run predicts what it tested of a store; a model says what it was trained on."""
+    mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
+    [ids] = [f.ids[:2] for f in lab.run.predictions() if (f.model, f.fit) == (mil["model"], 0)][:1]
+    assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
+    for model, said in ((lab.folder / "run", False), (mil["folder"], True)):
+        result = obygaze("models", "moments", model, part, "-o", tmp_path / f"{said}.csv")
+        assert result.exit_code == 0, result.output
+        assert ("used to train the model" in result.output) == said
+
+
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     mil, vectors = (row["folder"] for row in lab.run.models()[::-3])
     clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"

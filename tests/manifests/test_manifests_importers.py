@@ -127,6 +127,10 @@ def test_csv_tables_with_and_without_labels(tmp_path):
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
     manifest = of.Manifest.from_csv(write(path, "id,text,kind", "p1,a person,text"))
     assert (manifest["p1"].text, manifest.label_names) == ("a person", [])
+    # Spans without a film are of the film that their file is named after; whole files of none.
+    rows = ("a walk.mp4,0,9,,S", "a walk.mp4,9,18,tt1,S", "b.mp4,,,,S")
+    manifest = of.Manifest.from_csv(write(path, "media,start,end,film,level", *rows))
+    assert manifest.items.films == ["a walk", "tt1", ""]
 
 
 def test_lists_are_parsed_and_never_evaluated():

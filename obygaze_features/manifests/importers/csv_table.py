@@ -12,7 +12,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import items, labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
-from obygaze_features.manifests.items import Items, id_problem, media_stem, safe_id
+from obygaze_features.manifests.items import Items, id_problem, media_stem, name_film, safe_id
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -47,7 +47,8 @@ def import_manifest(
     ----------
     source
         The table. Rows without a level are items without a label. Without ids, or where ids are
-        names of files, ids are made of the files' names.
+        names of files, ids are made of the files' names. Spans of a file that names no film are of
+        the film that the file is named after.
     columns
         Meaning -> column, for meanings (id, film, media, level ...) that have another name.
     delimiter
@@ -167,7 +168,7 @@ def _with_items(table: Table) -> Table:
             if "/" in media:
                 item = item_of_file(media, film)
                 film, media = item.film, item.media
-        rows.append((safe, film, media))
+        rows.append((safe, name_film(film, media) if start else film, media))
     ids, films, files = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
     columns = {"id": ids, "film": films, "media": files}
     suffixes = set(map(_suffix, files))
