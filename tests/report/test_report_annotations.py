@@ -148,10 +148,8 @@ def test_other_labels_have_a_page_too(tmp_path):
     refused(run_obygaze("report", example, "-o", tmp_path / "x.html"), f"{example / 'minutes'}?")
     manifest.save(tmp_path / "mine")
     header = tmp_path / "mine/manifest.json"
-    assert run_obygaze("report", header).exit_code == 0
-    assert (tmp_path / "mine/report.html").is_file()
-    twice = run_obygaze("report", header, header.parent, "-o", tmp_path / "x.html")
-    refused(twice, "a folder is named twice", code=2)
+    assert str(header.with_name("report.html")) in run_obygaze("report", header).stdout
+    refused(run_obygaze("report", header, header.parent), "a folder is named twice", code=2)
 
 
 def test_three_annotators_of_two_films_of_a_title(tmp_path):
@@ -170,11 +168,8 @@ def test_three_annotators_of_two_films_of_a_title(tmp_path):
     ):
         path = om.report(source, tmp_path / "x.html", overwrite=True)
         page = Page(path.read_text(encoding="utf-8"))
-        assert "minutes of 2 films are Sure" in page.text
-        assert words in page.text
-        assert "gammahow far two annotators agree on the levels of a film" in page.text
-        titles = {"Carrie [f1]", "Carrie [f2]"}
-        assert {film["title"] for film in explorer_of(page.html)["clips"][0]["films"]} == titles
-        strips = {row[0]: row for row in page.rows if row[0] in titles}
-        assert {*strips} == titles
-        assert all("2:55" in row[2] for row in strips.values())
+        for part in ("minutes of 2 films are Sure", words, "gammahow far two annotators agree"):
+            assert part in page.text
+        titles = [film["title"] for film in explorer_of(page.html)["clips"][0]["films"]]
+        assert titles == ["Carrie [f1]", "Carrie [f2]"]
+        assert all("2:55" in page.row(title)[1] for title in titles)

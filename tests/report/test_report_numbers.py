@@ -252,14 +252,10 @@ def test_concept_tables_rank_by_what_models_measure(results):
 
 
 def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
-    """In each the concept that Sure clips have most beyond the lowest level is the first.
-
-    Annotators differ on a clip if two gave it a class of the test, and not the same.
-    """
+    """In each the concept that Sure clips have most beyond the lowest level is the first."""
     classes, (anna, bert) = {"EN": "EN+HN", "HN": "EN+HN", "S": "S"}, annotators[1]
-    votes = [
-        [classes.get(labels.level_of.get(clip), "") for labels in (anna, bert)] for clip in anna.ids
-    ]
+    votes = [[classes.get(labels.level_of.get(clip), "") for labels in (anna, bert)]
+             for clip in anna.ids]  # fmt: skip
     differing = {c for c, (a, b) in zip(anna.ids, votes, strict=True) if a and b and a != b}
     columns = {"test": ["EN+HN vs S"] * len(votes), "id": anna.ids}
     columns |= {"label of anna": [a for a, _ in votes], "label of bert": [b for _, b in votes]}
