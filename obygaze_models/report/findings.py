@@ -195,8 +195,7 @@ def _agreement(head: Headline) -> list[Html]:
         extremes = html(": {}, {}", *parts)
     equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
     text = "{} of the {} that two or more annotated have one level from all who did{}."
-    if two:
-        text = "Both gave the same level to {} of the {} that they share{}."
+    text = "Both gave the same level to {} of the {} that they share{}." if two else text
     sentences = [html(text, number(equal, form="%"), noun, extremes)]
     kappas = annotators.kappas
     if len(kappas) > 1:
