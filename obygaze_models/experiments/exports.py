@@ -266,8 +266,10 @@ def export_files(
         colours = to_pfsx(level_colours([*levels])) if levels else ""
         for name, text in documents.items():
             files[elan / name] = text
-            theirs = annotations and (annotations / name).with_suffix(".pfsx")
-            if preferences := theirs.read_text("utf-8") if theirs and theirs.is_file() else colours:
+            theirs, preferences = Path(annotations or "", name).with_suffix(".pfsx"), colours
+            if annotations and theirs.is_file():
+                preferences = theirs.read_text(encoding="utf-8", errors="replace")
+            if preferences:
                 files[(elan / name).with_suffix(".pfsx")] = preferences
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:

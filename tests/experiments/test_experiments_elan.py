@@ -290,6 +290,14 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
     assert written(two, one) == expected
 
 
+def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
+    items = run.clips()
+    first, *_, last = (clip for clip in items.values() if clip.film == "juno")
+    monkeypatch.setattr(run, "clips", lambda: {clip.id: clip for clip in (first, last)})
+    rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
+    assert [(row.note.start, row.note.end) for row in rows] == [(0, 10_000), (390_000, 400_000)]
+
+
 @pytest.mark.parametrize(("arguments", "fact"), [
     ("{run} x.zarr", "need no STORE"),
     ("{run} --estimator mpl", "did you mean mlp"),
