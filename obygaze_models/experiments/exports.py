@@ -286,9 +286,8 @@ def export_files(
 def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
     """The levels and concepts that `export_files` takes, if the classes are of our scheme."""
     scheme = obygaze_scheme()
-    if not {code for name in classes for code in name.split("+")} <= {*scheme.codes}:
-        return {}
-    return {"levels": scheme.name_of, "concepts": scheme.concept_names}
+    is_ours = {code for name in classes for code in name.split("+")} <= {*scheme.codes}
+    return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:

@@ -291,9 +291,8 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
-    items = run.clips()
-    first, *_, last = (clip for clip in items.values() if clip.film == "juno")
-    monkeypatch.setattr(run, "clips", lambda: {clip.id: clip for clip in (first, last)})
+    first, *_, last = (clip for clip in run.clips().values() if clip.film == "juno")
+    monkeypatch.setattr(type(run), "clips", lambda _: {clip.id: clip for clip in (first, last)})
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
     assert [(row.note.start, row.note.end) for row in rows] == [(0, 10_000), (390_000, 400_000)]
 
