@@ -266,8 +266,10 @@ def export_files(
         colours = to_pfsx(level_colours([*levels])) if levels else ""
         for name, text in documents.items():
             files[elan / name] = text
-            theirs = annotations and (annotations / name).with_suffix(".pfsx")
-            if preferences := theirs.read_text("utf-8") if theirs and theirs.is_file() else colours:
+            theirs, preferences = Path(annotations or "", name).with_suffix(".pfsx"), colours
+            if annotations and theirs.is_file():
+                preferences = theirs.read_text(encoding="utf-8", errors="replace")
+            if preferences:
                 files[(elan / name).with_suffix(".pfsx")] = preferences
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
@@ -284,9 +286,8 @@ def export_files(
 def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
     """The levels and concepts that `export_files` takes, if the classes are of our scheme."""
     scheme = obygaze_scheme()
-    if not {code for name in classes for code in name.split("+")} <= {*scheme.codes}:
-        return {}
-    return {"levels": scheme.name_of, "concepts": scheme.concept_names}
+    is_ours = {code for name in classes for code in name.split("+")} <= {*scheme.codes}
+    return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:

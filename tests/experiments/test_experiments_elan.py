@@ -287,6 +287,15 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
     assert written(two, one) == expected
 
 
+def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
+    alike = [c for c in run.clips().values() if (c.film, c.level) == ("juno", "EN")]
+    ends = {clip.id: clip for clip in (alike[0], alike[-1])}
+    monkeypatch.setattr(type(run), "clips", lambda _: ends)
+    rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
+    spans = [(clip.start * 1000, clip.end * 1000) for clip in ends.values()]
+    assert [(row.note.start, row.note.end) for row in rows] == spans
+
+
 @pytest.mark.parametrize(("arguments", "fact"), [
     ("{run} x.zarr", "need no STORE"),
     ("{run} --estimator mpl", "did you mean mlp"),
