@@ -135,9 +135,9 @@ def search(
 @output_option("The map: a page in .html, or a figure in .png, .svg or .pdf.")
 @click.option(
     "--color",
-    default="film",
     metavar="film|level|CONCEPT|COLUMN",
-    help="What the colours show; levels, concepts and columns of items are those of --manifest.",
+    help="What the colours show; levels, concepts and columns of items are those of --manifest. "
+    "By default the level where --manifest has labels, else the film.",
 )
 @click.option("--film", metavar="TITLE", help="Light this film, by title or id; others are grey.")
 @page_options
@@ -158,7 +158,7 @@ def map_(store: Path | str, output: Path, **options: Any) -> None:
     \b
     Examples:
       obygaze stores map stores/xclip-kinetics.zarr -o films.html
-      obygaze stores map mobygaze/words.zarr --manifest mobygaze/minutes --color level -o map.html
+      obygaze stores map mobygaze/words.zarr --manifest mobygaze/minutes -o map.html
       obygaze stores map mobygaze/words.zarr --film "Pulp Fiction" -o pulp-fiction.pdf
       obygaze stores map stores/clip.zarr --manifest manifests/mine --color media -o files.html
       obygaze stores map stores/clip.zarr --manifest manifests/obygaze12 --color Look -o look.html

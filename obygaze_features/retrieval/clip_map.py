@@ -97,7 +97,7 @@ def write_map(
 def map_clips(
     store: Store,
     *,
-    color: str = "film",
+    color: str | None = None,
     film: str | None = None,
     manifest: Manifest | None = None,
     labels: str | None = None,
@@ -107,10 +107,10 @@ def map_clips(
 ) -> ClipMap:
     """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
 
-    `color` is ``film``, or with a manifest ``level``, a concept, or a column of its items, such as
-    ``media``; all clips but those of `film`, an id or a title, are grey; `labels` is a label set of
-    the manifest; `method` is ``pca``, or ``umap`` where umap-learn is installed; `array` has one
-    vector per clip.
+    `color` is ``film``, or with a manifest ``level`` (the default where it has labels), a concept,
+    or a column of its items, such as ``media``; all clips but those of `film`, an id or a title,
+    are grey; `labels` is a label set of the manifest; `method` is ``pca``, or ``umap`` where
+    umap-learn is installed; `array` has one vector per clip.
     """
     if has_frames(store, array):
         raise UsageError(
@@ -123,6 +123,7 @@ def map_clips(
         raise UsageError(f"{store.where}: a map needs 3 clips (got {usable.sum()} that are done)")
     ids = np.array(store.done_ids())[usable].tolist()
     clips = describe_clips([store], manifest, labels, link)
+    color = color or ("level" if clips.levels else "film")
     cells, colours = _find_groups(clips, ids, color, labels)
     groups = _rows_by(([cell] for cell in cells), colours)
     legends = {
@@ -137,6 +138,9 @@ def map_clips(
         titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
         film = titles[match_film(film, titles)]
     points, axes = _project(vectors[usable] / lengths[usable, None], method)
+    why = {"no vector": len(store) - len(usable), "a vector of zeros": len(usable) - len(ids)}
+    for reason, left_out in why.items():
+        axes += f" Left out: {counted(left_out, 'clip')} with {reason}." if left_out else ""
     return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, film or "")
 
 
@@ -172,7 +176,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
         figure.legend(loc="outside lower left", markerscale=1.5, ncols=columns)
         title = clip_map.title + (f": {clip_map.film}" if clip_map.film else "")
         caption(figure, title)
-        about = "\n".join(wrap(clip_map.axes, 72 * width - 20, 9))
+        about = "\n".join(wrap(clip_map.axes, 72 * width - 20, 9, 4))
         axes.set_title(about, loc="left", fontsize=9, color=SOFT)
     describe(figure, title, clip_map.axes)
     return figure
@@ -181,7 +185,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
 def map_page(clip_map: ClipMap) -> str:
     """The map as a page: its legends light films, levels and concepts, a click opens a clip."""
     clips, groups = clip_map.clips, clip_map.groups
-    # More colours cannot be told apart: then all clips have one, and a single group is lit.
+    # More colours cannot be told apart: then all clips have one.
     one_colour = len(groups) > len(SERIES)
     swatches = {} if one_colour else clip_map.colours
     group_of = {row: group for group, rows in groups.items() for row in rows}
@@ -195,12 +199,11 @@ def map_page(clip_map: ClipMap) -> str:
         )
         for row, (x, y) in enumerate(places.tolist())
     ]  # fmt: skip
-    lit = clip_map.film or (next(iter(groups)) if one_colour else "")
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [
             fill(
-                "key", pressed=str(name == lit).lower(), clips=" ".join(map(str, rows)),
+                "key", pressed=str(name == clip_map.film).lower(), clips=" ".join(map(str, rows)),
                 colour=swatches.get(name, "none"), name=name, count=f"{len(rows):,}",
             )
             for name, rows in rows_of.items()

@@ -174,7 +174,8 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
     assert said(finding.findings, unnamed)[1].startswith("A model that never saw the clip")
-    assert "film" not in " ".join(said(finding.findings, unnamed)[1:] + said(finding.limits, unnamed))
+    sentences = said(finding.findings, unnamed)[1:] + said(finding.limits, unnamed)
+    assert "film" not in " ".join(sentences)
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))

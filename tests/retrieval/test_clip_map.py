@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
+from obygaze_features.common.figures import level_colour_names
 from obygaze_features.errors import ObygazeError
 from obygaze_features.retrieval import clip_map as clip_map_module
-from obygaze_features.retrieval.clip_map import map_clips, write_map
+from obygaze_features.retrieval.clip_map import map_clips, map_page, write_map
 from tests.kit.page import open_tab
 from tests.retrieval.conftest import FAILED, TITLES, ZERO
 
@@ -30,6 +31,8 @@ def test_axes_are_principal_components(source, store):
     np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
     share = sizes**2 / (sizes**2).sum()
     assert f"The two axes show {share[:2].sum():.0%} of" in clip_map.axes
+    why = "Left out: 9 clips with no vector. Left out: 1 clip with a vector of zeros."
+    assert clip_map.axes.endswith(why)
 
 
 def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
@@ -49,6 +52,10 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert directors == {"A": 28, "B": 1, "no director": 1}
     files = map_clips(store, color="media", manifest=manifest).groups
     assert [*map(len, files.values())] == [*map(len, films.groups.values())]
+    own = replace(items, extra={"own": items.ids})
+    many = map_clips(store, color="own", manifest=of.Manifest("n", own))
+    assert len(many.groups) == 30
+    assert not re.search('pressed="true"|swatch s', map_page(many))
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
@@ -70,6 +77,16 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         across = np.corrcoef(places, clip_map.points.T)[:2, 2:]
         assert (across.diagonal() * [1, -1] > 0.9999).all()
         assert f"{TITLES['tt1']}, 0:05:00\nSure\nLook\ntt1-015" in texts
+        # It opens unlit, in the colours of levels, which paper keeps.
+        colours = dict(zip(["EN", "S"], level_colour_names(["EN", "S"]), strict=True))
+        levels = map(manifest.labels().level_of.get, clip_map.ids)
+        assert tab.texts("circle", "classList[0]") == [colours.get(c, "soft") for c in levels]
+        assert (len(tab.texts("circle.lit")), tab.texts("[aria-pressed=true]")) == (30, [])
+        tab.prefer("print")
+        assert tab.texts("#facts", "checkVisibility()") == [False]
+        kept = tab.texts(".swatch", "nodeType && getComputedStyle(e).printColorAdjust")
+        assert {*kept} == {"exact"}
+        tab.prefer()
         tab.click(".of-film button")
         assert tab.texts(".lit") == (of_film := [text for text in texts if TITLES["tt1"] in text])
         tab.click(".of-concept button")
@@ -87,7 +104,7 @@ def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
     command = ("stores", "map", source.path, "--manifest", manifest.folder, "--film", "juno", "-o")
     assert obygaze(*command, tmp_path / "map.svg").exit_code == 0
     texts = re.findall(">([^<>]+)</text>", (tmp_path / "map.svg").read_text())
-    assert {"Juno (2007) (9)", "other films (21)"} <= {*texts}
+    assert {"Easy Negative (1)", "Sure (4)", "no label (4)", "other films (21)"} <= {*texts}
 
 
 @pytest.mark.gate
