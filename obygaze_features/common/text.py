@@ -210,6 +210,8 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'natve'; did you mean native?"
     >>> unknown_name("array", "x", ["native", "frames"])
     "unknown array 'x'; known are native, frames"
+    >>> unknown_name("film", "x", ["Juno", "Crazy, Stupid, Love"])
+    "unknown film 'x'; known are Juno, 'Crazy, Stupid, Love'"
     """
     names = list(names)
     known = join_some([f"{name!r}" if "," in name else name for name in names], 30)

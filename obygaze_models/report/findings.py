@@ -181,19 +181,13 @@ def _agreement(head: Headline) -> list[Html]:
         return []
     equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
     text = "{} of the {} that two or more annotated have one level from all who did.{}"
-    if two:
-        text = "Both gave the same level to {} of the {} that they share.{}"
+    text = "Both gave the same level to {} of the {} that they share.{}" if two else text
     titles = {clip.film: clip.title for clip in head.source.clips.values()}
     gammas = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
     start = " They agree most on {} (gamma {}; 1 is always, 0 as in a random order)"
-    sentences = [
-        html(text, number(equal, form="%"), noun, _extremes(start, gammas)),
-        _extremes(
-            "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)",
-            annotators.kappas,
-        ),
-    ]
-    return [sentence for sentence in sentences if sentence]
+    sentence = html(text, number(equal, form="%"), noun, _extremes(start, gammas))
+    start = "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)"
+    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
 
 
 def _extremes(start: str, values: Mapping[str, float]) -> Html:

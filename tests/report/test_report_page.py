@@ -14,7 +14,6 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables
-from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.findings import (
     alarms,
@@ -34,6 +33,7 @@ from tests.report.conftest import (
     explorer_of,
     plain,
     render_report,
+    tables_of,
     with_manifest,
     with_record,
 )
@@ -146,15 +146,14 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     assert page.row("mlp")[-2] == "0.71 F1 weighted"
 
 
-def test_one_film_tested_gives_no_interval(run, monkeypatch):
+def test_one_film_tested_gives_no_interval(run):
     untested = dict.fromkeys(("tt0", "tt2", "tt3"), "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
     assert "This tests 1 of 4 films: tt1." in said(alarms, single)
     assert any("other films than tt1" in line for line in said(limits, single))
-    factors = FilmFactors(None, 9, 3, (Factor("Look", 0.0, None, None, 4),))
-    monkeypatch.setitem(concept_figures.__globals__, "factors_of_clips", lambda *_, **__: [factors])
-    prepared = prepare_runs([run])
+    clips = {name: replace(clip, group="tt1") for name, clip in run.clips().items()}
+    prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
     assert "alike in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
@@ -177,6 +176,13 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     by_file = said(findings, with_record(results["films"], films=files))[1]
     assert by_file.startswith("A model that never saw the file finds")
     assert "over other such files" in by_file
+    text = Page(render_report([with_record(results["films"], films=files)])).text
+    assert all(words in text for words in ("each file in turn", "over draws of files"))
+    assert "95% of draws of files" in text
+    assert not re.search("by film|draws of films|other such films|a film that", text)
+    unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
+    assert said(findings, unnamed)[1].startswith("A model that never saw the clip")
+    assert "film" not in " ".join(said(findings, unnamed)[1:] + said(limits, unnamed))
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
     page = Page(render_report([undefined]))
@@ -234,6 +240,8 @@ def test_other_levels_have_their_own_words(run, results):
     words = plain(about(prepare_runs([own])))
     assert "Annotators gave each clip a level: calm, uneasy" in words
     assert "objectif" not in words
+    own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
+    assert any("the model sees “uneasy” itself" in line for line in said(limits, own))
     goals = (with_record(run, goal="HN vs S, test on HN vs S"), run)
     names = [eyebrow(prepare_runs([goal])) for goal in goals]
     words = "Hard Negative vs Sure"

@@ -12,6 +12,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.manifests import Item, Items
 from obygaze_features.retrieval.clips import describe_clips
 from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import nearest as nearest_module
@@ -333,6 +334,16 @@ def test_matches_have_title_time_level_and_place(obygaze, source, manifest, tmp_
         at = match.time / 60 if frames else minute + 0.5
         mark = float(re.search("left: ([0-9.]+)%", hit)[1])
         assert mark == pytest.approx(100 * at / source.films.count(match.film), abs=0.006)
+
+
+def test_each_file_of_a_film_has_its_own_strip():
+    """The times of each start from 0."""
+    spans = {"a1": ("1.mp4", 0.0), "a2": ("1.mp4", 60.0), "b1": ("2.mp4", 0.0)}
+    items = [Item(i, film="f", media=m, start=start, end=start + 60)
+             for i, (m, start) in spans.items()]  # fmt: skip
+    clips = describe_clips([], of.Manifest("m", Items.of(items)))
+    marks = [re.search("left: ([0-9.]+)%", clips.strip(name))[1] for name in spans]
+    assert marks == ["25.00", "75.00", "50.00"]
 
 
 @pytest.mark.parametrize("command", ["search", "map"])
