@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from obygaze_features.common.files import VIDEO_SUFFIXES
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import format_size, shorten
 from obygaze_features.errors import ObygazeError, OutputExists, translate
@@ -255,8 +256,6 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
     ones are written to further tiers of the same kind.
     """
-    from obygaze_features.manifests.media import VIDEO_SUFFIXES  # which imports this room
-
     root = fill_template(vocabularies or {})
     for tier in root.findall("TIER"):
         root.remove(tier)

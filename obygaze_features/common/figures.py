@@ -75,12 +75,12 @@ _PNG_DPI = 200
 _STYLE: dict[str, Any] = {
     "font.family": ["sans-serif"], "font.size": 9.5, "text.color": INK, "text.parse_math": False,
     "axes.edgecolor": LINE, "axes.facecolor": "none", "axes.labelcolor": SOFT,
-    "axes.labelsize": 9.0, "axes.axisbelow": True, "axes.unicode_minus": True,
+    "axes.labelsize": 9.4, "axes.axisbelow": True, "axes.unicode_minus": True,
     "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
-    "xtick.color": SOFT, "xtick.labelsize": 8.5, "xtick.major.size": 0.0,
+    "xtick.color": SOFT, "xtick.labelsize": 9.4, "xtick.major.size": 0.0,
     "ytick.color": INK, "ytick.labelsize": 9.5, "ytick.major.size": 0.0,
     "grid.color": LINE, "grid.linewidth": 0.8, "hatch.linewidth": 1.2,
-    "legend.frameon": False, "legend.fontsize": 9.0, "svg.fonttype": "none", "pdf.fonttype": 42,
+    "legend.frameon": False, "legend.fontsize": 9.4, "svg.fonttype": "none", "pdf.fonttype": 42,
     "figure.constrained_layout.w_pad": EDGE / 72, "figure.constrained_layout.h_pad": EDGE / 72,
 }  # fmt: skip
 

@@ -29,6 +29,13 @@ from obygaze_features.common.text import find_closest, is_folder_of, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 #: How the name of an unfinished file or folder ends.
+# fmt: off
+VIDEO_SUFFIXES = frozenset({
+    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
+    ".ogv", ".ts", ".vob", ".webm", ".wmv",
+})
+# fmt: on
+"""Of files that are films."""
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"

@@ -13,17 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.files import require_folder
+from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.manifests.items import Item, media_stem
 
-# fmt: off
-VIDEO_SUFFIXES = frozenset({
-    ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
-    ".ogv", ".ts", ".vob", ".webm", ".wmv",
-})
-# fmt: on
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 MAX_NAMES_SHOWN = 10

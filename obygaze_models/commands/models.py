@@ -53,7 +53,7 @@ def example(folder: Path, overwrite: bool) -> None:
     """Write the shipped example into a new FOLDER: 20 films, without films.
 
     It has a store of the words spoken in each minute, as numbers, a manifest of what two annotators
-    said of the minutes, and three experiments to run. A run takes half a minute.
+    said of the minutes, and four experiments to run. A run takes half a minute.
 
     \b
     Examples:

@@ -62,7 +62,7 @@ class MeanParts:
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
     def of_clip(self, row: int) -> tuple[tuple[str, float], ...]:
-        """The concepts' parts, the largest first, then what concepts do not explain: a whole sum."""
+        """The concepts' parts, the largest first, then the others: they add up."""
         amounts = self.amounts[row]
         if np.isnan(amounts).any():
             return ()

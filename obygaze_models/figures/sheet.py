@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 USUAL_IN = 312 / 72
-"""So narrow that no text is below 10 px on a phone (390 px)."""
-TITLE, TEXT, SMALL = 11.0, 9.5, 8.5
+"""So narrow that no text is below 11 px on a phone (390 px)."""
+TITLE, TEXT, SMALL = 11.0, 9.5, 9.4
 """Font sizes."""
 ROW = 13.0
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}

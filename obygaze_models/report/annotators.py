@@ -42,6 +42,12 @@ class Annotators:
         """Both of two annotators, or all."""
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
+    @property
+    def kappa(self) -> float | None:
+        """The kappa of the levels on all clips, the mean over each two."""
+        values = [kappa for pair in self.pairs if (kappa := pair.kappa) is not None]
+        return fmean(values) if values else None
+
     @cached_property
     def kappas(self) -> dict[str, float]:
         """The kappa of each concept that both of two annotators marked, the mean over each two."""

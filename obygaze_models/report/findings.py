@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
@@ -27,7 +27,6 @@ from obygaze_models.figures.dots import (
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
-from obygaze_models.report.film_timelines import by_film
 from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import Comparison
@@ -180,30 +179,24 @@ def _agreement(head: Headline) -> list[Html]:
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
-    shares = {
-        clips[0].title: share
-        for clips in by_film(head.source.clips.values()).values()
-        if clips[0].film
-        and (share := annotators.equal_levels([clip.id for clip in clips])) is not None
-    }
-    extremes: Html | str = ""
-    if len(shares) > 1:
-        parts = [
-            html("{} of {}", number(shares[film], form="%"), film)
-            for film in (max(shares, key=shares.__getitem__), min(shares, key=shares.__getitem__))
-        ]
-        extremes = html(": {}, {}", *parts)
     equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
-    text = "{} of the {} that two or more annotated have one level from all who did{}."
-    text = "Both gave the same level to {} of the {} that they share{}." if two else text
-    sentences = [html(text, number(equal, form="%"), noun, extremes)]
-    kappas = annotators.kappas
-    if len(kappas) > 1:
-        best, worst = max(kappas, key=kappas.__getitem__), min(kappas, key=kappas.__getitem__)
-        start = "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)"
-        text = start + ", least on {} ({})."
-        sentences.append(html(text, best, number(kappas[best]), worst, number(kappas[worst])))
-    return sentences
+    text = "{} of the {} that two or more annotated have one level from all who did.{}"
+    text = "Both gave the same level to {} of the {} that they share.{}" if two else text
+    titles = {clip.film: clip.title for clip in head.source.clips.values()}
+    gammas = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
+    start = " They agree most on {} (gamma {}; 1 is always, 0 as in a random order)"
+    sentence = html(text, number(equal, form="%"), noun, _extremes(start, gammas))
+    start = "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)"
+    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
+
+
+def _extremes(start: str, values: Mapping[str, float]) -> Html:
+    """A sentence on the highest and the lowest; empty of fewer than two."""
+    if len(values) < 2:
+        return Html("")
+    best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
+    text = start + ", least on {} ({})."
+    return html(text, best, number(values[best]), worst, number(values[worst]))
 
 
 def _seen(source: Source) -> tuple[str, str]:
@@ -260,10 +253,11 @@ def _model(head: Headline) -> Html:
             tested = number(row.test.positives, form=",")
             target = html("of the {} of them that it was tested on", tested)
     return html(
-        "{} finds {} {}; of the clips that it names, {} are right ({}).",
+        "{} finds {} {}{}; of the clips that it names, {} are right ({}).",
         _who(row),
         number(mean["recall"], form="%"),
         target,
+        row.averaged,
         number(mean["precision"], form="%"),
         score,
     )
@@ -322,7 +316,12 @@ def _as_annotators(head: Headline) -> list[Html]:
     if not sentence:
         return []
     where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
-    return [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
+    lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
+    kappa, pairs = (of.kappa, of.pairs) if (of := head.annotators) else (None, ())
+    if kappa is not None and any(pair.clips > head.compared.clips for pair in pairs):
+        text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
+        lines.append(html(text, "the annotators’ own kappa over all levels", number(kappa)))
+    return [Html(" ".join(lines))]
 
 
 def limits(head: Headline) -> list[str]:

@@ -281,6 +281,14 @@ class ScoreRow:
         return None if self.few else self.entry.interval.get(metric)
 
     @property
+    def averaged(self) -> str:
+        """Over what a score is a mean; empty of a single fit."""
+        fits, films = len(self.entry.fits), self.run.record.films
+        alone = fits == films.tested and not films.also_trained
+        noun = f"{self.run.group_noun}s" if alone else "fits"
+        return f", on average over {noun}" if fits > 1 else ""
+
+    @property
     def told_apart(self) -> str:
         """What was told apart in training, and in testing where that differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test

@@ -58,7 +58,8 @@ def test_nothing_is_unpickled() -> None:
 
 def test_the_zoo_may_import_the_light_rooms_alone() -> None:
     """The contract lists what is forbidden; a room that is added must be put there."""
-    light = {"__init__", "__pycache__", "common", "errors", "manifests", "page", "store"}
+    light = {"annotations", "common", "errors", "manifests", "page", "store"}
+    light |= {"__init__", "__pycache__"}
     rooms = {path.stem for path in (ROOT / "obygaze_features").iterdir() if path.suffix != ".typed"}
     contracts = PROJECT["tool"]["importlinter"]["contracts"]
     contract = next(c for c in contracts if c.get("source_modules") == ["obygaze_models"])

@@ -183,7 +183,8 @@ def test_factors_have_a_panel_a_film() -> None:
     assert len(figure.axes) == 3
     assert marks(figure).keys() == {"All films, Look", "Sleepless in Seattle, Look"}
     assert marks(figure)["Sleepless in Seattle, Look"][0][0] == 1.25
-    assert {"no clip", "one clip is wrong", "300/900 wrong"} <= set(words(figure))
+    text = " ".join(words(figure))
+    assert all(part in text for part in ("no clip", "one clip is wrong", "300/900 wrong"))
 
 
 @pytest.mark.parametrize("depth", [2, 4])
@@ -282,14 +283,14 @@ def test_a_level_has_one_colour():
 
 
 def test_a_page_gives_colours_and_sizes_to_its_figures():
-    """Colours are the page's; text is ten pixels on a phone of 390, with 16 at each side."""
+    """Colours are the page's; text is eleven pixels on a phone of 390, with 16 at each side."""
     for svg in map(common.inline_svg, kinds()):
         named = re.findall(r"var\(--(\w+), (#\w+)\)", svg)
         assert [colour for name, colour in named if common.LIGHT[name] != colour] == []
         assert len(re.findall(r"#[0-9a-f]{6}\b", svg)) == len(named) > 0
         width = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
         sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
-        assert min(map(float, sizes)) * (390 - 32) / width >= 10
+        assert min(map(float, sizes)) * (390 - 32) / width >= 11
 
 
 FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb (1964)",

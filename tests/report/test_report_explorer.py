@@ -133,6 +133,11 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
     position = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
     assert page.run(position) == 10
 
+    assert page.texts("#clips-table thead th")[1:4] == ["Clip", "Label", "Each annotator"]
+    cells = page.texts("#clips-body [data-title='Each annotator']", "innerText")
+    for clip, cell in zip(listed(page, unfold=False), cells, strict=True):
+        given = {of["name"] for of in clips["sets"] if of["level"][clip] is not None}
+        assert {*re.findall("anna|bert", cell)} == given
     view = chosen_view(page, data)
     p, label = probabilities(view), dict(zip(view["at"], view["label"], strict=True))
     page.choose("choose-order", "differ")

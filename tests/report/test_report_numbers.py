@@ -86,6 +86,7 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
         for fit in run.predictions()
         if fit.model == entry.model
     ]
+    assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score, theirs.f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
@@ -102,7 +103,7 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['f1']:.2f} (")
 
 
-def test_the_picture_has_each_annotator_alone(annotated):
+def test_the_picture_has_each_annotator_alone(annotated, annotators):
     run = annotated["films"]
     model, test = first_screen(run).best.model, "EN+HN vs S"
     scores = {"anna": (0.64, [0.6, 0.7]), "bert": (0.53, [0.5, 0.6])}
@@ -122,6 +123,9 @@ def test_the_picture_has_each_annotator_alone(annotated):
     assert displayed["anna with bert"] == "0.54 (0.40 to 0.60)"
     assert "annotator against annotator" not in displayed
     assert "on average less than they with each other (0.40)" in plain(findings(head)[-1])
+    anna, bert = (labels.level_of for labels in annotators[1])
+    over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
+    assert values(findings(head)[-1]) == pytest.approx([over_all])
     assert not any("as well as an annotator" in line for line in limits(head))
     few = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
     assert tips(score_figure(few))["anna with bert"] == "0.54"

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.files import require_folder
+from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import item_of_file
 from obygaze_features.manifests.items import Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, VIDEO_SUFFIXES, id_from_file
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, id_from_file
 
 SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES}
 NOUNS = {"clip": "videos", "image": "images"}

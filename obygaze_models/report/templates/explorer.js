@@ -193,7 +193,7 @@ function list_row(clip, place, names) {
   return make("tr", { role: "row" },
     cell("", grouped(place + 1)),
     make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
-    cell("Annotators", level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
+    cell(find("label-head").textContent, level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
     find("each-head") ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
       make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))))) : null,
     has_models ? cell("Model", model_parts(clip)) : null,
