@@ -52,8 +52,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert directors == {"A": 28, "B": 1, "no director": 1}
     files = map_clips(store, color="media", manifest=manifest)
     assert (len(files.groups), list(map(len, files.groups.values()))[:3]) == (30, [1, 1, 1])
-    page = map_page(files)
-    assert not re.search('pressed="true"|swatch s', page)  # so many groups: one colour, none lit
+    assert not re.search('pressed="true"|swatch s', map_page(files))  # one colour, none lit
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
@@ -82,8 +81,8 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         assert (len(tab.texts("circle.lit")), tab.texts("[aria-pressed=true]")) == (30, [])
         tab.prefer("print")
         assert tab.texts("#facts", "checkVisibility()") == [False]
-        kept = tab.texts(".swatch", "nodeType && getComputedStyle(e).printColorAdjust")
-        assert {*kept} == {"exact"}
+        colour = "nodeType && getComputedStyle(e).printColorAdjust"
+        assert {*tab.texts(".swatch", colour)} == {"exact"}
         tab.prefer()
         tab.click(".of-film button")
         assert tab.texts(".lit") == (of_film := [text for text in texts if TITLES["tt1"] in text])
