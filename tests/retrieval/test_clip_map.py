@@ -50,13 +50,16 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
     directors = {name: len(rows) for name, rows in by_director.groups.items()}
     assert directors == {"A": 28, "B": 1, "no director": 1}
-    files = map_clips(store, color="media", manifest=manifest)
-    assert (len(files.groups), list(map(len, files.groups.values()))[:3]) == (30, [1, 1, 1])
-    assert not re.search('pressed="true"|swatch s', map_page(files))  # one colour, none lit
+    files = map_clips(store, color="media", manifest=manifest).groups
+    assert (len(files), list(map(len, files.values()))[:3]) == (30, [1, 1, 1])
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
     assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
+    monkeypatch.undo()
+    items = replace(manifest.items, extra={"scene": list(map(str, range(40)))})
+    page = map_page(map_clips(store, color="scene", manifest=of.Manifest("n", items)))
+    assert not re.search('pressed="true"|swatch s', page)  # so many: one colour, none lit
 
 
 def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
