@@ -197,8 +197,8 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
         height, length = 0.8 * (rank + 1) / len(colours), end - start
         width = max(length - GAP * point * (length > 4 * GAP * point), SEEN * point)
-        middle, look = (start + end) / 2, {"color": colours[rank], "linewidth": 0}
-        axes.bar(middle, height, width=width, bottom=y - 0.4, **look)
+        look: Any = {"color": colours[rank], "linewidth": 0}
+        axes.bar((start + end) / 2, height, width=width, bottom=y - 0.4, **look)
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:

@@ -116,11 +116,11 @@ def load_annotators(source: Source) -> Annotators | None:
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
-    """Gamma of each film as dots, in the order of `titles` (film -> title); None without films."""
+    """Gamma of each film of `titles` (film -> title) as dots, highest first; None without films."""
     points = [
-        Point(title, annotators.gammas[film], kind="annotators")
-        for film, title in titles.items()
-        if film in annotators.gammas
+        Point(titles[film], value, kind="annotators")
+        for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1])
+        if film in titles
     ]
     if not points:
         return None

@@ -82,8 +82,9 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     if row:
         means = row.results.predictions
         called = means.called == len(row.results.classes) - 1
-        lanes[row.model] = dict.fromkeys(compress(means.ids, called), "model")
-        lanes["differs"] = dict.fromkeys(compress(means.ids, means.wrong), "differs")
+        untested = dict.fromkeys(clips.keys() - {*means.ids}, "untested")
+        lanes[row.model] = untested | dict.fromkeys(compress(means.ids, called), "model")
+        lanes["differs"] = untested | dict.fromkeys(compress(means.ids, means.wrong), "differs")
     elif annotators is not None:
         differ = annotators.differ
         lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")

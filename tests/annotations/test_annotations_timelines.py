@@ -76,9 +76,8 @@ def test_seconds_of_a_long_film_are_seen_without_a_ground(tmp_path):
         figure = film_figure(long, long.project(grid=600).manifest, "film")
         save_figure(figure, tmp_path / "film.png")
     image = (255 * imread(tmp_path / "film.png")).round().astype(int)
-    figure.set_dpi(200)
     figure.draw_without_rendering()
-    x, y = figure.axes[0].transData.transform((3001.5, 0.35)).astype(int)
+    x, y = (2 * figure.axes[0].transData.transform((3001.5, 0.35))).astype(int)
     sure = [*bytes.fromhex(level_colours(LEVELS)[3][1:]), 255]
     assert sure in image[-y, x - 1 : x + 2].tolist()
     assert not (image == 255).all(axis=2).any()  # nor is anything white

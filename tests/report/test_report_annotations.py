@@ -73,11 +73,13 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
 
 def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     tab.prefer()
-    for width in (390, 1280):
+    for width in (1280, 390):
         tab.open(films, width=width)
         assert tab.run("document.documentElement.scrollWidth") == width
         tab.run("for (const part of document.querySelectorAll('details')) part.open = true")
         assert tab.run(SMALLEST) >= 11
+    wide = tab.texts(".scroll:has(table:not(.heat))", "scrollWidth > e.clientWidth")
+    assert {*wide} == {False}  # rows are cards
     tab.open(films, width=1280)
     ready = tab.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
     sys.stdout.write(f"the page of 20 films is ready after {ready:.0f} ms\n")

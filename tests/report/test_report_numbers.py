@@ -155,9 +155,10 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
         assert values(strip.agreement) == ([pytest.approx(np.mean(equal))] if common else [])
         colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
         expected = [[colours.get(of.get(clip), "") for clip in ids] for of in levels.values()]
-        expected.append(["model" if called.get(clip) else "" for clip in ids])
+        unknown = {clip: "untested" for clip in ids if clip not in means}
+        expected.append([unknown.get(clip, "model" if called.get(clip) else "") for clip in ids])
         wrong = {clip for clip in tested if called[clip] != means[clip][0]}
-        expected.append(["differs" if clip in wrong else "" for clip in ids])
+        expected.append([unknown.get(clip, "differs" if clip in wrong else "") for clip in ids])
         assert lanes_of(strip.lanes, len(ids)) == expected
 
 
@@ -213,6 +214,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
     common = [(position(a), position(b)) for a, b in pairs]
     observed = np.mean([distances["matrix"][a][b] for a, b in common])
     by_chance = np.mean([distances["matrix"][a][b] for a, _ in common for _, b in common])
+    assert list(displayed.values()) == sorted(displayed.values(), reverse=True)
     assert float(displayed["Film"]) == pytest.approx(1 - observed / by_chance, abs=0.05)
 
 
