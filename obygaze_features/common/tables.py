@@ -329,6 +329,11 @@ def align(
     return "\n\n".join(texts)
 
 
+def fill(text: str, width: int = 100, **options: Any) -> str:
+    """`textwrap.fill`, on a narrower terminal to its width."""
+    return textwrap.fill(text, min(width, terminal_width() or width), **options)
+
+
 def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:
     """A row with its texts cut to these widths; the last cell goes on below, where it is text."""
     cut = [

@@ -317,10 +317,10 @@ def _as_annotators(head: Headline) -> list[Html]:
         return []
     where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
-    kappa, pairs = (of.kappa, of.pairs) if (of := head.annotators) else (None, ())
-    if kappa is not None and any(pair.clips > head.compared.clips for pair in pairs):
+    own = head.annotators
+    if own and any(pair.clips > head.compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
-        lines.append(html(text, "the annotators’ own kappa over all levels", number(kappa)))
+        lines.append(html(text, "the annotators’ own kappa over all levels", number(own.kappa)))
     return [Html(" ".join(lines))]
 
 
