@@ -295,8 +295,8 @@ def align(
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     first = list(range(min(left, len(header))))
-    if fit and (columns := terminal_width()):
-        width = min(width or columns, columns)
+    if fit and (widest := terminal_width()):
+        width = min(width or widest, widest)
         least = [max(MIN_TEXT, len(name)) for name in header]
         wrapped = len(first) == len(header)
         while sum(widths) + 2 * len(widths) - 2 > width:
