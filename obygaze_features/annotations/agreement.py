@@ -295,13 +295,6 @@ class LabelSetAgreement:
                 second += clips * (b in positives)
         return 2 * shared / (first + second) if first + second else float("nan")
 
-    @property
-    def kappa(self) -> float | None:
-        """Cohen's kappa of the levels."""
-        codes = sorted({level for pair in self.confusion for level in pair})
-        table = [[self.confusion.get((a, b), 0) for b in codes] for a in codes]
-        return cohen_kappa(np.array(table)) if table else None
-
     def in_both(self, levels: Collection[str]) -> int:
         """How many clips have one of these levels in both."""
         pairs = self.confusion.items()

@@ -25,8 +25,8 @@ from obygaze_features.annotations.measures import Chance, Distances, Gamma, dist
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import align, format_rows
-from obygaze_features.common.text import counted, fill, format_time
+from obygaze_features.common.tables import align, fill, format_rows
+from obygaze_features.common.text import counted, format_time
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.items import format_seconds
 from obygaze_features.manifests.statistics import film_titles

@@ -6,11 +6,7 @@ import functools
 import importlib
 import json
 import os
-import re
-import shutil
 import signal
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +17,7 @@ import click
 from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.package import missing_extra
-from obygaze_features.common.text import printable, redact_url, unknown_name
+from obygaze_features.common.text import fit_text, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
@@ -41,24 +37,11 @@ def echo(
     terminal, whose width sentences keep. `strong` is a part that is bold where it first is. Only
     terminals get styles, and none where NO_COLOR is set.
     """
-    line = printable(str(text))
-    stream = sys.stderr if err else sys.stdout
-    if stream and stream.isatty():
-        line = "\n".join(map(_fit, line.split("\n")))
+    line = fit_text(printable(str(text)), err=err)
     if not os.environ.get("NO_COLOR"):
         line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
         line = click.style(line, **style) if style else line
     click.echo(line, err=err, nl=nl)
-
-
-def _fit(line: str) -> str:
-    """A line in the terminal's width; columns, and commands to copy, stay as they are."""
-    width = shutil.get_terminal_size().columns
-    if len(line) <= width or re.search(r"\S(?:  |\t)|obygaze ", line):
-        return line
-    indent = " " * (len(line) - len(line.lstrip()))
-    options: Any = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(line, width, subsequent_indent=indent, **options)
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:

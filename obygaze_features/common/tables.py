@@ -295,8 +295,8 @@ def align(
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     first = list(range(min(left, len(header))))
-    if fit and (columns := terminal_width()):
-        width = min(width or columns, columns)
+    if fit and (widest := terminal_width()):
+        width = min(width or widest, widest)
         least = [max(MIN_TEXT, len(name)) for name in header]
         wrapped = len(first) == len(header)
         while sum(widths) + 2 * len(widths) - 2 > width:
@@ -327,6 +327,11 @@ def align(
         lines.insert(1, "  ".join("-" * widths[column] for column in columns))
         texts.append("\n".join(lines))
     return "\n\n".join(texts)
+
+
+def fill(text: str, width: int = 100, **options: Any) -> str:
+    """`textwrap.fill`, on a narrower terminal to its width."""
+    return textwrap.fill(text, min(width, terminal_width() or width), **options)
 
 
 def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:

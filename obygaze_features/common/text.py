@@ -23,15 +23,24 @@ _MAX_FILE_BYTES = 200
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
-def terminal_width() -> int | None:
+def terminal_width(*, err: bool = False) -> int | None:
     """The columns of the terminal that is written to; None in a pipe or a file."""
-    is_terminal = sys.stdout and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if is_terminal else None
+    stream = sys.stderr if err else sys.stdout
+    return shutil.get_terminal_size().columns if stream and stream.isatty() else None
 
 
-def fill(text: str, width: int = 100, **options: Any) -> str:
-    """`textwrap.fill`, on a narrower terminal to its width."""
-    return textwrap.fill(text, min(width, terminal_width() or width), **options)
+def fit_text(text: str, *, err: bool = False) -> str:
+    """On a terminal each sentence in lines of its width; columns, and commands to copy, stay."""
+    width = terminal_width(err=err)
+    return "\n".join(_fit_line(line, width) for line in text.split("\n")) if width else text
+
+
+def _fit_line(line: str, width: int) -> str:
+    if len(line) <= width or re.search(r"\S(?:  |\t)|obygaze ", line):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    options: Any = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(line, width, subsequent_indent=indent, **options)
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:

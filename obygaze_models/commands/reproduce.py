@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.common.cli import echo, echo_json, figure_options, json_option, output_options
-from obygaze_features.common.text import fill, format_duration
+from obygaze_features.common.tables import fill
+from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,

@@ -16,15 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from obygaze_features.common.tables import align
-from obygaze_features.common.text import (
-    counted,
-    fill,
-    for_shell,
-    format_signed,
-    group_by,
-    unknown_name,
-)
+from obygaze_features.common.tables import align, fill
+from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning

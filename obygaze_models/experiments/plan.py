@@ -16,8 +16,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, fill, for_shell, unknown_name
+from obygaze_features.common.tables import align, fill
+from obygaze_features.common.text import counted, for_shell, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun

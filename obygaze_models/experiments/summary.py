@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, fill
+from obygaze_features.common.tables import align, fill
+from obygaze_features.common.text import counted
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import combinations
 from statistics import fmean
 
+import numpy as np
+
 from obygaze_features.annotations.agreement import (
     ConceptAgreement,
     Disagreement,
@@ -16,7 +18,7 @@ from obygaze_features.annotations.agreement import (
     find_disagreements,
     find_pairs,
 )
-from obygaze_features.annotations.measures import distances_of, gamma, random_stream
+from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma, random_stream
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
@@ -43,10 +45,12 @@ class Annotators:
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
     @property
-    def kappa(self) -> float | None:
-        """The kappa of the levels on all clips, the mean over each two."""
-        values = [kappa for pair in self.pairs if (kappa := pair.kappa) is not None]
-        return fmean(values) if values else None
+    def kappa(self) -> float:
+        """The kappa of the levels on all clips, the mean over each two; NaN if it is undefined."""
+        counts = [pair.confusion for pair in self.pairs]
+        codes = {level for of in counts for levels in of for level in levels}
+        tables = [[[of.get((a, b), 0) for b in codes] for a in codes] for of in counts]
+        return float(cohen_kappas(np.array(tables)).mean())
 
     @cached_property
     def kappas(self) -> dict[str, float]:

@@ -312,15 +312,15 @@ def _ranking(head: Headline) -> list[Html]:
 
 def _as_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
-    sentence = head.compared.sentence(head.best.model, head.run.group_noun) if head.compared else ""
-    if not sentence:
+    compared, own = head.compared, head.annotators
+    sentence = compared.sentence(head.best.model, head.run.group_noun) if compared else ""
+    if not compared or not sentence:
         return []
     where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
-    kappa, pairs = (of.kappa, of.pairs) if (of := head.annotators) else (None, ())
-    if kappa is not None and any(pair.clips > head.compared.clips for pair in pairs):
+    if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
-        lines.append(html(text, "the annotators’ own kappa over all levels", number(kappa)))
+        lines.append(html(text, "the annotators’ own kappa over all levels", number(own.kappa)))
     return [Html(" ".join(lines))]
 
 

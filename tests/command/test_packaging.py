@@ -5,7 +5,9 @@ import tomllib
 from pathlib import Path
 
 import cli
+import obygaze_models as om
 from obygaze_features.common.package import reference_file
+from obygaze_models.data.example import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -21,6 +23,8 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
     shipped = {name for name in wheel["only-include"] if name.startswith("examples/")}
     names = {path.name for path in example.iterdir() if path.suffix != ".sh"}
     assert shipped == {f"examples/mobygaze/{name}" for name in names}
+    assert {*EXPERIMENTS} == {path.name for path in example.glob("*.toml")}
+    assert om.load_experiment(example / "reasons.toml").estimators == ("pcbm-logistic",)
     assert wheel["sources"] == {
         "manifests": "obygaze_features/reference",
         "examples/mobygaze": "obygaze_features/reference/mobygaze",
