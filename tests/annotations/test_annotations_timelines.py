@@ -79,7 +79,7 @@ def test_seconds_of_a_long_film_are_seen_without_a_ground(tmp_path):
     figure.draw_without_rendering()
     x, y = (2 * figure.axes[0].transData.transform((3001.5, 0.35))).astype(int)
     sure = [*bytes.fromhex(level_colours(LEVELS)[3][1:]), 255]
-    assert sure in image[-y, x - 1 : x + 2].tolist()
+    assert sure in image[-y, x - 4 : x + 5].tolist()
     assert not (image == 255).all(axis=2).any()  # nor is anything white
 
 

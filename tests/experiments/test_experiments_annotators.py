@@ -129,7 +129,7 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
     everywhere = theirs.f1_score(*zip(*whole.values(), strict=True))
     pairs = [compare_label_sets(manifest, *NAMES)]
     assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
-    differ = {clip for clip in given if first.get(clip) != second.get(clip)}
+    differ = {clip for clip in clips if first[clip] != second[clip]}
     assert differing_clips(run, test) == differ
     clip_of = run.clips()
     scored, wrong = [clip_of[clip] for clip in given], np.arange(len(given)) % 3 == 0

@@ -55,7 +55,7 @@ SLIPS = [
     ("run two.toml", 1, ["several splits: other, ten. Name one", 'split = "NAME"']),
     ("train sure.toml --estimator majorty", 1, ["did you mean majority"]),
     ("predict nope --csv tables", 2, ["nope does not exist"]),
-    ("compare sure.toml sure.toml", 2, ["a run is named twice"]),
+    ("compare sure.toml sure.toml", 2, ["a folder is named twice"]),
 ]
 
 
