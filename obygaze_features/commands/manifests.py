@@ -193,7 +193,7 @@ def stats(
       obygaze manifests stats manifests/obygaze12 -o levels.png
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
-    from obygaze_features.common.figures import save_figure
+    from obygaze_features.common.figures import check_figure_path, save_figure
     from obygaze_features.manifests.statistics import (
         describe_statistics,
         film_titles,
@@ -205,6 +205,7 @@ def stats(
     counts = statistics(loaded, **which)
     titles = film_titles(loaded)
     if figure is not None:
+        check_figure_path(figure, overwrite=overwrite)
         drawn = statistics_figure(counts, titles, by_film=by_film)
         save_figure(drawn, figure, overwrite=overwrite)
     if as_json:
