@@ -91,12 +91,6 @@ def test_mobygazes_long_stretch_is_named(authors):
     assert "Easy Negative for 47.7 minutes" in remark.what
 
 
-def test_the_command_reads_the_authors_file(authors, tmp_path, obygaze):
-    source = authors / "obygaze12/ObyGaze12_thresh_02.csv"
-    result = obygaze("manifests", "import", "obygaze12", source, "-o", tmp_path / "m")
-    assert "1,914 clips of 12 films" in result.output
-
-
 @pytest.mark.night
 def test_a_reproduction_counts_what_they_published(authors, tmp_path):
     made = make_dataset(tmp_path, authors, widths=(8, 8, 8))

@@ -1,6 +1,5 @@
 """`import obygaze_features, obygaze_models`: the public names, and how quickly they come."""
 
-import json
 import subprocess
 import sys
 
@@ -8,15 +7,6 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
-
-HEAVY = {"av", "matplotlib", "pandas", "pyarrow", "torch", "transformers", "xarray"}
-#: What is imported, one after the other, and what must not have been loaded by then.
-STEPS = [
-    ("import obygaze_features, obygaze_models", HEAVY | {"numpy", "sklearn", "zarr"}),
-    *((f"from obygaze_features import {name}", HEAVY)
-      for name in ("Manifest", "Store", "Timelines", "merge", "open_store", "pull")),
-    ("from obygaze_models import load_dataset, load_run", {"torch"}),
-]  # fmt: skip
 
 
 def run_python(code: str) -> str:
@@ -32,15 +22,6 @@ def test_public_names_are_documented(package):
         assert value.__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'open_stor'"):
         _ = package.open_stor
-
-
-def test_imports_load_nothing_heavy():
-    code = "import json, sys\nloaded = []\n"
-    for statement, _ in STEPS:
-        code += f"{statement}\nloaded.append(sorted(sys.modules))\n"
-    loaded = json.loads(run_python(f"{code}print(json.dumps(loaded))"))
-    for (statement, unwanted), modules in zip(STEPS, loaded, strict=True):
-        assert not unwanted & set(modules), statement
 
 
 @pytest.mark.night

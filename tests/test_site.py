@@ -100,10 +100,8 @@ def test_what_a_page_only_names_is_not_loaded() -> None:
 def test_the_glossary_has_the_thesaurus() -> None:
     text, scheme = describe_scheme(), of.obygaze_scheme()
     names = [*scheme.sub_constructs, *(concept.name for concept in scheme.concepts)]
-    assert len(scheme.sub_constructs) == 5
     assert all(f"\n{name}\n: " in text for name in names)
     paper = [concept for concept in scheme.concepts if concept.visual]
-    assert [len(concept.instances) for concept in paper] == [3, 2, 4, 6, 4, 1, 1, 1]
     assert all(instance in text for concept in paper for instance in concept.instances)
 
 

@@ -1,4 +1,4 @@
-"""Backbones of another package, and one added to this one as CONTRIBUTING.md says."""
+"""A backbone added to this package as CONTRIBUTING.md says."""
 
 import os
 import re
@@ -10,33 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import obygaze_features as of
-from obygaze_features.backbones import known_checkpoints
-from obygaze_features.errors import BackboneError
-from tests.backbones.conftest import embed
 
 ROOT = Path(__file__).parents[2]
-TOY = ROOT / "examples/plugin/film_lab/toy.py"
-
-
-def test_a_family_of_another_package_is_loaded(install, obygaze, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    points = {"toy": "mylab.toy:FAMILY", "broken": "mylab.missing:FAMILY"}
-    install({"toy.py": TOY.read_text()}, points, group="obygaze.backbones")
-    assert list(known_checkpoints())[-1] == "tiny-toy"
-    assert "tiny-toy" in obygaze("features", "backbones").stdout
-    for spec, store in (("tiny-toy", "tiny-toy"), ("mine=tiny-toy", "mine")):
-        backbone = of.load_backbone(spec, "cpu")
-        about = backbone.about
-        assert (backbone.name, about["name"], about["family"]) == (store, "tiny-toy", "toy")
-        assert len(about["weights_sha256"]) == 64
-        native = embed(backbone, torch.ones(2, backbone.sampling.frames, 3, 16, 16))["native"]
-        assert native.shape == (2, 8)
-    no_module = r"mylab.missing:FAMILY cannot be imported .*mylab 0.1.0 has no such module: correct"
-    with pytest.raises(BackboneError, match=no_module):
-        of.load_backbone("broken", "cpu")
 
 
 def run(line: str, checkout: Path) -> str:

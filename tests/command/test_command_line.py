@@ -20,7 +20,8 @@ from tests.kit.timelines import worked
 ROOT = Path(__file__).parents[2]
 Obygaze = Callable[..., Result]
 ALL = {context.command_path: context.command for context in contexts()}
-HEAVY = {"torch", "transformers", "av", "sklearn", "zarr", "matplotlib", "pandas", "numpy", "scipy"}
+ARRAYS = {"numpy", "scipy", "sklearn", "zarr"}
+HEAVY = ARRAYS | {"av", "matplotlib", "pandas", "pyarrow", "torch", "transformers", "xarray"}
 
 
 def test_every_command_and_option_has_help_and_an_example() -> None:
@@ -46,8 +47,11 @@ LIGHT = {
     "import obygaze_models.commands.models": set(),
     "import obygaze_models.commands.report": set(),
     "import obygaze_features.commands.features": set(),
+    "import obygaze_features, obygaze_models": set(),
     "import obygaze_features.manifests": {"numpy"},
     "import obygaze_features.store": {"numpy"},
+    "from obygaze_features import Manifest, Store, Timelines, merge, open_store, pull": ARRAYS,
+    "from obygaze_models import load_dataset, load_run": HEAVY - {"torch"},
 }  # fmt: skip
 
 

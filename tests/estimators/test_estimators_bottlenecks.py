@@ -64,18 +64,6 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
         assert linear.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
 
 
-def test_clips_without_a_label_teach_the_concepts_alone():
-    """As fitting the bank on all clips and the head on those with a label by hand."""
-    has_label = np.isin(LEVELS, ("HN", "S"))
-    model = om.ConceptBottleneck(om.ConceptBank(C=1.0), om.LogisticProbe(C=1))
-    labels = np.where(has_label, Y.astype(int), -1)
-    model.fit(DATA.X, labels, concepts=TARGETS, labelled=has_label)
-    bank = om.ConceptBank(C=1.0).fit(DATA.X, TARGETS)
-    head = om.LogisticProbe(C=1).fit(bank.transform(DATA.X[has_label]), labels[has_label])
-    assert model.classes_.tolist() == [0, 1]
-    assert model.predict_proba(DATA.X) == pytest.approx(head.predict_proba(bank.transform(DATA.X)))
-
-
 def test_validation_clips_choose_for_the_bank_and_teach_the_head():
     Cs = (0.5, 1.0, 10.0)
     model = om.ConceptBottleneck(om.ConceptBank(C=Cs), random_state=0).fit(

@@ -88,11 +88,6 @@ def test_a_bottleneck_is_cross_validated_by_film():
         by_hand = clone(model).fit(X[train], Y[train], concepts=C[train])
         assert found["test_score"][fold] == by_hand.score(X[test], Y[test])
         assert (found["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
-    with config_context(enable_metadata_routing=True):
-        bank = clone(QUICK).set_fit_request(concepts=True, groups=False)
-        routed = om.ConceptBottleneck(bank, random_state=0)
-        scores = selection.cross_val_score(routed, X, Y, cv=cv, params=given | {"groups": FILMS})
-    assert scores == pytest.approx(found["test_score"])
 
 
 def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():

@@ -82,8 +82,6 @@ def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
 NO_FILE, OTHER = "is no file of this store", "is not as it was written"
 HOSTILE = {
     "leads up": (add("../evil"), NO_FILE),
-    "absolute": (add("/tmp/evil"), NO_FILE),
-    "backslashes": (add("..\\evil"), NO_FILE),
     "folder": (add("evil/", b""), NO_FILE),
     "link": (add("evil", b"/etc", external_attr=(stat.S_IFLNK | 0o777) << 16), NO_FILE),
     "twice": (add(SHARD), OTHER),

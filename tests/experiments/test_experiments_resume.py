@@ -304,7 +304,6 @@ DAMAGE = [
       for name in ("run.json", "predictions.csv", "models.jsonl", "history.jsonl")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
-    ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 3'), ["earlier"]),
     ("run.json", lambda t: t.replace('"format_version": 4', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 4"]),
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),

@@ -149,10 +149,6 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     assert "(bare+calm: so+maybe against tense" in text
     assert "even steps between levels" in text
     assert not {"paper", "Sure"} & {*text.split()}
-    # A picture needs no table.
-    picture = ("models", "moments", lab.folder / "run", lab.store, "-o", "b.svg")
-    done(*picture, "--timelines", first)
-    assert ">tense" in Path("b.svg").read_text()
 
 
 def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):

@@ -25,7 +25,6 @@ from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.readers import FrameResizer, ReadItem
 from tests.kit.films import rows
 from tests.kit.gpu import GPU, Event, Gpu, install
-from tests.kit.models import write_checkpoint
 
 
 @pytest.fixture
@@ -164,18 +163,6 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
     # The probe; the first batch; the second, and the end of the first; the second again.
     assert "".join(step[1] for step in steps)[:7] == "oy" + "o" + "oyro"
-
-
-def test_images_that_a_full_gpu_could_not_take_are_embedded(tmp_path, gpu):
-    backbone = of.load_backbone(write_checkpoint("tiny-clip", tmp_path / "clip"), "cpu")
-    backbone = backbone.for_images_and_texts()
-    shape = (3, *backbone.preprocessing.crop)
-    images = [torch.full(shape, 9 * n, dtype=torch.uint8) for n in range(3)]
-    expected = Forward(backbone)(images)
-    rows = Forward(gpu.on(backbone))(images)
-    for row, expected_row in zip(rows, expected, strict=True):
-        np.testing.assert_array_equal(row["native"], expected_row["native"])
-    assert [entry[0] for entry in gpu.log].count("upload") == len(images)
 
 
 def computer_of(backbones: list[Backbone], share: float, folder: Path) -> Computer:

@@ -107,7 +107,6 @@ def test_importers_by_their_paths(install, tmp_path, obygaze):
 #: A module, and the line that its importer's command ends with.
 BROKEN = {
     "raise OSError('no\\ngo')": r"mylab.x:load of mylab 0.1.0: OSError: no go \(mylab/x.py:1\)",
-    "def lead(source): pass": "unknown name 'load'; did you mean lead?",
     "load = 3": "mylab.x:load of mylab 0.1.0 is not a function",
     "def load(source, names: list[str]): pass": "its parameter names is a list.*; an option is a",
     "def load(source, output=''): pass": "its parameter output has the name of an option of ours",

@@ -96,6 +96,7 @@ def test_films_become_one_store_and_again_several(tmp_path):
     assert counts(again) == (5, 0, 0)
     expected = toys.contents(toys.a_store(tmp_path / "expected2.zarr", 5, film="tt2"))
     assert toys.contents(again.path) == expected
+    assert subset(again, tmp_path / "single.zarr", ids="tt2-000").ids == ["tt2-000"]
 
 
 def test_what_was_made_otherwise_is_not_merged(tmp_path, path):
@@ -105,20 +106,6 @@ def test_what_was_made_otherwise_is_not_merged(tmp_path, path):
     message = r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$"
     with pytest.raises(StoreError, match=f"zarr cannot be merged with .*toy.zarr.*{message}"):
         merge([path, second.store], tmp_path / "both.zarr")
-
-
-def test_a_subset_of_ids_keeps_the_order_of_the_store(tmp_path, path):
-    selection = ["tt1-017", "tt1-006", "tt1-002", "tt1-011", "tt1-003"]
-    whole = open_store(path)
-    store = whole.subset(str(tmp_path / "some.zarr"), ids=selection)
-    assert store.ids == sorted(selection)
-    for name in store.arrays:
-        rows = whole.read(name, store.ids, missing="nan")
-        np.testing.assert_array_equal(store.read(name, missing="nan"), rows)
-    assert store.failures == whole.failures
-    assert store.sources == {item_id: whole.sources[item_id] for item_id in store.ids}
-    assert store.attributes["items_digest"] == toys.a_manifest(18).select(ids=selection).digest
-    assert subset(whole, tmp_path / "one.zarr", ids="tt1-000").ids == ["tt1-000"]
 
 
 def films(tmp_path, *films):

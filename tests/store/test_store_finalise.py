@@ -3,16 +3,12 @@
 import hashlib
 import json
 import logging
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import zarr
 
-from obygaze_features.common.files import SUFFIX, prefix
 from obygaze_features.errors import StoreError
 from obygaze_features.store import ArraySpec, finalise, open_store, verify
 from obygaze_features.store import format as fmt
@@ -97,17 +93,6 @@ def test_blocks_must_all_be_there_unless_said_otherwise(tmp_path):
     finalise(nothing, allow_incomplete=True)
     assert verify(nothing) == []
     assert open_store(nothing).status.tolist() == [0] * 18
-
-
-def test_finalising_again_changes_nothing_but_what_a_kill_left(path, sound):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    name = prefix(path).replace(f"_{os.getpid()}_", f"_{ended.pid}_")
-    path.with_name(f"{name}a1{SUFFIX}").mkdir()
-    for _ in range(2):
-        assert finalise(str(path)).is_final
-        assert toys.contents(path) == toys.contents(sound / "final.zarr")
-    assert [folder.name for folder in path.parent.iterdir()] == [path.name]
 
 
 def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):

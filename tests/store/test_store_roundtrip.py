@@ -52,7 +52,6 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
     (4, 8, None),
     (2, 4, None),
     (2, 3, "some of its frames have no features"),
-    (1, 8, "some of its frames have no features"),
     (4, 7, "some of its frames have no features"),
     (0, 0, "frames has "),
 ])  # fmt: skip

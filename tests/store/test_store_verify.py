@@ -172,8 +172,9 @@ def test_open_final_open_is_the_same_store_and_final_again(final, sound):
     assert toys.contents(final) == toys.contents(sound / "open.zarr")
     events = re.findall('"event": ?"(.*?)"', (final / "log.jsonl").read_text())
     assert events == ["created", "finalised", "reopened"]
-    finalise(final)
-    assert toys.contents(final) == toys.contents(sound / "final.zarr")
+    for _ in range(2):  # again changes nothing
+        finalise(final)
+        assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
 @pytest.mark.parametrize("name", ["README.md", "probe/native/c/0/0", "id/c/0"])
@@ -207,12 +208,6 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     assert writer.missing_blocks() == [1]
     toys.fill(writer, None, compute)
     assert toys.contents(path) == before
-
-
-def test_a_store_lost_between_two_renames_is_put_back(path, sound):
-    path.rename(path.parent / ".toy.zarr.0a1b2c3d_7_abc.replaced")
-    assert repair(path).restored == ("toy.zarr",)
-    assert toys.contents(path) == toys.contents(sound / "open.zarr")
 
 
 @pytest.mark.parametrize("name", ["a\0b", "../outside", "/etc/hostname", ""])
