@@ -133,7 +133,7 @@ def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
             for root in (EXAMPLE / folder, tmp_path / "made" / folder)
         }
         shipped, made = files.values()
-        assert made == shipped
+        assert {name for name in shipped | made if shipped.get(name) != made.get(name)} == set()
 
 
 @pytest.mark.gate
