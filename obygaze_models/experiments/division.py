@@ -112,7 +112,7 @@ def make_division(
             raise ExperimentError(
                 f"{experiment.name!r}: the split {split.name!r} has "
                 f"{counted(split.last_fold + 1, 'fold')}; {takes_three}; name another, or draw "
-                'folds: split = ""'
+                'folds: split = "", and gap = 5 where clips are of one file'
             )
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
@@ -127,7 +127,7 @@ def make_division(
                 what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
             raise ExperimentError(
                 f"{experiment.name!r}: {what}; {takes_three}; "
-                + ("take a smaller gap" if gap else "leave groups out, or name another column")
+                + ("take a smaller gap" if gap else 'in place of groups take split = "", gap = 5')
             )
         split = stratified(
             manifest,

@@ -314,7 +314,7 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
         return (
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
             f"class: to train, validate and test; label more{_leave_files_out(plan)}, or draw "
-            'folds: protocol = "split" and split = "", without groups'
+            'folds: protocol = "split", split = "" and gap = 5 (seconds), without groups'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
     if not by_folds or division.last < 3 or experiment.gap:

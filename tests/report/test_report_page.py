@@ -168,7 +168,9 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     by_file = said(finding.findings, with_record(results["films"], films=files))[1]
     assert by_file.startswith("A model that never saw the file finds")
     assert "over other such files" in by_file
-    text = Page(render_report([with_record(results["films"], films=files)])).text
+    own = results["films"].record.experiment | {"gap": 5.0}
+    text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
+    assert "within 5.0 s of a test clip" in text
     assert all(words in text for words in ("each file in turn", "over draws of files"))
     assert "95% of draws of files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
