@@ -31,7 +31,7 @@ from obygaze_features.backbones.preprocess import (
     resize_and_crop,
 )
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH, Forward
-from obygaze_features.extraction.readers import FrameResizer
+from obygaze_features.extraction.uploads import FrameResizer
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 if TYPE_CHECKING:

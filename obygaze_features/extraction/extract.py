@@ -44,9 +44,9 @@ from obygaze_features.extraction.readers import (
     ItemReader,
     ReadItem,
     map_decoders,
-    no_uploads,
 )
 from obygaze_features.extraction.summary import Summary, log_run, summarise
+from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Failed

@@ -48,12 +48,10 @@ from obygaze_features.extraction.plan import (
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
 from obygaze_features.extraction.readers import (
     Decoder,
-    FrameResizer,
     ItemReader,
     ReadItem,
-    no_uploads,
-    upload,
 )
+from obygaze_features.extraction.uploads import FrameResizer, no_uploads, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
 from obygaze_features.store import Done, Failed

@@ -26,15 +26,13 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import (
     default_workers,
-    explain_out_of_memory,
-    run_if_it_fits,
 )
-from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
@@ -48,19 +46,11 @@ if TYPE_CHECKING:
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names. It goes by the content of a file, and has others read by other programs."""
 
-MAX_UPLOADS = 2
-"""Clips that are on a GPU in full size at a time."""
-STAGING_BYTES = 64 * 2**20
-"""Pinned memory of each upload; a larger clip goes through it in parts."""
-
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
 """For a process to start: it imports PyAV, perhaps over a network."""
 EXIT_TIMEOUT_S = 2.0
 """For a killed process to end; one that waits for a dead drive never does."""
-
-View = tuple[Preprocessing, Sequence[int]]
-"""What a backbone sees of a clip: how frames are resized, and which rows of them."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -196,116 +186,6 @@ def _join(parts: Sequence[ReadItem]) -> ReadItem:
         pixels.record_stream(torch.cuda.current_stream(pixels.device))
     pictures, by_cpu = sum(part.pictures for part in parts), any(p.resized_by_cpu for p in parts)
     return ReadItem(None, inputs, pictures=pictures, resized_by_cpu=by_cpu)
-
-
-class UploadStream:
-    """A stream of a GPU beside that of the forward passes, and pinned memory to upload from.
-
-    From other memory an upload takes several times as long.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self.stream = torch.cuda.Stream(device, priority=-1)
-        self._staging = torch.empty(STAGING_BYTES, dtype=torch.uint8, pin_memory=True)
-        self._is_read = torch.cuda.Event(blocking=True)
-
-    def upload(self, frames: Tensor) -> Tensor:
-        """Take them to the GPU, on the current stream; `frames` may be overwritten then."""
-        uploaded = torch.empty(frames.shape, dtype=frames.dtype, device=self._device)
-        source, target = (part.reshape(-1).view(torch.uint8) for part in (frames, uploaded))
-        for start in range(0, len(source), len(self._staging)):
-            part = source[start : start + len(self._staging)]
-            self._is_read.synchronize()  # of the part before, or the clip before
-            staged = self._staging[: len(part)].copy_(part)
-            target[start : start + len(part)].copy_(staged, non_blocking=True)
-            self._is_read.record()
-        return uploaded
-
-
-class FrameResizer:
-    """Resizes clips and images for the backbones of one device; several threads may call it.
-
-    A GPU gets each clip once, on a stream of its own beside that of the forward passes, each of
-    which waits only for its own clips. Another device gets what the CPU resized.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._streams: queue.SimpleQueue[UploadStream] = queue.SimpleQueue()
-        for _ in range(MAX_UPLOADS if device.startswith("cuda") else 0):
-            self._streams.put(UploadStream(device))
-
-    def __call__(
-        self, frames: Tensor, views: Mapping[str, View]
-    ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
-        """For each name its view of the frames; after which event; if a GPU left it to the CPU.
-
-        `frames` may be overwritten then.
-        """
-        with self.aside() as uploader:
-            inputs = None
-            if uploader:
-                inputs = run_if_it_fits(lambda: _resize_views(uploader.upload(frames), views))
-            by_cpu = inputs is None
-            if inputs is None:
-                with explain_out_of_memory("a clip's frames", "cpu"):
-                    resized = _resize_views(frames, views)
-                moved = upload(self._device, list(resized.values()), uploader)
-                inputs = dict(zip(resized, moved, strict=True))
-            return inputs, uploader and uploader.stream.record_event(), by_cpu and bool(uploader)
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[Sequence[UploadStream]]:
-        """Upload nothing meanwhile."""
-        count = MAX_UPLOADS if self._device.startswith("cuda") else 0
-        uploaders = [self._streams.get() for _ in range(count)]
-        try:
-            yield uploaders
-        finally:
-            for uploader in uploaders:
-                self._streams.put(uploader)
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[UploadStream | None]:
-        """Upload beside the forward passes; None if it is no GPU."""
-        if not self._device.startswith("cuda"):
-            yield None
-            return
-        uploader = self._streams.get()
-        try:
-            # Without the device, leaving the stream would open a context on GPU 0.
-            with torch.cuda.device(self._device), torch.cuda.stream(uploader.stream):
-                yield uploader
-        finally:
-            self._streams.put(uploader)
-
-
-def upload(
-    device: str, inputs: Sequence[Tensor], uploader: UploadStream | None
-) -> Sequence[Tensor]:
-    """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
-    move = uploader.upload if uploader else lambda pixels: pixels.to(device)
-    distinct = {id(pixels): pixels for pixels in inputs}
-    moved = run_if_it_fits(lambda: {key: move(value) for key, value in distinct.items()})
-    return [moved[id(pixels)] for pixels in inputs] if moved else inputs
-
-
-@contextlib.contextmanager
-def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
-    """Wait until clips that are being uploaded are resized; none is uploaded until this ends."""
-    with contextlib.ExitStack() as stack:
-        for resizer in resizers:
-            stack.enter_context(resizer.held())
-        yield
-
-
-def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    """The views by name; those that only scale their numbers otherwise are one tensor."""
-    keys = {name: (view[0].geometry, tuple(view[1])) for name, view in views.items()}
-    distinct = {key: views[name] for name, key in keys.items()}
-    resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}
-    return {name: resized[key] for name, key in keys.items()}
 
 
 def ask_decoder(

@@ -19,10 +19,12 @@ import obygaze_features as of
 from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.extraction import ray_engine, readers
+from obygaze_features.extraction import uploads as uploading
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import BlockTask, Options
 from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
-from obygaze_features.extraction.readers import FrameResizer, ReadItem
+from obygaze_features.extraction.readers import ReadItem
+from obygaze_features.extraction.uploads import FrameResizer
 from tests.kit.films import rows
 from tests.kit.gpu import GPU, Event, Gpu, install
 
@@ -62,7 +64,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
 ):
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1.2\n")
     monkeypatch.setattr(devices, "DRIVER", tmp_path / "version")
-    monkeypatch.setattr(readers, "STAGING_BYTES", 2**17)  # two frames and a half
+    monkeypatch.setattr(uploading, "STAGING_BYTES", 2**17)  # two frames and a half
     monkeypatch.setattr(torch.backends.cuda, "mem_efficient_sdp_enabled", lambda: False)
     gpu.late, manifest = order == "late", rows(40)
     gpu.random.seed(order)
@@ -88,7 +90,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     aside = [(stream, shape) for stream, shape in uploads if stream is not gpu.compute]
     assert sum(shape[0] for _, shape in aside) == summary.frames * 120 * 160 * 3
     assert len(uploads) - len(aside) == len(three)  # the probe of each store
-    assert len({stream for stream, _ in aside}) <= readers.MAX_UPLOADS
+    assert len({stream for stream, _ in aside}) <= uploading.MAX_UPLOADS
     assert {stream.most for stream, _ in aside} == {1}
     # Rows are converted before they are downloaded.
     downloads = {entry[1] for entry in gpu.log if entry[0] == "download" and entry[2][0] == 8}
@@ -112,7 +114,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
 )
 def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
     """Events that come too early, memory that is free too early, and three missing waits."""
-    monkeypatch.setattr(readers, "STAGING_BYTES", 2**17)
+    monkeypatch.setattr(uploading, "STAGING_BYTES", 2**17)
     gpu.late, gpu.defect = True, defect
     of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
     assert not are_equal(by_cpu, tmp_path)
