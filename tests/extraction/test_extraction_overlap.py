@@ -18,7 +18,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.extraction import ray_engine, readers
+from obygaze_features.extraction import ray_engine
 from obygaze_features.extraction import uploads as uploading
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.plan import BlockTask, Options
@@ -266,7 +266,7 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
         return resize_and_crop(pictures, preprocessing, rows)
 
     left: list[weakref.ref[torch.Tensor]] = []
-    monkeypatch.setattr(readers, "resize_and_crop", small)
+    monkeypatch.setattr(uploading, "resize_and_crop", small)
     view = (tiny.preprocessing, [0, 2])
     inputs, event, by_cpu = FrameResizer(GPU)(frames, {"tiny": view})
     assert by_cpu
