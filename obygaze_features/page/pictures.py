@@ -9,7 +9,7 @@ from pathlib import Path
 from obygaze_features.errors import UsageError
 from obygaze_features.page.html import Html, html
 
-WIDTH, LANE, GAP = 1000, 10, 2
+WIDTH, LANE, GAP = 1000, 12, 3
 _JPEG = b"\xff\xd8\xff"
 
 

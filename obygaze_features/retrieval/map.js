@@ -9,7 +9,7 @@ function light() {
   for (const mark of marks) mark.classList.remove("lit");
   for (const n of lit) marks[n].classList.add("lit");
   map.append(...lit.map((n) => marks[n]));
-  count.textContent = map.classList.toggle("dimmed", sets.length > 0) ? `${lit.length} are lit.` : "";
+  count.textContent = map.classList.toggle("dimmed", sets.length > 0) ? `${lit.length.toLocaleString("en")} of ${marks.length.toLocaleString("en")} clips` : "";
 }
 function show(n) {
   marks[at]?.classList.remove("at");

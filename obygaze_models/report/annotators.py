@@ -19,6 +19,7 @@ from obygaze_features.annotations.agreement import (
     find_pairs,
 )
 from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma, random_stream
+from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
@@ -29,14 +30,15 @@ from obygaze_models.report.annotation import Source
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
-    (the mean over each two), and where two differ, the longest first. `merged`: the page's labels
-    are made of theirs.
+    (the mean over each two), and where two differ, the longest first; what is odd in their labels.
+    `merged`: the page's labels are made of theirs.
     """
 
     levels: Mapping[str, Mapping[str, str]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
     differences: Sequence[Disagreement]
+    remarks: Sequence[Remark]
     merged: bool
 
     @property
@@ -101,7 +103,7 @@ def load_annotators(source: Source) -> Annotators | None:
     if manifest is None or len(names) < 2:
         return None
     own = [*map(manifest.labels, names)]
-    in_films, _ = find_pairs(manifest, names)
+    in_films, remarks = find_pairs(manifest, names)
     distances = distances_of(manifest.shared_scheme(own))
     gammas: dict[str, list[float]] = {}
     for pair in in_films:
@@ -114,6 +116,7 @@ def load_annotators(source: Source) -> Annotators | None:
         tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2)),
         {film: fmean(of_film) for film, of_film in gammas.items()},
         find_disagreements(in_films, manifest.items, distances),
+        remarks,
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_from),
     )

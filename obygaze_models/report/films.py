@@ -1,9 +1,11 @@
-"""The films on one screen: a strip each, sorted by how much of it annotators were sure of."""
+"""The films on one screen: a strip each, sorted by how well a model ranks its clips, or without a
+model by how much of it annotators were sure of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
@@ -14,6 +16,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
 from obygaze_features.page.pictures import draw_lanes
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
@@ -25,31 +28,32 @@ TICK_S = 1800
 
 @dataclass(frozen=True)
 class FilmStrip:
-    """A film: its link into the explorer, title, lanes as SVG, and numbers. `ticks` are the half
-    hours below the lanes, as shares of the width and words.
+    """A film: its link into the explorer, title, lanes as SVG, and numbers by column. `ticks` are
+    the half hours below the lanes, as shares of the width and words.
     """
 
     film: str
     title: str
-    share: Html
     lanes: Html
     ticks: tuple[tuple[float, str], ...]
-    agreement: Html | None
-    tested: Html | None = None
-    score: Html | None = None
-    paper: Html | None = None
+    numbers: dict[str, Html]
 
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, the names of their lanes, what is counted, and whose score by which metric."""
+    """All films, highest first in the column `rank`, the names of their lanes, and whose scores."""
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
     levels: tuple[tuple[str, str], ...]
     counted: str
+    rank: str
     model: str
-    metric: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The numbers that any film has."""
+        return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
@@ -88,49 +92,58 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     elif annotators is not None:
         differ = annotators.differ
         lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
-    strips = []
+    which = " or ".join(names.get(code, code) for code in counted)
+    share = which + (" to at least one" if annotators and annotators.merged else "")
+    area, guess = METRICS["auroc"].title, row.best_guess(metric) if row else None
+    rank, strips = area if row else share, []
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
         spans = {
             clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
             for place, clip in enumerate(same)
         }
-        strip = FilmStrip(
-            film,
-            same[0].title or film,
-            number(fmean(clip.level in counted for clip in same), form="%"),
-            draw_lanes(spans, list(lanes.values()), film),
-            _ticks(same) if timed else (),
-            None if annotators is None else number(annotators.equal_levels(ids), form="%"),
-        )
+        marked = fmean(clip.level in counted for clip in same)
+        order, numbers = marked, {share: number(marked, form="%")}
+        if annotators is not None:
+            numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
+            numbers["Gamma"] = number(annotators.gammas.get(film))
         if row and means:
             tested = np.isin(means.ids, ids)
             # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
             labels = means.labels[tested]
             scores = score(labels, means.probabilities[tested]) if labels.any() else {}
+            counts = number(tested.sum(), form=","), number(len(ids), form=",")
+            numbers["Clips tested"] = html("{} of {}", *counts)
+            numbers[METRICS[metric].title] = number(scores.get(metric))
+            if guess:
+                both = labels.any() and not labels.all()
+                guesses = baselines(float(labels.mean()))[guess[0]] if both else {}
+                numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
+            numbers[area] = number(ranked := scores.get("auroc"))
+            order = -1.0 if ranked is None else ranked
             train = row.run.record.trained_on(row.entry.test)
             paper = published_film(row.run.record, row.model, train, row.entry.test, film)
-            strip = replace(
-                strip,
-                tested=html("{} of {}", number(tested.sum(), form=","), number(len(ids), form=",")),
-                score=number(scores.get(metric)),
-                paper=number(paper.mean) if paper else None,
-            )
-        strips.append((-fmean(clip.level in counted for clip in same), strip))
+            numbers |= {"Paper": number(paper.mean)} if paper else {}
+        lane = draw_lanes(spans, list(lanes.values()), film)
+        ticks = _ticks(same) if timed else ()
+        strips.append((-order, FilmStrip(film, same[0].title or film, lane, ticks, numbers)))
     return FilmStrips(
         tuple(strip for _, strip in sorted(strips, key=itemgetter(0))),
         tuple(lanes),
         tuple(zip(colours, names.values(), strict=True)),
-        " or ".join(names.get(code, code) for code in counted),
+        which,
+        rank,
         row.model if row else "",
-        METRICS[metric].title,
     )
 
 
 def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
-    """Half hours, as shares of the film's length; and its end, to the second in a short film."""
+    """Half hours, as shares of the film's length; and its end, to the second in a short film.
+
+    None is so near to the end that their words would touch on a telephone.
+    """
     end = max(clip.end or 0.0 for clip in clips)
-    times = [*range(TICK_S, int(0.85 * end), TICK_S), end]
+    times = [*range(0, int(0.82 * end), TICK_S), end]
     if end < 3600:
         return tuple((t / end, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
     return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)

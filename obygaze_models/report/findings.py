@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_features.page.html import Html, html, joined, number
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.annotators import annotators_f1
-from obygaze_models.experiments.messages import FOLLOWS, messages_of
-from obygaze_models.experiments.run_folder import saved_models
+from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import (
     Line,
@@ -29,7 +27,7 @@ from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
-from obygaze_models.scoring.annotators import Comparison
+from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -131,10 +129,14 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def findings(head: Headline) -> list[Html]:
-    """What annotators marked, what the best model does, beside whom, and whether it ranks."""
+    """The finding; then what annotators marked, and how they agree or what the best model does."""
     if not head.rows:
         return [_annotated(head), *_agreement(head)]
-    return [_annotated(head), _model(head), _beside(head), *_ranking(head), *_as_annotators(head)]
+    if not (verdict := _verdict(head)):
+        return [_model(head, _who(head.best)), _annotated(head)]
+    text, human = "One annotator scored against the other reaches {}.", head.human
+    others = [] if human is None else [html(text, number(human))]
+    return [verdict, _annotated(head), _model(head, "The model"), *others]
 
 
 def _annotated(head: Headline) -> Html:
@@ -183,20 +185,27 @@ def _agreement(head: Headline) -> list[Html]:
     text = "{} of the {} that two or more annotated have one level from all who did.{}"
     text = "Both gave the same level to {} of the {} that they share.{}" if two else text
     titles = {clip.film: clip.title for clip in head.source.clips.values()}
-    gammas = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
-    start = " They agree most on {} (gamma {}; 1 is always, 0 as in a random order)"
-    sentence = html(text, number(equal, form="%"), noun, _extremes(start, gammas))
-    start = "Of the concepts they agree most on {} (kappa {}; 0 is chance, 1 always)"
-    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
+    of_films = {}
+    for film, value in annotators.gammas.items():
+        if film in titles:
+            ids = [key for key, clip in head.source.clips.items() if clip.film == film]
+            share = number(annotators.equal_levels(ids), form="%")
+            of_films[titles[film]] = value, html("gamma {}, same level {}", number(value), share)
+    scale = "; gamma 1 is always, 0 as in a random order"
+    sentence = html(text, number(equal, form="%"), noun, _extremes(" They", of_films, scale))
+    kappas = annotators.kappas.items()
+    of_concepts = {name: (value, html("kappa {}", number(value))) for name, value in kappas}
+    start, scale = "Of the concepts they", "; 0 is chance, 1 always"
+    return [sentence, *filter(None, [_extremes(start, of_concepts, scale)])]
 
 
-def _extremes(start: str, values: Mapping[str, float]) -> Html:
+def _extremes(start: str, values: Mapping[str, tuple[float, Html]], scale: str) -> Html:
     """A sentence on the highest and the lowest; empty of fewer than two."""
     if len(values) < 2:
         return Html("")
-    best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
-    text = start + ", least on {} ({})."
-    return html(text, best, number(values[best]), worst, number(values[worst]))
+    best, *_, worst = sorted(values, key=lambda name: -values[name][0])
+    text = "{} agree most on {} ({}{}), least on {} ({})."
+    return html(text, start, best, values[best][1], scale, worst, values[worst][1])
 
 
 def _seen(source: Source) -> tuple[str, str]:
@@ -223,7 +232,8 @@ def _limits_of_labels(head: Headline) -> list[str]:
     return limits
 
 
-def _model(head: Headline) -> Html:
+def _model(head: Headline, who: str) -> Html:
+    """What the best model finds."""
     row, mean = head.best, head.best.entry.mean
     official = [metric for metric in metrics_of(row.run.record) if METRICS[metric].official]
     scores = [
@@ -239,12 +249,12 @@ def _model(head: Headline) -> Html:
     score = html("{}, {}{}", row.model, joined(scores), certainty)
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
-        return html(
-            "{} gives {} of the clips of a level their level ({}).", _who(row), share, score
-        )
+        return html("{} gives {} of the clips of a level their level ({}).", who, share, score)
     if mean["precision"] is None:
-        return html("{} names no clip at all ({}).", _who(row), score)
+        return html("{} names no clip at all ({}).", who, score)
     target: Html | str = f"of “{row.entry.test}”"
+    text = " Of two clips of which one is positive, it gives that the higher probability in {}."
+    pairs = html(text, number(mean["auroc"], form="%")) if row.interval("auroc") else ""
     if head.run.kind == "levels":
         positives = row.run.record.experiment["positives"]
         marked = sum(clip.level in positives for clip in row.run.clips.values())
@@ -253,13 +263,14 @@ def _model(head: Headline) -> Html:
             tested = number(row.test.positives, form=",")
             target = html("of the {} of them that it was tested on", tested)
     return html(
-        "{} finds {} {}{}; of the clips that it names, {} are right ({}).",
-        _who(row),
+        "{} finds {} {}{}; of the clips that it names, {} are right ({}).{}",
+        who,
         number(mean["recall"], form="%"),
         target,
         row.averaged,
         number(mean["precision"], form="%"),
         score,
+        pairs,
     )
 
 
@@ -272,45 +283,30 @@ def _who(row: ScoreRow) -> str:
     return f"A model that never saw the {noun}"
 
 
-def _beside(head: Headline) -> Html:
-    """Better than guessing or not, and how annotators score against each other."""
-    row, mean = head.best, head.best.entry.mean[head.metric]
-    human: Html | str = ""
-    if head.human is not None:
-        human = html(" One annotator scored against the other reaches {}.", number(head.human))
-    guess = row.best_guess(head.metric)
-    if guess is None or mean is None:
-        return html("There is no guess to compare it with.{}", human)
-    name, value = guess
-    if mean <= value:
-        verdict = "Its verdicts are not better than guessing"
-    elif head.interval is not None and head.interval[0] > value:
-        verdict = "Its verdicts are better than guessing"
-    else:
-        verdict = "Its verdicts may be no better than guessing"
-    return html("{}, which reaches {} ({}).{}", verdict, number(value), name, human)
+def _verdict(head: Headline) -> Html:
+    """Whether its probabilities put clips in order, and its verdicts are better than guessing;
+    empty where neither can be said.
+    """
+    row, guess, ends = head.best, head.best.best_guess(head.metric), head.best.interval("auroc")
+    score, verdict, is_clear = row.entry.mean[head.metric], Html(""), False
+    if guess is not None and score is not None:
+        low, _ = head.interval or (0.0, 1.0)
+        is_clear = min(score, low) > guess[1]
+        unclear = "may be no better" if score > guess[1] else "are not better"
+        better, title = "are better" if is_clear else unclear, METRICS[head.metric].title
+        numbers = title, number(score), guess[0], number(guess[1])
+        verdict = html("{} than guessing ({} {}; guess {}: {})", better, *numbers)
+    if ends is None or head.run.kind == "classes":
+        return verdict and html("The verdicts of a{} {}.", _who(row)[1:], verdict)
+    ranks = ends[0] > 0.5
+    better = "ranks clips better" if ranks else "may rank clips no better"
+    text = "{} {} than chance (AUROC {}, {} to {})"
+    ranking = html(text, _who(row), better, *map(number, (row.entry.mean["auroc"], *ends)))
+    joint = "but" if ranks and not is_clear else "and"
+    return html("{}, {} its verdicts {}.", ranking, joint, verdict) if verdict else ranking
 
 
-def _ranking(head: Headline) -> list[Html]:
-    """Whether its probabilities put clips in order, whatever its verdicts are worth."""
-    area, interval = head.best.entry.mean.get("auroc"), head.best.interval("auroc")
-    if area is None or interval is None or head.run.kind == "classes":
-        return []
-    ends = html("AUROC {}, {} to {}", *map(number, (area, *interval)))
-    if interval[0] <= 0.5:
-        return [html("Whether it ranks clips better than chance is open ({}).", ends)]
-    pairs = "of a clip that is positive and one that is not, it gives the first the higher"
-    return [
-        html(
-            "It ranks clips better than chance: {} probability in {} ({}).",
-            pairs,
-            number(area, form="%"),
-            ends,
-        )
-    ]
-
-
-def _as_annotators(head: Headline) -> list[Html]:
+def beside_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
     compared, own = head.compared, head.annotators
     sentence = compared.sentence(head.best.model, head.run.group_noun) if compared else ""
@@ -367,90 +363,6 @@ def limits(head: Headline) -> list[str]:
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
 
-@dataclass(frozen=True)
-class Caution:
-    """Something that limits what scores mean, what follows from it, and for which runs it holds,
-    empty for all.
-    """
-
-    text: str
-    follows: str = ""
-    runs: str = ""
-
-
-def cautions(runs: Sequence[ReportRun], head: Headline) -> list[Caution]:
-    """All cautions of a page, those of the first screen's run first; each once."""
-    names: dict[RunWarning, list[str]] = {}
-    for run in (head.run, *(run for run in runs if run is not head.run)):
-        for message in messages_of(run.record):
-            if message.code != "concepts":  # `concept_notes` tells these in full
-                names.setdefault(message, []).append(run.name)
-        if run is head.run:
-            names |= {message: [] for message in _differences(runs)}
-    lines = [
-        Caution(str(message), head.run.in_groups(follows), _which(which, len(runs)))
-        for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
-        for follows in [FOLLOWS.get(message.code, "")]
-    ]
-    if not any(run.record.leaked for run in runs):
-        lines.append(Caution("No test clip was used for training or stopping; checked id by id."))
-    return lines
-
-
-def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """What the concepts of the models lack: a line for each model and reason."""
-    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
-    fits: Counter[tuple[str, int]] = Counter()
-    for run in runs:
-        for fit in saved_models(run.run):
-            fits[fit["model"], run.number] += 1
-            skipped = fit["facts"].get("skipped", {})
-            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
-            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
-            for concept, reason in reasons:
-                lacks.setdefault((fit["model"], reason), []).append((run, concept))
-    lines = []
-    for (model, reason), marks in lacks.items():
-        names = {run.number: run.name for run, _ in marks}
-        total = sum(fits[model, number] for number in names)
-        counts = Counter(concept for _, concept in marks)
-        in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
-        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
-    return lines
-
-
-def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
-    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
-    by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for run in runs:
-        manifest, versions = run.record.manifest, run.record.versions
-        for code, subject, value in (
-            ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
-            ("labels", "label sets", manifest.labels),
-            (
-                "versions",
-                "versions of scikit-learn and torch",
-                f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
-            ),
-            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
-        ):
-            by_value = by_subject.setdefault((code, subject), {})
-            by_value.setdefault(value, []).append(run.name)
-    for (code, subject), by_value in by_subject.items():
-        if len(by_value) > 1:
-            values = (f"{value} ({_which(who, len(runs))})" for value, who in by_value.items())
-            text = f"The runs have different {subject}: {'; '.join(values)}."
-            yield RunWarning(f"different-{code}", "", text)
-
-
-def _which(names: Sequence[str], total: int) -> str:
-    """The runs that a line applies to: by name where they are few; empty if all."""
-    if not names or len(names) == total:
-        return ""
-    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
-
-
 def _level_figure(head: Headline) -> Html:
     """How often each annotator gave each level."""
     names = head.source.about.levels
@@ -489,6 +401,9 @@ def _beside_annotators(head: Headline) -> list[Point]:
     name = both if len(compared.annotators) == 2 else "annotators with each other"
     rows[name] = compared.f1, compared.f1_interval, "annotators"
     points = []
+    if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:
+        f1 = guess[0].f1
+        rows |= {f"guess with {who}": (f1[who], None, "guess") for who in compared.annotators}
     for label, (value, interval, kind) in rows.items():
         low, high = (None if compared.too_few else interval) or (None, None)
         points.append(Point(label, value, low, high, group=group, kind=kind))

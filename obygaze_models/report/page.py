@@ -21,6 +21,7 @@ from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotation import Annotation, Source, open_annotation
 from obygaze_models.report.annotators import gamma_figure, load_annotators
+from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import (
     explorer_data,
@@ -31,8 +32,7 @@ from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import (
     alarms,
-    cautions,
-    concept_notes,
+    beside_annotators,
     findings,
     headline,
     limits,
@@ -131,6 +131,7 @@ def report(
         alarms=alarms(head, runs) if runs else [],
         eyebrow=eyebrow(shown),
         findings=findings(head),
+        beside=beside_annotators(head) if runs else [],
         limits=limits(head),
         score_figure=score_figure(head),
         about=about(shown),
@@ -145,7 +146,7 @@ def report(
         concept_figures=concept_figures(head, runs),
         concepts=concept_tables(runs),
         analyses=[read_analysis(Path(path)) for path in analyses],
-        cautions=cautions(runs, head) if runs else [],
+        cautions=cautions(runs, head.run) if runs else [],
         leaks_by_test=leaks_by_test,
         concept_notes=concept_notes(runs),
         citation=citation(shown),

@@ -30,6 +30,8 @@ ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate among those whom a rater is compared with."""
 CONSTANT = "same for all clips"
 """The guess that no clip tells anything: the share of each class in all annotators' labels."""
+ALL_POSITIVE = "all positive"
+"""The guess that calls every clip the second of two classes."""
 _MAX_STEPS, _STEP = 10_000, 1e-9
 _LEAST = 1e-15
 """What a probability of 0 counts as in the cross-entropy, as scikit-learn has it."""
@@ -235,6 +237,8 @@ def compare_with_annotators(
     raters += [rate(name, "annotator", codes, None, every) for name, codes in labels.items()]
     constant = np.tile(shares, (len(rows), 1))
     raters.append(rate(CONSTANT, "guess", constant.argmax(axis=1), constant, every))
+    if len(classes) == 2:
+        raters.append(rate(ALL_POSITIVE, "guess", np.ones(len(rows), int), None, every))
     raters.append(rate(ESTIMATE, "estimate", truth.argmax(axis=1), truth, every))
     scores = among_annotators(f1_of_tables, every) if len(classes) == 2 else None
     counts = [np.bincount(codes, minlength=len(classes)) for codes in labels.values()]

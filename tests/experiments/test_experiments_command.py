@@ -104,16 +104,18 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
-    """The lowest, the highest and the median of the films' scores, by the record's own numbers."""
+    """The lowest, the highest and the median AUROC of the films, by the record's own numbers: F1
+    would rank films by their share of positive clips."""
     record = make_run("films", protocol="leave-film-out", split=None).record
     scores = record.scores[0]
     groups = {f"film {film}": list(scores.groups.values())[film % 4] for film in range(20)}
     scores = [msgspec.structs.replace(scores, groups=groups)]
     record_of_many = msgspec.structs.replace(record, scores=scores)
-    means = sorted(group.mean["f1"] for group in groups.values())
+    means = sorted(group.mean["auroc"] for group in groups.values())
     text = describe_run(record_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text
     assert f"median {np.median(means):.2f}" in text
+    assert "AUROC (0.5 is chance), film left out (20 films)" in text
     full = describe_run(record_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
     for count, why in (0, "no films are named"), (1, "the test clips are of one film"):

@@ -51,8 +51,8 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
         f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
         "minutes that they share. They agree most on Indiana Jones and the Last Crusade (1989) "
-        "(gamma 0.64; 1 is always, 0 as in a random order), least on Silver Linings Playbook "
-        "(2012) (0.11).",
+        "(gamma 0.64, same level 85%; gamma 1 is always, 0 as in a random order), least on Silver "
+        "Linings Playbook (2012) (gamma 0.11, same level 39%).",
         f"most on {best} (kappa {kappas[best]:.2f}; 0 is chance, 1 always), least on {worst} (",
     ):
         assert words in page.text
@@ -62,6 +62,9 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
         first, second = (of[labels.groups == JUNO, at] for of in marks)
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
+    heads = ["Film", "Clips", "Sure to at least one", "Same level", "Gamma"]
+    assert heads in page.rows
+    assert page.row("The Ugly Truth (2009)")[1] == "70%"
     assert "Juno (2007), 0:13:00" in page.text.partition("Where they differ longest")[2]
     assert not re.search(r"\bmodel\b", page.text.partition("Film explorer")[0])
     clips = explorer_of(page.html)["clips"][0]
@@ -175,4 +178,4 @@ def test_three_annotators_of_two_films_of_a_title(tmp_path):
             assert part in page.text
         titles = [film["title"] for film in explorer_of(page.html)["clips"][0]["films"]]
         assert titles == ["Carrie [f1]", "Carrie [f2]"]
-        assert all("2:55" in page.row(title)[1] for title in titles)
+        assert all("0:002:55" in page.row(title)[0] for title in titles)

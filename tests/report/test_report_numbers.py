@@ -18,7 +18,13 @@ from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import findings, headline, limits, score_figure
+from obygaze_models.report.findings import (
+    beside_annotators,
+    findings,
+    headline,
+    limits,
+    score_figure,
+)
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
@@ -76,7 +82,7 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     head = first_screen(run)
     best = max(run.record.scores, key=lambda entry: entry.mean["f1"])
     assert head.best.model == best.model
-    annotated_, model, beside, ranking = findings(head)
+    verdict, annotated_, model, beside = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
     agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())
     assert values(annotated_) == [50, 200, agreed]
@@ -89,15 +95,18 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score, theirs.f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
-    assert values(model) == pytest.approx([*expected, *entry.interval["f1"]])
+    area = entry.mean["auroc"]
+    assert values(model) == pytest.approx([*expected, *entry.interval["f1"], area])
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
              if f.model == entry.model]  # fmt: skip
-    expected = [np.mean(areas), np.mean(areas), *entry.interval["auroc"]]
-    assert values(ranking) == pytest.approx(expected)
+    f1 = [entry.mean["f1"], head.best.best_guess("f1")[1]]
+    expected = [np.mean(areas), *entry.interval["auroc"], *f1]
+    assert values(verdict) == pytest.approx(expected)
+    assert " ranks clips better than chance (AUROC" in verdict
     pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
     human = theirs.f1_score(*zip(*task, strict=True))
-    assert values(beside) == pytest.approx([head.best.best_guess("f1")[1], human])
+    assert values(beside) == pytest.approx([human])
     displayed = tips(score_figure(head))
     assert close(displayed["annotator against annotator"], human)
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['f1']:.2f} (")
@@ -112,20 +121,25 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
         "kappa": dict.fromkeys(scores, 0.3), "f1": {name: f1 for name, (f1, _) in scores.items()},
         "f1_interval": {name: ends for name, (_, ends) in scores.items()},
     }  # fmt: skip
+    guess = rater | {"name": "all positive", "kind": "guess", "f1": {"anna": 0.5, "bert": 0.4}}
     compared = {
         "annotators": [*scores], "classes": ["EN+HN", "S"], "clips": 90, "films": 4, "too_few": "",
-        "agreement": 0.4, "f1": 0.54, "f1_interval": [0.4, 0.6], "raters": [rater],
+        "agreement": 0.4, "f1": 0.54, "f1_interval": [0.4, 0.6], "raters": [rater, guess],
     }  # fmt: skip
     head = first_screen(with_record(run, annotators={test: compared}))
     displayed = tips(score_figure(head))
     for name, (f1, (low, high)) in scores.items():
         assert displayed[f"{model} with {name}, model"] == f"{f1:.2f} ({low:.2f} to {high:.2f})"
     assert displayed["anna with bert"] == "0.54 (0.40 to 0.60)"
+    guesses = {name: tip for name, tip in displayed.items() if name.startswith("guess with")}
+    assert [*guesses.values()] == ["0.50", "0.40"]
     assert "annotator against annotator" not in displayed
-    assert "on average less than they with each other (0.40)" in plain(findings(head)[-1])
+    (detail,) = beside_annotators(head)
+    assert "on average less than they with each other (0.40)" in plain(detail)
+    assert "kappa" not in " ".join(findings(head))
     anna, bert = (labels.level_of for labels in annotators[1])
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
-    assert values(findings(head)[-1]) == pytest.approx([over_all])
+    assert values(detail) == pytest.approx([over_all])
     assert not any("as well as an annotator" in line for line in limits(head))
     few = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
     assert tips(score_figure(few))["anna with bert"] == "0.54"
@@ -139,20 +153,29 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
     means = mean_probabilities(run, head.best.model)
     levels = {labels.name: labels.level_of for labels in annotators[1]}
     assert strips.lanes == ("anna", "bert", head.best.model, "differs")
-    shares = [values(strip.share)[0] for strip in strips.films]
-    assert shares == sorted(shares, reverse=True)
+    areas = [values(strip.numbers[strips.rank])[0] for strip in strips.films]
+    assert (strips.rank, areas) == ("AUROC", sorted(areas, reverse=True))
     for strip in strips.films:
         clips = [clip for clip in ordered if clip.film == strip.film]
         ids = [clip.id for clip in clips]
-        assert values(strip.share) == [pytest.approx(np.mean([c.level == "S" for c in clips]))]
+        numbers = {name: values(cell) for name, cell in strip.numbers.items()}
+        assert numbers["Sure"] == [pytest.approx(np.mean([c.level == "S" for c in clips]))]
         tested = [clip for clip in ids if clip in means]
-        assert values(strip.tested) == [len(tested), len(ids)]
+        assert numbers["Clips tested"] == [len(tested), len(ids)]
         called = {clip: means[clip][1] > 0.5 for clip in tested}
         truth = [means[clip][0] for clip in tested]
-        assert values(strip.score) == [pytest.approx(theirs.f1_score(truth, list(called.values())))]
+        for name, guess in (
+            ("F1 positive", [*called.values()]),
+            ("Guess: all positive", [1] * len(truth)),
+        ):
+            assert numbers[name] == [pytest.approx(theirs.f1_score(truth, guess))]
+        scores = [means[clip][1] for clip in tested]
+        assert numbers["AUROC"] == [pytest.approx(theirs.roc_auc_score(truth, scores))]
         common = [clip for clip in ids if clip in levels["bert"]]
         equal = [levels["anna"][clip] == levels["bert"][clip] for clip in common]
-        assert values(strip.agreement) == ([pytest.approx(np.mean(equal))] if common else [])
+        assert numbers["Same level"] == ([pytest.approx(np.mean(equal))] if common else [])
+        gammas = load_annotators(head.run).gammas
+        assert numbers["Gamma"] == pytest.approx([gammas[strip.film]] if common else [])
         colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
         expected = [[colours.get(of.get(clip), "") for clip in ids] for of in levels.values()]
         unknown = {clip: "untested" for clip in ids if clip not in means}
@@ -168,7 +191,7 @@ def lanes_of(svg, clips):
     for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
         for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
             for clip in range(int(low) * clips // 1000, int(high) * clips // 1000):
-                lanes[int(y) // 12][clip] = colour
+                lanes[int(y) // 15][clip] = colour
     return lanes
 
 
@@ -185,7 +208,7 @@ def test_the_papers_numbers_stand_beside_ours(results):
         for entry in run.record.scores:
             entry.mean["f1"] = float(entry.model == "mlp")
         strips = film_strips(first_screen(run), in_scene_order(run.clips())).films
-        papers = {strip.film: strip.paper for strip in strips}
+        papers = {strip.film: strip.numbers.get("Paper") for strip in strips}
         if run is drawn:  # the paper's were trained on all clips as they are
             assert set(papers.values()) == {None}
     film = published["table4"]["rows"]["tt0108160"]["mean"]

@@ -15,6 +15,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables
 from obygaze_models.report import findings as finding
+from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
@@ -46,8 +47,8 @@ def said(part, *runs):
     """What a part of the first screen says of runs: plain lines."""
     prepared = prepare_runs(runs)
     head = finding.headline(score_tables(prepared), default_run(prepared), None)
-    if part is finding.cautions:
-        return [plain(f"{c.text} ({c.runs}) {c.follows}") for c in finding.cautions(prepared, head)]
+    if part is cautions:
+        return [plain(f"{c.text} ({c.runs}) {c.follows}") for c in cautions(prepared, head.run)]
     return list(map(plain, part(head, prepared) if part is finding.alarms else part(head)))
 
 
@@ -71,7 +72,7 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
     for name in results:
         assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
     changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
-    lines = " ".join(said(finding.cautions, results["first"], changed))
+    lines = " ".join(said(cautions, results["first"], changed))
     for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
         assert words in lines.replace("toy 1.0", "toy 1")
 
@@ -105,7 +106,7 @@ def test_a_page_opens_on_the_run_that_tests_most(results):
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    assert "(films) Do not compare" in said(finding.cautions, leaking, first)[0]
+    assert "(films) Do not compare" in said(cautions, leaking, first)[0]
 
 
 def leaky(run):
@@ -121,14 +122,14 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
         assert any(alarm in line for line in said(finding.alarms, run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
-    assert not any("No test clip was used" in line for line in said(finding.cautions, leaking))
+    assert not any("No test clip was used" in line for line in said(cautions, leaking))
     sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
     tests = to_builtins(run.record.tests)
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
     assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(finding.alarms, small)[0]
-    assert "too few clips to say" in said(finding.findings, small)[1]
+    assert "too few clips to say" in said(finding.findings, small)[2]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -160,14 +161,19 @@ def with_f1(run, f1, **more):
 def test_a_score_no_better_than_a_guess_is_called_so(results):
     films = results["films"]
     low, better = (said(finding.findings, run) for run in (with_f1(films, 0.2), films))
-    assert "F1 positive 0.20; the average over other such films would probably be 0." in low[1]
-    assert "verdicts are not better than guessing, which reaches 0." in low[2]
-    assert "Its verdicts are better than guessing" in better[2]
-    assert "It ranks clips better than chance: " in better[3]
+    assert "F1 positive 0.20; the average over other such films would probably be 0." in low[2]
+    start = "A model that never saw the film ranks clips better than chance (AUROC 0."
+    assert low[0].startswith(start)
+    assert better[0].startswith(start)
+    assert ", but its verdicts are not better than guessing (F1 positive 0.20; guess a" in low[0]
+    assert ", and its verdicts are better than guessing (F1 positive 0." in better[0]
+    classes = said(finding.findings, results["classes"])
+    assert re.search(r"their level .*Annotators gave", " ".join(classes))
+    assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = said(finding.findings, with_record(results["films"], films=files))[1]
-    assert by_file.startswith("A model that never saw the file finds")
-    assert "over other such files" in by_file
+    by_file = said(finding.findings, with_record(results["films"], films=files))
+    assert by_file[0].startswith("A model that never saw the file ranks")
+    assert "over other such files" in by_file[2]
     own = results["films"].record.experiment | {"gap": 5.0}
     text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
@@ -175,8 +181,9 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert "95% of draws of files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
-    assert said(finding.findings, unnamed)[1].startswith("A model that never saw the clip")
-    sentences = said(finding.findings, unnamed)[1:] + said(finding.limits, unnamed)
+    verdict, annotated, *others = said(finding.findings, unnamed)
+    assert verdict.startswith("A model that never saw the clip")
+    sentences = [verdict, *others, *said(finding.limits, unnamed)]
     assert "film" not in " ".join(sentences)
     run = results["first"]
     undefined = with_f1(run, None, interval={}, std=dict.fromkeys(run.record.scores[0].std))
@@ -201,11 +208,11 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
     changed = with_record(run, warnings=warnings, files=files)
     changed = replace(changed, folder=folder)
-    notes = [plain(note.text) for note in finding.concept_notes(prepare_runs([changed]))]
+    notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
     assert "pcbm-tree: is odd. Of 3 fits: Look in 3, Body in 2." in notes
     assert "pcbm-tree: left out, too rare. Of 3 fits: Posture in 1." in notes
     assert not any(
-        "odd" in line for line in said(finding.alarms, changed) + said(finding.cautions, changed)
+        "odd" in line for line in said(finding.alarms, changed) + said(cautions, changed)
     )
 
 
@@ -213,10 +220,10 @@ def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))
-    assert said(finding.findings, run)[0] == "50 of 200 clips of 4 films are Sure."
+    assert said(finding.findings, run)[1] == "50 of 200 clips of 4 films are Sure."
     lost = with_record(run, experiment=run.record.experiment | {"manifest": "gone"})
     gone = replace(run, record=lost.record)
-    assert "50 of 150 clips used here of 4 films" in said(finding.findings, gone)[0]
+    assert "50 of 150 clips used here of 4 films" in said(finding.findings, gone)[1]
 
 
 def test_the_data_are_cited_first_and_each_once(page, results):

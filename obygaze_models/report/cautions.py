@@ -1,0 +1,96 @@
+"""What to keep in mind: cautions on the runs of a page, and what the models' concepts lack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.messages import FOLLOWS, messages_of
+from obygaze_models.experiments.run_folder import saved_models
+from obygaze_models.report.runs import ReportRun
+
+
+@dataclass(frozen=True)
+class Caution:
+    """Something that limits what scores mean, what follows from it, and for which runs it holds,
+    empty for all.
+    """
+
+    text: str
+    follows: str = ""
+    runs: str = ""
+
+
+def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
+    """All cautions of a page, those of the first screen's run first; each once."""
+    names: dict[RunWarning, list[str]] = {}
+    for run in (main, *(run for run in runs if run is not main)):
+        for message in messages_of(run.record):
+            if message.code != "concepts":  # `concept_notes` tells these in full
+                names.setdefault(message, []).append(run.name)
+        if run is main:
+            names |= {message: [] for message in _differences(runs)}
+    lines = [
+        Caution(str(message), main.in_groups(follows), _which(which, len(runs)))
+        for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
+        for follows in [FOLLOWS.get(message.code, "")]
+    ]
+    if not any(run.record.leaked for run in runs):
+        lines.append(Caution("No test clip was used for training or stopping; checked id by id."))
+    return lines
+
+
+def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
+    """What the concepts of the models lack: a line for each model and reason."""
+    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
+    fits: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        for fit in saved_models(run.run):
+            fits[fit["model"], run.number] += 1
+            skipped = fit["facts"].get("skipped", {})
+            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
+            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
+            for concept, reason in reasons:
+                lacks.setdefault((fit["model"], reason), []).append((run, concept))
+    lines = []
+    for (model, reason), marks in lacks.items():
+        names = {run.number: run.name for run, _ in marks}
+        total = sum(fits[model, number] for number in names)
+        counts = Counter(concept for _, concept in marks)
+        in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
+        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
+        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
+    return lines
+
+
+def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
+    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
+    by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        manifest, versions = run.record.manifest, run.record.versions
+        for code, subject, value in (
+            ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
+            ("labels", "label sets", manifest.labels),
+            (
+                "versions",
+                "versions of scikit-learn and torch",
+                f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
+            ),
+            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
+        ):
+            by_value = by_subject.setdefault((code, subject), {})
+            by_value.setdefault(value, []).append(run.name)
+    for (code, subject), by_value in by_subject.items():
+        if len(by_value) > 1:
+            values = (f"{value} ({_which(who, len(runs))})" for value, who in by_value.items())
+            text = f"The runs have different {subject}: {'; '.join(values)}."
+            yield RunWarning(f"different-{code}", "", text)
+
+
+def _which(names: Sequence[str], total: int) -> str:
+    """The runs that a line applies to: by name where they are few; empty if all."""
+    if not names or len(names) == total:
+        return ""
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"
