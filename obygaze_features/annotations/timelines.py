@@ -23,7 +23,7 @@ from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests.importers.reading import at_row, parse_time
-from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem
+from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 from obygaze_features.manifests.statistics import known_titles
 
@@ -134,6 +134,13 @@ class Timelines:
         remarks = [remark for remark in self.remarks if remark.film in films]
         about = {film: self.films[film] for film in self.films if film in films}
         return replace(self, segments=segments, remarks=remarks, films=about)
+
+    def named_as(self, films: Iterable[str]) -> Timelines:
+        """The same under these names of films, of which importers make ids (`safe_id`)."""
+        names = {safe_id(film): film for film in films}
+        segments = [replace(s, film=names.get(s.film, s.film)) for s in self.segments]
+        about = {names.get(film, film): details for film, details in self.films.items()}
+        return replace(self, segments=segments, films=about)
 
     @cached_property
     def sha256(self) -> str:

@@ -49,7 +49,9 @@ page_options = join_options(
 @click.option(
     "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
 )
-@names_option("--films", multiple=True, metavar="FILM,...", help="Only clips of these films.")
+@names_option(
+    "--films", multiple=True, metavar="FILM,...", help="Only clips of these films: ids or titles."
+)
 @click.option("--top", type=click.IntRange(1), default=10, help="How many clips.")
 @click.option(
     "--backbone",
@@ -100,6 +102,7 @@ def search(
         raise UsageError("--thumbnails are shown on a page; give one with -o PAGE.html")
     link, opened = link_to(report, output), [open_store(address) for address in stores_]
     clips = describe_clips(opened, manifest, labels, link)
+    query["films"] = query["films"] and clips.find_films(query["films"])
     matches = search_stores(opened, **query)
     like, frames, vector = query["like"], query["frames"], query["vector"]
     if output is not None:

@@ -28,7 +28,7 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.page.html import Html, document, html
 from obygaze_features.page.pictures import read_thumbnails
-from obygaze_features.retrieval.clips import Clips, fill, page_part
+from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
@@ -71,7 +71,7 @@ def search(
     frames
         Compare every frame: a clip counts by its nearest frame, and the match says which.
     films
-        Only clips of these films.
+        Only clips of these films, by id or title.
     top
         How many clips.
     backbone
@@ -110,7 +110,7 @@ def search(
         opened,
         query,
         array=array,
-        films=None if films is None else as_list(films),
+        films=films and describe_clips(opened).find_films(as_list(films)),
         exclude=() if like is None else [like],
         top=top,
     )

@@ -231,7 +231,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles = record.films.titles
     noun = group_noun(record.films.by)
-    head = f"{test}: {METRICS[main].title} (0.5 is chance), {noun} left out ({counted(len(films), noun)})"
+    left_out = f"{noun} left out ({counted(len(films), noun)})"
+    head = f"{test}: {METRICS[main].title} (0.5 is chance), {left_out}"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]

@@ -204,6 +204,7 @@ def evaluate_moments(
     levels = list(dict.fromkeys(map(scheme.level, positives))) or [scheme.codes[-1]]
     names = [scheme.name_of[level] for level in levels]
     frames = {axis.film: film for axis, film in moments.frames.by_axis.items() if not axis.clip}
+    timelines = timelines.named_as(frames)
     notes = _check_films(frames, moments, timelines)
     if not positives:
         notes.append(

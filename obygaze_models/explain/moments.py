@@ -289,6 +289,7 @@ def moment_figure(
         The clips' labels, drawn below these.
     """
     axis = _find_axis(moments, film)
+    timelines = timelines and timelines.named_as([axis.name])
     rows = _label_rows(axis, timelines, manifest, set(moments.frames.ids))
     frames, own = moments.frames.by_axis[axis], [m for m in moments.moments if m.axis == axis]
     with figure_style():

@@ -65,6 +65,7 @@ def film_timelines(
         _check_films(frames, rows, clips_of)
     annotated = Timelines.load(timelines) if isinstance(timelines, str | Path) else timelines
     if annotated is not None:
+        annotated = annotated.named_as(clips_of)
         _check_films(timelines, annotated.by_film, clips_of)
     films: dict[str, dict[str, Any]] = {}
     for film, same_film in clips_of.items():

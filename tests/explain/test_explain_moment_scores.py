@@ -18,7 +18,7 @@ from obygaze_models.explain.moment_scores import (
     guess_random,
     read_guess,
 )
-from obygaze_models.explain.moments import Moment
+from obygaze_models.explain.moments import Moment, moment_figure
 from obygaze_models.scoring.intervals import draw_films, percentile_interval
 
 
@@ -195,6 +195,10 @@ def test_annotators_count_one_by_one_and_notes_say_the_rest():
     levels = evaluate(moments, segments, positives=["Easy Negative"])
     assert [entry.annotator for entry in levels.annotators] == ["eve"]
     assert "only" not in levels.notes[0]
+    kite = make_moments([("Kite & Wind", 0, 5, 0.9), ("Kite & Wind", 5, 10, 0.1)])
+    assert score(kite, mark([("Kite_Wind", 0, 5)])).scores["frame_auroc"].value == 1
+    drawn = moment_figure(kite, timelines=Timelines.of("two", mark([("Kite_Wind", 0, 5)])))
+    assert "ann" in [label.get_text() for label in drawn.axes[0].get_yticklabels()]
     moments = make_moments([("f", 0, 5, 0.9), ("f", 20, 25, 0.1), ("other", 0, 5, 0.5)])
     moments.frames.seen[::2] = "yes", ""  # unknown
     result = evaluate(moments, mark([("f", 1, 4), ("f", 10, 15), ("third", 0, 1)]))

@@ -133,10 +133,13 @@ def test_other_labels_have_a_page_too(tmp_path):
         names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
         assert names - {"agreement"} == {"found", "explorer", "concepts", "methods", "clip-title"}
         assert ("agreement" in names) == (count == 2)
-    segments = [Segment("f1", "anna", 0, 70, "S", ("Look",)), Segment("f1", "bert", 0, 200, "HN")]
+    segments = [Segment("f1", "anna", 0, 70, "S", ("Look",)), Segment("f1", "bert", 0, 200, "HN"),
+                Segment("f2", "bert", 0, 30, "HN")]  # fmt: skip
     timelines = Timelines.of("two", segments)
     data = explorer_of(om.report(timelines, tmp_path / "t.html").read_text(encoding="utf-8"))
-    assert len(data["clips"][0]["ids"]) == 4
+    assert len(data["clips"][0]["ids"]) == 5
+    text = Page((tmp_path / "t.html").read_text(encoding="utf-8")).text
+    assert "f2, bert: no second annotator (left out)" in text.partition("The annotators gave")[2]
     lanes = data["timelines"]["films"]["f1"]["lanes"]
     assert [lane["length"] for lane in lanes] == [[7000], [20000]]
     assert "“uneasy”: what one annotator marked in a part of a clip" in page.text

@@ -98,7 +98,11 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
                    if level == 3)  # fmt: skip
     order = sorted(range(4), key=lambda film: -sure[film])
     assert tab.texts(".film h4") == [f"tt{film}" for film in order]
-    assert tab.text("table.strips a") == f"tt{order[0]}"
+    areas = tab.texts("#films-table td:last-child data", "value")
+    assert (tab.text("#films-table [aria-sort]"), areas) == ("AUROC", sorted(areas, reverse=True))
+    sizes = "getBoundingClientRect()"
+    assert min(tab.texts("#films-table svg", f"{sizes}.width")) > 900
+    assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
     assert shown(tab, "clips-status") == "Shows 10 of 50 clips that match, of 200."
     assert tab.run("location.hash") == ""

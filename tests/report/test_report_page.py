@@ -181,7 +181,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert "95% of draws of files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
-    verdict, annotated, *others = said(finding.findings, unnamed)
+    verdict, _, *others = said(finding.findings, unnamed)
     assert verdict.startswith("A model that never saw the clip")
     sentences = [verdict, *others, *said(finding.limits, unnamed)]
     assert "film" not in " ".join(sentences)

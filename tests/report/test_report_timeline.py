@@ -213,6 +213,9 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     lanes = film_timelines(clips, tmp_path / "frames.csv")["films"]
     assert list(lanes) == list(dict.fromkeys(clip.media[:-4] for clip in clips))
     assert len(lanes[FILM]["clips"]) == 4
+    kite = [replace(clip, film="Kite & Wind", media="a.mp4") for clip in clips[:2]]
+    segments = Timelines.of("two", [Segment("Kite_Wind", "anna", 3, 4, "S")])  # as importers do
+    assert film_timelines(kite, None, None, segments)["films"]["Kite & Wind"]["lanes"]
     write_frames(tmp_path, [replace(clip, film="tt9") for clip in clips])
     with pytest.raises(ExperimentError, match=r"no film of these runs .*tt9"):
         film_timelines(clips, tmp_path / "frames.csv")

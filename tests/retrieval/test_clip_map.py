@@ -89,6 +89,7 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         tab.prefer()
         tab.click(".of-film button")
         assert tab.texts(".lit") == (of_film := [text for text in texts if TITLES["tt1"] in text])
+        assert tab.text("#lit") == f"{len(of_film)} of 30 clips"
         tab.click(".of-concept button")
         assert tab.texts(".lit") == (both := [text for text in of_film if "Look" in text])
         tab.run("map.focus()")

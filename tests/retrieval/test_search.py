@@ -135,7 +135,7 @@ def test_films_and_several_stores(source, store, query, tmp_path):
         scores |= dict(zip(ids, cosines, strict=True))
     assert [match.id for match in matches] == sorted(scores, key=scores.get, reverse=True)[:6]
     assert {match.store for match in matches} == {str(source.path), str(other.path)}
-    assert of.search(store, vector=query, films="tt2", top=1)[0].film == "tt2"
+    assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
 
 
 def test_equal_cosines_come_in_the_order_of_rows(source, store):
@@ -250,7 +250,7 @@ def thumbnails(source, tmp_path):
     return folder
 
 
-def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
+def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path):
     result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3, code=0)
     matches = of.search(source.path, like="tt1-003", top=3)
     lines = result.stdout.splitlines()
@@ -261,7 +261,10 @@ def test_the_command_gives_what_python_finds(obygaze, source, tmp_path):
     matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
     search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--films",
               "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
-    rows = json.loads(obygaze(*search, "--json").stdout)
+    for films in ("tt1,juno", "tt1,tt3"):  # by the titles of a manifest, too
+        search[6], more = films, ("--manifest", manifest.folder)
+        rows = json.loads(obygaze(*search, *more, "--json").stdout)
+        assert [row["id"] for row in rows] == [match.id for match in matches]
     assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
     obygaze(*search, "-o", tmp_path / "m.csv")
     rows = csv_rows(tmp_path / "m.csv")
