@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -48,7 +48,7 @@ class Clips:
         film = self.item(clip).film
         return self.titles.get(film, film)
 
-    def find_films(self, names: Sequence[str]) -> list[str]:
+    def find_films(self, names: Collection[str]) -> list[str]:
         """The ids of films by their ids or titles."""
         return [match_film(name, self.titles) for name in names]
 
