@@ -294,8 +294,8 @@ def _verdict(head: Headline) -> Html:
         is_clear = min(score, low) > guess[1]
         unclear = "may be no better" if score > guess[1] else "are not better"
         better, title = "are better" if is_clear else unclear, METRICS[head.metric].title
-        numbers = title, number(score), guess[0], number(guess[1])
-        verdict = html("{} than guessing ({} {}; guess {}: {})", better, *numbers)
+        numbers = title, number(score), number(guess[1])
+        verdict = html("{} than guessing ({} {}; guessing {})", better, *numbers)
     if ends is None or head.run.kind == "classes":
         return verdict and html("The verdicts of a{} {}.", _who(row)[1:], verdict)
     ranks = ends[0] > 0.5

@@ -139,6 +139,8 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
         assert model.kappa[name] == pytest.approx(theirs.cohen_kappa_score(own, called))
         assert model.f1[name] == pytest.approx(theirs.f1_score(own, called))
         assert model.auroc[name] == pytest.approx(theirs.roc_auc_score(own, shares))
+        guess = theirs.f1_score(own, [1] * len(own))
+        assert rater(run, "all positive").f1[name] == pytest.approx(guess)
     both = np.concatenate([a, b]), np.concatenate([shares, shares])
     assert model.brier == pytest.approx(theirs.brier_score_loss(*both))
     assert model.cross_entropy == pytest.approx(theirs.log_loss(*both))

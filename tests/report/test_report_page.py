@@ -165,7 +165,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     start = "A model that never saw the film ranks clips better than chance (AUROC 0."
     assert low[0].startswith(start)
     assert better[0].startswith(start)
-    assert ", but its verdicts are not better than guessing (F1 positive 0.20; guess a" in low[0]
+    assert ", but its verdicts are not better than guessing (F1 positive 0.20; guess" in low[0]
     assert ", and its verdicts are better than guessing (F1 positive 0." in better[0]
     classes = said(finding.findings, results["classes"])
     assert re.search(r"their level .*Annotators gave", " ".join(classes))
