@@ -30,7 +30,7 @@ from obygaze_features.annotations.measures import (
     ordinal,
     random_stream,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, different_timelines
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, LabelScheme, Manifest
@@ -86,7 +86,7 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             f"agreement needs two label sets or more (got {len(label_sets)}); "
             f"the manifest {manifest.name!r} has {present}"
         )
-    pairs, remarks = [], different_timelines(label_sets, manifest)
+    pairs, remarks = [], label_set_remarks(label_sets, manifest)
     for film, rows in _rows_of_films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
         levels_of = {s.name: [s.level_of.get(identifier) for identifier in ids] for s in label_sets}
