@@ -281,6 +281,13 @@ class LabelSetAgreement:
     concepts: tuple[ConceptAgreement, ...]
     by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]] = field(default_factory=dict)
 
+    @property
+    def kappa(self) -> float | None:
+        """Cohen's kappa of the levels, of all films together."""
+        codes = sorted({code for pair in self.confusion for code in pair})
+        counts = [[self.confusion.get((a, b), 0) for b in codes] for a in codes]
+        return cohen_kappa(np.array(counts)) if codes else None
+
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
         """F1 of the first scored against the second, on clips that both give a level of the task.
 
@@ -325,6 +332,7 @@ class LabelSetAgreement:
             "b": self.second,
             "clips": self.clips,
             "equal_levels": None if np.isnan(self.equal_levels) else self.equal_levels,
+            "kappa": self.kappa,
             "concepts": [vars(concept) for concept in self.concepts],
             "by_film_and_concept": {
                 film: list(map(vars, parts)) for film, parts in self.by_film_and_concept.items()

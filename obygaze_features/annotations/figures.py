@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PAGE_HEIGHT = 9.0
+"""Inches: at most so high is a figure of a page's width."""
+
 
 @dataclass(frozen=True)
 class Band:
@@ -146,22 +149,26 @@ def agreement_figure(report: AgreementReport) -> Figure:
         # The shares of concepts are beside their kappa, or below.
         rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
         heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
-        size = width, 0.3 * sum(heights) + 0.7 * len(rows) + 1
+        around = 0.7 * len(rows) + 1
+        fitting = max(0.16, (PAGE_HEIGHT - around) / sum(heights))
+        height = min(0.3, fitting if width >= 6 else 0.3)
+        size = width, height * sum(heights) + around
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplot_mosaic(
             [list(row) for row in rows], height_ratios=heights, width_ratios=columns
         )
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        film_room = _dots(panels["f"], list(gammas), list(gammas.values()))
-        room = min(film_room, _dots(panels["k"], [c.concept for c in concepts], kappas))
+        film_room = _dots(panels["f"], list(gammas), list(gammas.values()), height)
+        names_of = [concept.concept for concept in concepts]
+        room = min(film_room, _dots(panels["k"], names_of, kappas, height))
         room = room / sum(columns) - EDGE  # of a panel of width 1
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
-        _shares(panels["s"], agreement)
+        _shares(panels["s"], agreement, height)
         panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "Cohen’s kappa: 0 by chance, 1 always the same"
+        about = "kappa, all films together: 0 by chance, 1 always the same"
         marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
         add_heading(
@@ -179,7 +186,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
     return figure
 
 
-def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> float:
+def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
     """One dot per row, the first on top, on an axis that has 0 and 1; gives its width."""
     for row, value in enumerate(values):
         if value is not None:
@@ -194,10 +201,10 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> f
     axes.set_xlim(lowest - 0.05, 1.05)
     axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
     axes.grid(axis="x")
-    return name_rows(axes, names)
+    return name_rows(axes, names, height)
 
 
-def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
+def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
     """The share of clips that each gives a concept: a filled and an open dot, joined by a line."""
     concepts = agreement.concepts_by_kappa()
     for row, concept in enumerate(concepts):
@@ -207,6 +214,6 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
         for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             axes.plot(share, -row, "o", markersize=size, **style)
-    name_rows(axes, [concept.concept for concept in concepts])
+    name_rows(axes, [concept.concept for concept in concepts], height)
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
     axes.grid(axis="x")
