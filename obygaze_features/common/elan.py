@@ -11,7 +11,7 @@ import hashlib
 import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -290,7 +290,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
-    new, entries = Xml.Element("new"), _entries(root)
+    types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
+    new, (entries, levels) = Xml.Element("new"), _entries(root)
+    for tier in tiers:
+        if tier.kind not in types and levels.keys() & {note.value for note in tier.annotations}:
+            entries[tier.kind] = levels
     for tier in tiers:
         name = clean(tier.name)
         while name in taken:
@@ -300,12 +304,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
             group_name = name if number == 1 else f"{name} ({number})"
             _add_tiers(new, tier, group_name, group, numbers, slots, entries)
     _insert(root, list(new))
-    types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
     needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
-        for element in _types(tiers)
+        for element in _types(tiers, entries)
         if element.get("LINGUISTIC_TYPE_ID") in needed - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
@@ -317,27 +320,36 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     return with_checksum(root)
 
 
-def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
-    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
+def _entries(root: Xml.Element) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text.
+
+    Also those of the levels' pick-list.
+    """
     lists = {
         vocabulary.get("CV_ID"): {
             e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
         }
         for vocabulary in root.iter("CONTROLLED_VOCABULARY")
     }
-    return {
+    of_types = {
         kind.get("LINGUISTIC_TYPE_ID", ""): lists.get(kind.get("CONTROLLED_VOCABULARY_REF"), {})
         for kind in root.iter("LINGUISTIC_TYPE")
         if kind.attrib.keys() & {"CONSTRAINTS", "CONTROLLED_VOCABULARY_REF"}
     }
+    return of_types, lists.get("levels", {})
 
 
-def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
-    """The linguistic types of tiers and of those that depend on them, and their constraint."""
+def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
+    """The linguistic types of tiers and of those that depend on them, and their constraint.
+
+    Those `with_levels` offer the levels' pick-list.
+    """
     elements = []
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
-        elements.append(Xml.Element("LINGUISTIC_TYPE", plain | {"TIME_ALIGNABLE": "true"}))
+        offers = {"CONTROLLED_VOCABULARY_REF": "levels"} if kind in with_levels else {}
+        plain_type = plain | {"TIME_ALIGNABLE": "true"} | offers
+        elements.append(Xml.Element("LINGUISTIC_TYPE", plain_type))
         dependent = {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
         dependent |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
         elements.append(Xml.Element("LINGUISTIC_TYPE", plain | dependent))

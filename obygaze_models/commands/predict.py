@@ -171,8 +171,10 @@ def predict(
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
         rows = exports.held_out(run, model=estimator, ids=clips)
+        restricted = []
         if divided:
-            rows = annotators.divided(run, rows)
+            rows, restriction = annotators.divided(run, rows)
+            restricted.append(restriction)
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]
@@ -181,6 +183,7 @@ def predict(
             annotations=annotations, warnings=warnings, run=None if divided or clips else run,
             levels=run.record.manifest.levels, concepts=run.record.manifest.senses,
         )  # fmt: skip
+        lines += restricted
         limit = 0 if files or as_json else MAX_ROWS_SHOWN
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]

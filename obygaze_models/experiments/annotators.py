@@ -13,6 +13,7 @@ import numpy as np
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.record import MAKE, RunRecord, TestSet
@@ -31,12 +32,13 @@ LABEL_OF = "label of "
 DIVIDED = "divided"
 """The cell that says who of annotators and model differs from the others."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""By test and clip the class that each annotator gives, of those who give one."""
+"""By test and clip what each annotator gives: a class, or a level that is of none."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
     """What `format_votes` wrote."""
     votes: Votes = {}
+    levels = record.manifest.levels
     try:
         for row in read_table(path, required=("test", "id")).rows():
             labels = {
@@ -44,7 +46,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
                 for column, label in row.items()
                 if label and column.startswith(LABEL_OF)
             }
-            if not {*labels.values()} <= {*record.tests[row["test"]].classes}:
+            if not {*labels.values()} <= {*record.tests[row["test"]].classes, *levels}:
                 raise ValueError(f"{row['id']} has another class")
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
@@ -55,15 +57,17 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
 
 
 def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
-    """``annotators.csv``: who gave which class to each test clip."""
+    """``annotators.csv``: who gave which class, or level of none, to each test clip."""
     data = plan.data
+    own = [dict(zip(part.ids, part.levels, strict=True)) for part in data.annotators.values()]
     columns: dict[str, list[str]] = {"test": [], "id": []}
     columns |= {f"{LABEL_OF}{name}": [] for name in data.annotators}
     for task in plan.tests:
         tested = {clip for fit in predictions if fit.test == task.name for clip in fit.ids}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
             if clip in tested:
-                labels = ["" if code < 0 else task.classes[code] for code in codes]
+                given = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
+                labels = [level if code < 0 else task.classes[code] for code, level in given]
                 for column, cell in zip(columns.values(), [task.name, clip, *labels], strict=True):
                     column.append(cell)
     return format_table(columns)
@@ -127,15 +131,19 @@ def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
 
 def differing_clips(run: Run, test: str) -> set[str]:
     """The clips of a test to which annotators gave different ones of its classes."""
-    votes = run.annotations().get(test, {})
-    differ = find_differing({clip: [*labels.values()] for clip, labels in votes.items()})
+    votes, classes = run.annotations().get(test, {}), run.record.tests[test].classes
+    of_task = {
+        clip: [label for label in labels.values() if label in classes]
+        for clip, labels in votes.items()
+    }
+    differ = find_differing(of_task)
     return {clip for clip, differs in differ.items() if differs}
 
 
-def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
+def divided(run: Run, rows: Sequence[Row]) -> tuple[list[Row], str]:
     """Of held-out predictions those that differ from an annotator, or on which these differ.
 
-    The model that is surest of its verdict comes first.
+    The model that is surest of its verdict comes first. Also a sentence on what is left out.
     """
     votes = run.annotations()
     if not votes:
@@ -143,17 +151,24 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
             f"{run.folder}: its labels were not merged of several annotators', who could differ; "
             "merge them: obygaze annotations merge MANIFEST"
         )
-    chosen = []
+    chosen: list[Row] = []
+    single: set[str] = set()
     for row in rows:
         labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
         verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
-        if len(labels) < 2 or not (who := who_differs(verdicts)):
+        if len(labels) < 2:
+            single.add(row.cells["clip"])
+            continue
+        if not (who := who_differs(verdicts)):
             continue
         note, tier = row.note and replace(row.note, value=who), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
         raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
-    return sorted(chosen, key=_surest_first)
+    clips, every = (len({row.cells["clip"] for row in part}) for part in (chosen, rows))
+    text = f"--divided: {clips:,} of {counted(every, 'clip')}, on which annotators or model differ"
+    text += f"; {len(single):,} have no label of a second annotator" if single else ""
+    return sorted(chosen, key=_surest_first), text
 
 
 def _surest_first(row: Row) -> float:

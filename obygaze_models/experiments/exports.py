@@ -7,7 +7,7 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -260,6 +260,7 @@ def export_files(
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
+        rows = [replace(row, note=_name_levels(row.note, levels or {})) for row in rows]
         lists = {"levels": (levels or {}).values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
@@ -290,9 +291,17 @@ def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
     return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
+def _name_levels(note: Annotation | None, levels: Mapping[str, str]) -> Annotation | None:
+    """With the words of the scheme for a class or level, as annotators' tiers have them."""
+    if note is None:
+        return None
+    who, colon, label = note.value.rpartition(": ")
+    words = " or ".join(levels.get(code, code) for code in label.split("+"))
+    return replace(note, value=f"{who}{colon}{words}")
+
+
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
-    names = run.record.manifest.levels
     predicted: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
@@ -300,7 +309,7 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
         clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
         places = [
-            (c.media, c.title, None if c.id in ids else names[c.level], stretch)
+            (c.media, c.title, None if c.id in ids else c.level, stretch)
             for c, stretch in zip(clips, stretches, strict=True)
         ]
         for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
