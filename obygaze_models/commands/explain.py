@@ -256,13 +256,18 @@ def moments(
     if len({path.resolve() for path in (*tables, *figures)}) < len(tables) + len(figures):
         raise UsageError("-o, --frames and --figure need different files")
     for path in tables:
+        if path.suffix.lower() != ".csv":
+            raise UsageError(f"-o and --frames take a CSV file (got {path}); name it {path}.csv")
         refuse_to_overwrite(path, overwrite=overwrite)
     if elan:
         require_folder_name(elan)
     for path in figures:
         check_figure_path(path, overwrite=overwrite)
     if (film or timelines) and not figures:
-        raise UsageError("--film and --timelines are for a picture; add one: -o FILE.svg")
+        raise UsageError(
+            "--film and --timelines are for a picture, CSV files hold all films (see their column "
+            "film); add a picture: -o FILE.svg"
+        )
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
