@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations, groupby
 from statistics import fmean
@@ -270,7 +270,8 @@ class LabelSetAgreement:
 
     `confusion` maps each two levels (of the first, of the second) to a number of clips;
     `equal_levels` is the share of clips with one level, NaN without clips. `concepts` are those
-    that either gives to a clip, in the scheme's order, over all films and in each.
+    that either gives to a clip, in the scheme's order, over all films and in each; `kappa` is of
+    the levels, all films together.
     """
 
     first: str
@@ -279,14 +280,8 @@ class LabelSetAgreement:
     equal_levels: float
     confusion: Mapping[tuple[str, str], int]
     concepts: tuple[ConceptAgreement, ...]
-    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]] = field(default_factory=dict)
-
-    @property
-    def kappa(self) -> float | None:
-        """Cohen's kappa of the levels, of all films together."""
-        codes = sorted({code for pair in self.confusion for code in pair})
-        counts = [[self.confusion.get((a, b), 0) for b in codes] for a in codes]
-        return cohen_kappa(np.array(counts)) if codes else None
+    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]]
+    kappa: float | None
 
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
         """F1 of the first scored against the second, on clips that both give a level of the task.
@@ -361,7 +356,9 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     by_film = {film: concepts([i for i in part if i in in_both]) for film, part in names.items()}
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan
-    return LabelSetAgreement(first, second, len(ids), share, dict(pairs), concepts(ids), by_film)
+    kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
+    parts = dict(pairs), concepts(ids), by_film, kappa
+    return LabelSetAgreement(first, second, len(ids), share, *parts)
 
 
 def annotator_label_sets(manifest: Manifest) -> list[str]:

@@ -291,7 +291,8 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
-    new, (entries, levels) = Xml.Element("new"), _entries(root)
+    new, entries = Xml.Element("new"), _entries(root)
+    levels = entries.get("segment", {})  # of the template's tiers
     for tier in tiers:
         if tier.kind not in types and levels.keys() & {note.value for note in tier.annotations}:
             entries[tier.kind] = levels
@@ -320,23 +321,19 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     return with_checksum(root)
 
 
-def _entries(root: Xml.Element) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text.
-
-    Also those of the levels' pick-list.
-    """
+def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
+    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
     lists = {
         vocabulary.get("CV_ID"): {
             e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
         }
         for vocabulary in root.iter("CONTROLLED_VOCABULARY")
     }
-    of_types = {
+    return {
         kind.get("LINGUISTIC_TYPE_ID", ""): lists.get(kind.get("CONTROLLED_VOCABULARY_REF"), {})
         for kind in root.iter("LINGUISTIC_TYPE")
         if kind.attrib.keys() & {"CONSTRAINTS", "CONTROLLED_VOCABULARY_REF"}
     }
-    return of_types, lists.get("levels", {})
 
 
 def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
@@ -348,8 +345,7 @@ def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Elem
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
         offers = {"CONTROLLED_VOCABULARY_REF": "levels"} if kind in with_levels else {}
-        plain_type = plain | {"TIME_ALIGNABLE": "true"} | offers
-        elements.append(Xml.Element("LINGUISTIC_TYPE", plain_type))
+        elements.append(Xml.Element("LINGUISTIC_TYPE", plain | offers | {"TIME_ALIGNABLE": "true"}))
         dependent = {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
         dependent |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
         elements.append(Xml.Element("LINGUISTIC_TYPE", plain | dependent))
