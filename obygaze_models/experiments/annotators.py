@@ -13,7 +13,6 @@ import numpy as np
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.record import MAKE, RunRecord, TestSet
@@ -140,10 +139,10 @@ def differing_clips(run: Run, test: str) -> set[str]:
     return {clip for clip, differs in differ.items() if differs}
 
 
-def divided(run: Run, rows: Sequence[Row]) -> tuple[list[Row], str]:
+def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
     """Of held-out predictions those that differ from an annotator, or on which these differ.
 
-    The model that is surest of its verdict comes first. Also a sentence on what is left out.
+    The model that is surest of its verdict comes first.
     """
     votes = run.annotations()
     if not votes:
@@ -151,24 +150,17 @@ def divided(run: Run, rows: Sequence[Row]) -> tuple[list[Row], str]:
             f"{run.folder}: its labels were not merged of several annotators', who could differ; "
             "merge them: obygaze annotations merge MANIFEST"
         )
-    chosen: list[Row] = []
-    single: set[str] = set()
+    chosen = []
     for row in rows:
         labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
         verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
-        if len(labels) < 2:
-            single.add(row.cells["clip"])
-            continue
-        if not (who := who_differs(verdicts)):
+        if len(labels) < 2 or not (who := who_differs(verdicts)):
             continue
         note, tier = row.note and replace(row.note, value=who), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
         raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
-    clips, every = (len({row.cells["clip"] for row in part}) for part in (chosen, rows))
-    text = f"--divided: {clips:,} of {counted(every, 'clip')}, on which annotators or model differ"
-    text += f"; {len(single):,} have no label of a second annotator" if single else ""
-    return sorted(chosen, key=_surest_first), text
+    return sorted(chosen, key=_surest_first)
 
 
 def _surest_first(row: Row) -> float:
