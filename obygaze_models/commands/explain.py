@@ -242,7 +242,7 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
         --film tt0097576 --timelines timelines/mine
     """
-    from obygaze_models.experiments.exports import moment_files
+    from obygaze_models.experiments.elan_documents import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
     from obygaze_models.saved.about import say_seen
