@@ -124,14 +124,9 @@ class AgreementReport:
             for film, of_film in {"": agreement.concepts, **agreement.by_film_and_concept}.items()
             for concept in of_film
         ]
-        means = [
-            {"measure": f"{name}, mean over films", "a": "", "b": "", "value": mean}
-            for name, mean in self.means.items()
-        ]
-        means += [
-            {"measure": "kappa, all films together", "a": o.first, "b": o.second, "value": o.kappa}
-            for o in self.overall
-        ]
+        means = {f"{name}, mean over films": mean for name, mean in self.means.items()}
+        for pair in self.overall:
+            means[f"kappa, all films together ({pair.first}, {pair.second})"] = pair.kappa
         overall = [row for row in concepts if not row["film"]]
         by_film = [row for row in concepts if row["film"]]
         columns = ("a", "b", *CONCEPT_COLUMNS)
@@ -139,7 +134,8 @@ class AgreementReport:
         differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
             write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
-            write_text(new / "means.csv", as_csv(means))
+            rows = ({"measure": name, "value": mean} for name, mean in means.items())
+            write_text(new / "means.csv", as_csv(rows))
             write_text(new / "concepts.csv", as_csv(overall, columns))
             write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))

@@ -110,11 +110,14 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
             names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
         if labels.is_annotators_own:
-            clips = zip(labels.ids, labels.levels, labels.ratio or labels.ids, strict=True)
-            marked = ((*times[items.row_of[i]], level) for i, level, ratio in clips if ratio)
-            spans = (Span(film, labels.name, *rest, where) for film, *rest in marked)
-            timed = (span for span in spans if span.start == span.start)
-            remarks += unusual_stretches(timed, manifest.shared_scheme([labels]))
+            own = (times[items.row_of[clip]] for clip in labels.ids)
+            clips = zip(own, labels.levels, labels.ratio or labels.ids, strict=True)
+            spans = (
+                Span(film, labels.name, start, end, level, where)
+                for (film, start, end), level, ratio in clips
+                if ratio and start == start  # a segment counts, and the clip is a span
+            )
+            remarks += unusual_stretches(spans, manifest.shared_scheme([labels]))
     if len(names_of) > 1:
         groups = "; ".join(join_some(names) for names in names_of.values())
         what = f"projected from {len(names_of)} different timelines: {groups}"

@@ -20,7 +20,7 @@ from obygaze_models.scoring.annotators import Comparison, compare_with_annotator
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement
-    from obygaze_models.experiments.exports import Row
+    from obygaze_models.experiments.elan_documents import Row
     from obygaze_models.experiments.plan import Plan
     from obygaze_models.experiments.run_folder import Run
 

@@ -216,7 +216,7 @@ def test_the_command(agreement, tmp_path):
     kappas = cohen_kappa_score(A, B), cohen_kappa_score(A + B, B + B)  # of the other film: 1
     by_name = {row["measure"]: float(row["value"]) for row in csv_rows(out / "means.csv")}
     assert by_name["kappa, mean over films"] == pytest.approx((kappas[0] + 1) / 2, abs=1e-6)
-    assert by_name["kappa, all films together"] == pytest.approx(kappas[1], abs=1e-6)
+    assert by_name["kappa, all films together (ann, bea)"] == pytest.approx(kappas[1], abs=1e-6)
     assert f", kappa {(kappas[0] + 1) / 2:.3f}\n" in text
     assert f"kappa, all films together: {kappas[1]:.3f}\n" in text
     assert max(len(line) for line in text.partition("film  ")[0].splitlines()) <= 80
