@@ -43,8 +43,6 @@ ORDER = (
     "LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE",
     "CONSTRAINT", "CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF",
 )  # fmt: skip
-
-
 Vocabularies = Mapping[str, Mapping[str, str]]
 """What pick-lists offer, by name (levels, concepts): a text and what it means."""
 
@@ -117,12 +115,8 @@ def read_eaf(
         raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are read")
     parents = {name: element.get("PARENT_REF", "") for name, element in elements.items()}
     top = _roots({name: parent for name, parent in parents.items() if parent in elements})
-    referred = _roots(
-        {
-            note.get("ANNOTATION_ID", ""): note.get("ANNOTATION_REF", "")
-            for note in root.iter("REF_ANNOTATION")
-        }
-    )
+    notes = root.iter("REF_ANNOTATION")
+    referred = _roots({n.get("ANNOTATION_ID", ""): n.get("ANNOTATION_REF", "") for n in notes})
     left_out: list[tuple[str, str]] = []
     annotations: dict[str, dict[str, Annotation]] = {}
     for name, element in elements.items():
@@ -293,9 +287,8 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     new, entries = Xml.Element("new"), _entries(root)
     levels = entries.get("segment", {})  # of the template's tiers
-    for tier in tiers:
-        if tier.kind not in types and levels.keys() & {note.value for note in tier.annotations}:
-            entries[tier.kind] = levels
+    kinds = {tier.kind for tier in tiers if levels.keys() & {n.value for n in tier.annotations}}
+    entries |= dict.fromkeys(kinds - types, levels)
     for tier in tiers:
         name = clean(tier.name)
         while name in taken:
@@ -337,10 +330,7 @@ def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
 
 
 def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
-    """The linguistic types of tiers and of those that depend on them, and their constraint.
-
-    Those `with_levels` offer the levels' pick-list.
-    """
+    """The types of tiers, some `with_levels` to pick from, of dependent tiers, and a constraint."""
     elements = []
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
