@@ -168,7 +168,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
         _shares(panels["s"], agreement, height)
         panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "kappa, all films together: 0 by chance, 1 always the same"
+        about = "Cohen’s kappa, all films together: 0 by chance, 1 always the same"
         marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
         add_heading(
@@ -178,9 +178,9 @@ def agreement_figure(report: AgreementReport) -> Figure:
         about = "gamma: 0 as in a random order, 1 always the same level"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
-        text = (
-            f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"
-        )
+        text = f"Levels: the same on {agreement.equal_levels:.0%} of "
+        text += f"{counted(agreement.clips, 'clip')}; kappa, all films together: "
+        text += "-" if agreement.kappa is None else format_number(agreement.kappa)
         caption(figure, title, text)
     describe(figure, title, f"{text}. Dots: kappa of each concept, gamma of each film.")
     return figure

@@ -121,8 +121,7 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
     if len(names_of) > 1:
         groups = "; ".join(join_some(names) for names in names_of.values())
         what = f"projected from {len(names_of)} different timelines: {groups}"
-        remark = Remark(where, "", "", what, "taken together", "different-timelines")
-        remarks.append(remark)
+        remarks.append(Remark(where, "", "", what, "taken together", "different-timelines"))
     return remarks
 
 

@@ -264,10 +264,8 @@ def moments(
     for path in figures:
         check_figure_path(path, overwrite=overwrite)
     if (film or timelines) and not figures:
-        raise UsageError(
-            "--film and --timelines are for a picture, CSV files hold all films (see their column "
-            "film); add a picture: -o FILE.svg"
-        )
+        hold = "CSV files hold all films (column film)"
+        raise UsageError(f"--film and --timelines are for a picture, {hold}; add one: -o FILE.svg")
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():

@@ -181,10 +181,8 @@ def predict(
             levels=run.record.manifest.levels, concepts=run.record.manifest.senses,
         )  # fmt: skip
         if divided:
-            lines.append(
-                f"--divided: {len(rows):,} of {counted(len(every), 'prediction')}; on the others "
-                "all agree, or only one annotator gave a label"
-            )
+            others = "on the others all agree, or only one annotator gave a label"
+            lines.append(f"--divided: {len(rows):,} of {len(every):,} predictions; {others}")
         limit = 0 if files or as_json else MAX_ROWS_SHOWN
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]

@@ -130,13 +130,8 @@ def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
 
 def differing_clips(run: Run, test: str) -> set[str]:
     """The clips of a test to which annotators gave different ones of its classes."""
-    votes, classes = run.annotations().get(test, {}), run.record.tests[test].classes
-    of_task = {
-        clip: [label for label in labels.values() if label in classes]
-        for clip, labels in votes.items()
-    }
-    differ = find_differing(of_task)
-    return {clip for clip, differs in differ.items() if differs}
+    votes, classes = run.annotations().get(test, {}), {*run.record.tests[test].classes}
+    return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
