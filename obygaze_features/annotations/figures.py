@@ -55,12 +55,10 @@ def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
     return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
-def film_bands(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
-) -> list[Band]:
-    """Each annotator's segments above their projection, and the merge last.
+def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
+    """Each annotator's segments above their projection, and merges last.
 
-    The manifest's label sets are named by the annotators; it may lack projections and `merged`.
+    The manifest's label sets are named by the annotators; it may lack projections and merges.
     """
     check_levels(manifest.scheme, timelines.scheme)
     clips = [manifest.items[row] for row in clips_by_film(manifest.items)[film].tolist()]
@@ -72,16 +70,15 @@ def film_bands(
         if annotator in manifest.label_names:
             bars = _clip_bars(clips, manifest.labels(annotator), manifest.scheme)
             bands.append(Band(f"{annotator} on clips", bars))
-    if merged in manifest.label_names:
-        bands.append(Band(merged, _clip_bars(clips, manifest.labels(merged), manifest.scheme)))
+    for labels in map(manifest.labels, manifest.label_names):
+        if labels.merged_from:
+            bands.append(Band(labels.name, _clip_bars(clips, labels, manifest.scheme)))
     return bands
 
 
-def film_figure(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
-) -> Figure:
+def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
     """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
-    bands = film_bands(timelines, manifest, film, merged=merged)
+    bands = film_bands(timelines, manifest, film)
     levels = timelines.scheme.name_of
     with figure_style():
         from matplotlib.figure import Figure
