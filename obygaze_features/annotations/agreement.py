@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations, groupby
 from statistics import fmean
@@ -30,7 +30,7 @@ from obygaze_features.annotations.measures import (
     ordinal,
     random_stream,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, different_timelines
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, LabelScheme, Manifest
@@ -86,7 +86,7 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             f"agreement needs two label sets or more (got {len(label_sets)}); "
             f"the manifest {manifest.name!r} has {present}"
         )
-    pairs, remarks = [], different_timelines(label_sets, manifest)
+    pairs, remarks = [], label_set_remarks(label_sets, manifest)
     for film, rows in _rows_of_films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
         levels_of = {s.name: [s.level_of.get(identifier) for identifier in ids] for s in label_sets}
@@ -270,7 +270,8 @@ class LabelSetAgreement:
 
     `confusion` maps each two levels (of the first, of the second) to a number of clips;
     `equal_levels` is the share of clips with one level, NaN without clips. `concepts` are those
-    that either gives to a clip, in the scheme's order, over all films and in each.
+    that either gives to a clip, in the scheme's order, over all films and in each; `kappa` is of
+    the levels, all films together.
     """
 
     first: str
@@ -279,7 +280,8 @@ class LabelSetAgreement:
     equal_levels: float
     confusion: Mapping[tuple[str, str], int]
     concepts: tuple[ConceptAgreement, ...]
-    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]] = field(default_factory=dict)
+    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]]
+    kappa: float | None
 
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
         """F1 of the first scored against the second, on clips that both give a level of the task.
@@ -325,6 +327,7 @@ class LabelSetAgreement:
             "b": self.second,
             "clips": self.clips,
             "equal_levels": None if np.isnan(self.equal_levels) else self.equal_levels,
+            "kappa": self.kappa,
             "concepts": [vars(concept) for concept in self.concepts],
             "by_film_and_concept": {
                 film: list(map(vars, parts)) for film, parts in self.by_film_and_concept.items()
@@ -353,7 +356,9 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     by_film = {film: concepts([i for i in part if i in in_both]) for film, part in names.items()}
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan
-    return LabelSetAgreement(first, second, len(ids), share, dict(pairs), concepts(ids), by_film)
+    kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
+    parts = dict(pairs), concepts(ids), by_film, kappa
+    return LabelSetAgreement(first, second, len(ids), share, *parts)
 
 
 def annotator_label_sets(manifest: Manifest) -> list[str]:

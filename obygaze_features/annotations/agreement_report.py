@@ -109,7 +109,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write agreement, concepts, concepts_by_film, confusion and differences as CSV."""
+        """Write agreement, means, concepts, concepts_by_film, confusion, differences as CSV."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -124,6 +124,9 @@ class AgreementReport:
             for film, of_film in {"": agreement.concepts, **agreement.by_film_and_concept}.items()
             for concept in of_film
         ]
+        means = {f"{name}, mean over films": mean for name, mean in self.means.items()}
+        for pair in self.overall:
+            means[f"kappa, all films together ({pair.first}, {pair.second})"] = pair.kappa
         overall = [row for row in concepts if not row["film"]]
         by_film = [row for row in concepts if row["film"]]
         columns = ("a", "b", *CONCEPT_COLUMNS)
@@ -131,6 +134,8 @@ class AgreementReport:
         differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
             write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
+            rows = ({"measure": name, "value": mean} for name, mean in means.items())
+            write_text(new / "means.csv", as_csv(rows))
             write_text(new / "concepts.csv", as_csv(overall, columns))
             write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))
@@ -138,7 +143,7 @@ class AgreementReport:
 
     def describe(self, *, differences: int = 10) -> str:
         """For a terminal: the means in sentences, then concepts, films, levels, differences."""
-        parts = ["\n".join(_summary(self))]
+        parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
         if self.pairs:
             parts += [_concepts_table(agreement) for agreement in overall if agreement.concepts]
@@ -216,8 +221,9 @@ def _summary(report: AgreementReport) -> Iterator[str]:
         yield counts
     else:
         means = {name: digits(mean) for name, mean in report.means.items()}
+        yield counts
         yield (
-            f"{counts}; means: gamma {means['gamma']} (closed {means['closed_gamma']}), kappa "
+            f"mean over films: gamma {means['gamma']} (closed {means['closed_gamma']}), kappa "
             f"{means['kappa']}"
         )
         for agreement in report.overall[:MAX_PAIRS_SHOWN]:
@@ -233,7 +239,7 @@ def _summary(report: AgreementReport) -> Iterator[str]:
                 f"without Not Sure: gamma {means['gamma_without_not_sure']} "
                 f"(closed {means['closed_gamma_without_not_sure']})"
             )
-            yield fill(
+            yield (
                 f"the paper's {paper['pairs']} pairs: gamma {paper['gamma']:.2f}, without Not Sure "
                 f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and "
                 "threshold only; the paper does not say how it draws random sequences)"
@@ -255,6 +261,7 @@ def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterato
     top = scheme.name_of[positives[0]]
     clips = counted(agreement.clips, "clip")
     yield f"{first} and {second}: the same level on {agreement.equal_levels:.0%} of {clips}"
+    yield f"kappa, all films together: {digits(agreement.kappa)}"
     f1 = agreement.f1(positives, negatives)
     if not isnan(f1):
         task = f"{'+'.join(negatives)} against {positives[0]}"
@@ -283,7 +290,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
         rows.append([concept.concept, kappa, *marks])
     table = align(["concept", "kappa", agreement.first, agreement.second], rows)
-    return f"agreement by concept, and the clips that each annotator gives it\n\n{table}"
+    return f"by concept: kappa, all films together, and the clips that each gives it\n\n{table}"
 
 
 def _films_table(report: AgreementReport) -> str:

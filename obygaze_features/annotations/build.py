@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark, sort_remarks
+from obygaze_features.annotations.remarks import (
+    CUT,
+    KEPT,
+    LEFT_OUT,
+    Remark,
+    Span,
+    sort_remarks,
+    unusual_stretches,
+)
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
@@ -30,13 +39,9 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 
-#: Segments that are no further apart follow each other.
-MAX_BREAK_S = 1.0
 FILM_COLUMNS = ("film", "title", "end")
 #: A frame of film at 23.976 frames per second, rounded up to the millisecond.
 FRAME_S = 0.042
-#: A stretch of one level is unusual from this length on, if it is so much longer than all others.
-LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
 #: Titles and ends of films by their names in the source, or a table with them.
 Films = Mapping[str, Film] | Path | str | None
 
@@ -119,7 +124,8 @@ def build_timelines(
     scheme = scheme.with_concepts(Concept(concept, visual=not listed) for concept in unlisted)
     segments, concept_remarks = _with_concepts(sound, scheme)
     remarks += [*concept_remarks, *_overlaps(segments)]
-    remarks += _unusual_stretches(_stretches(segments), scheme)
+    spans = ((s.film, s.annotator, s.start, s.end, s.level, segments[s].where) for s in segments)
+    remarks += unusual_stretches(starmap(Span, spans), scheme)
     films_read = {f: known_films.get(f, Film()) for f in sorted({s.film for s in segments})}
     for written, film in film_ids.items():
         if film in films_read and safe_id(written) == film != written:
@@ -255,45 +261,3 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
             )
         if earlier is None or segment.end > earlier.end:
             last[key] = segment
-
-
-def _unusual_stretches(stretches: Sequence[SourceRow], scheme: LabelScheme) -> Iterator[Remark]:
-    """A remark for a stretch that is far longer than all others of its annotator in the same film.
-
-    At least ten minutes, and three times as long. Films are judged one by one, so that a film has
-    the same remarks whether it is imported alone or among others. Of MObyGaze's 40 pairs of film
-    and annotator, one has a remark, at 3.9 times the next; the second highest ratio is 2.2.
-    """
-    of_film: dict[tuple[str, str], list[SourceRow]] = {}
-    for stretch in sorted(stretches, key=lambda stretch: -stretch.segment.seconds):
-        key = stretch.segment.film, stretch.segment.annotator
-        of_film.setdefault(key, []).append(stretch)
-    for longest, *others in of_film.values():
-        segment = longest.segment
-        next_s = others[0].segment.seconds if others else segment.seconds
-        unusual = segment.seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s)
-        if unusual and len(others) + 1 >= MIN_STRETCHES:
-            yield longest.remark(
-                f"{scheme.name_of[segment.level]} for {segment.seconds / 60:.1f} minutes without a "
-                f"break ({format_time(segment.start)} to {format_time(segment.end)}), the next "
-                f"longest of the film is {next_s / 60:.1f}; was anything annotated there?",
-                KEPT,
-            )
-
-
-def _stretches(segments: Mapping[Segment, SourceRow]) -> list[SourceRow]:
-    """Segments of an annotator that follow each other at one level, each run as one stretch."""
-    stretches: list[SourceRow] = []
-    for segment in sorted(segments, key=lambda s: (s.film, s.annotator, s.start, s.end)):
-        who = segment.film, segment.annotator, segment.level
-        last = stretches[-1].segment if stretches else None
-        if (
-            last is not None
-            and (last.film, last.annotator, last.level) == who
-            and segment.start <= last.end + MAX_BREAK_S
-        ):
-            longer = replace(last, end=max(last.end, segment.end))
-            stretches[-1] = replace(stretches[-1], segment=longer)
-        else:
-            stretches.append(replace(segments[segment], segment=segment))
-    return stretches

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PAGE_HEIGHT = 9.0
+"""Inches: at most so high is a figure of a page's width."""
+
 
 @dataclass(frozen=True)
 class Band:
@@ -52,12 +55,10 @@ def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
     return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
-def film_bands(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
-) -> list[Band]:
-    """Each annotator's segments above their projection, and the merge last.
+def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
+    """Each annotator's segments above their projection, and merges last.
 
-    The manifest's label sets are named by the annotators; it may lack projections and `merged`.
+    The manifest's label sets are named by the annotators; it may lack projections and merges.
     """
     check_levels(manifest.scheme, timelines.scheme)
     clips = [manifest.items[row] for row in clips_by_film(manifest.items)[film].tolist()]
@@ -69,16 +70,15 @@ def film_bands(
         if annotator in manifest.label_names:
             bars = _clip_bars(clips, manifest.labels(annotator), manifest.scheme)
             bands.append(Band(f"{annotator} on clips", bars))
-    if merged in manifest.label_names:
-        bands.append(Band(merged, _clip_bars(clips, manifest.labels(merged), manifest.scheme)))
+    for labels in map(manifest.labels, manifest.label_names):
+        if labels.merged_from:
+            bands.append(Band(labels.name, _clip_bars(clips, labels, manifest.scheme)))
     return bands
 
 
-def film_figure(
-    timelines: Timelines, manifest: Manifest, film: str, *, merged: str = "merged"
-) -> Figure:
+def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
     """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
-    bands = film_bands(timelines, manifest, film, merged=merged)
+    bands = film_bands(timelines, manifest, film)
     levels = timelines.scheme.name_of
     with figure_style():
         from matplotlib.figure import Figure
@@ -146,22 +146,26 @@ def agreement_figure(report: AgreementReport) -> Figure:
         # The shares of concepts are beside their kappa, or below.
         rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
         heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
-        size = width, 0.3 * sum(heights) + 0.7 * len(rows) + 1
+        around = 0.7 * len(rows) + 1
+        fitting = max(0.16, (PAGE_HEIGHT - around) / sum(heights))
+        height = min(0.3, fitting if width >= 6 else 0.3)
+        size = width, height * sum(heights) + around
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplot_mosaic(
             [list(row) for row in rows], height_ratios=heights, width_ratios=columns
         )
         kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        film_room = _dots(panels["f"], list(gammas), list(gammas.values()))
-        room = min(film_room, _dots(panels["k"], [c.concept for c in concepts], kappas))
+        film_room = _dots(panels["f"], list(gammas), list(gammas.values()), height)
+        names_of = [concept.concept for concept in concepts]
+        room = min(film_room, _dots(panels["k"], names_of, kappas, height))
         room = room / sum(columns) - EDGE  # of a panel of width 1
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
-        _shares(panels["s"], agreement)
+        _shares(panels["s"], agreement, height)
         panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "Cohen’s kappa: 0 by chance, 1 always the same"
+        about = "Cohen’s kappa, all films together: 0 by chance, 1 always the same"
         marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
         add_heading(
@@ -171,15 +175,15 @@ def agreement_figure(report: AgreementReport) -> Figure:
         about = "gamma: 0 as in a random order, 1 always the same level"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
-        text = (
-            f"The same level on {agreement.equal_levels:.0%} of {counted(agreement.clips, 'clip')}"
-        )
+        text = f"Levels: the same on {agreement.equal_levels:.0%} of "
+        text += f"{counted(agreement.clips, 'clip')}; kappa, all films together: "
+        text += "-" if agreement.kappa is None else format_number(agreement.kappa)
         caption(figure, title, text)
     describe(figure, title, f"{text}. Dots: kappa of each concept, gamma of each film.")
     return figure
 
 
-def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> float:
+def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
     """One dot per row, the first on top, on an axis that has 0 and 1; gives its width."""
     for row, value in enumerate(values):
         if value is not None:
@@ -194,10 +198,10 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None]) -> f
     axes.set_xlim(lowest - 0.05, 1.05)
     axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
     axes.grid(axis="x")
-    return name_rows(axes, names)
+    return name_rows(axes, names, height)
 
 
-def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
+def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
     """The share of clips that each gives a concept: a filled and an open dot, joined by a line."""
     concepts = agreement.concepts_by_kappa()
     for row, concept in enumerate(concepts):
@@ -207,6 +211,6 @@ def _shares(axes: Axes, agreement: LabelSetAgreement) -> None:
         for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             axes.plot(share, -row, "o", markersize=size, **style)
-    name_rows(axes, [concept.concept for concept in concepts])
+    name_rows(axes, [concept.concept for concept in concepts], height)
     axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
     axes.grid(axis="x")

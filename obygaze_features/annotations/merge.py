@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grid import films_of
-from obygaze_features.annotations.remarks import Remark, different_timelines
+from obygaze_features.annotations.remarks import Remark, label_set_remarks
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted
@@ -101,7 +101,7 @@ def merge_labels(
             **({} if scheme == manifest.scheme else {"label_scheme": scheme.to_json()}),
         },
     )
-    remarks = different_timelines(label_sets, manifest)
+    remarks = label_set_remarks(label_sets, manifest)
     remarks += _single_annotator(label_sets, levels >= 0, manifest)
     of_all = {code: int((levels == row).all(axis=0).sum()) for row, code in enumerate(codes)}
     return MergedLabels(merged, remarks, of_all, len(label_sets))

@@ -28,7 +28,7 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
@@ -157,7 +157,8 @@ def project(
                 remark = Remark(timelines.name, film, annotator, what, LEFT_OUT, "in-no-clip")
                 remarks.append(remark)
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
-    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
+    clips = replace(clips, scheme=scheme)
+    return ProjectedLabels(label_sets, clips, remarks + label_set_remarks(label_sets, clips))
 
 
 class _Projection:

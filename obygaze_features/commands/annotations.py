@@ -294,18 +294,16 @@ def export(
 @folder_argument("timelines")
 @folder_argument("manifest")
 @film_option
-@click.option("--merged", default="merged", help="The label set of the last row.")
 @figure_options
 @output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
     manifest: Path,
     films: Sequence[str],
-    merged: str,
     output: Path,
     overwrite: bool,
 ) -> None:
-    """Draw each film's timelines, their projections onto clips, and the merge.
+    """Draw each film's timelines, their projections onto clips, and merges.
 
     One figure per film, as the paper's figure 4: for each annotator the segments as they were cut,
     and below them the levels of the clips; then the merged levels. The higher the level, the
@@ -341,12 +339,12 @@ def figure(
     paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
-    figures = {p: film_figure(segments, clips, film, merged=merged) for film, p in paths.items()}
+    figures = {p: film_figure(segments, clips, film) for film, p in paths.items()}
     for path, drawn in figures.items():
         save_figure(drawn, path, overwrite=overwrite)
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
-    projected = set(segments.annotators) & set(clips.label_names)
-    if merged not in clips.label_names and len(projected) > 1:
+    merges = any(clips.labels(name).merged_from for name in clips.label_names)
+    if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:
         echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
 
 

@@ -307,7 +307,7 @@ def agreement(
         if folders or figures:
             echo()
         for path in folders:
-            echo(f"agreement, concepts, confusion, differences as CSV -> {path}")
+            echo(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
         for path in figures:
             echo(f"figure -> {path}")
     exit_if_left_out(report.remarks)

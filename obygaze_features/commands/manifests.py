@@ -27,7 +27,7 @@ from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
 
 labels_option = click.option(
-    "--labels", "--rule", "labels", help="The label set; by default the manifest's default one."
+    "--labels", help="The label set; by default the manifest's default one."
 )
 
 

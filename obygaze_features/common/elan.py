@@ -11,7 +11,7 @@ import hashlib
 import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -43,8 +43,6 @@ ORDER = (
     "LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE",
     "CONSTRAINT", "CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF",
 )  # fmt: skip
-
-
 Vocabularies = Mapping[str, Mapping[str, str]]
 """What pick-lists offer, by name (levels, concepts): a text and what it means."""
 
@@ -117,12 +115,8 @@ def read_eaf(
         raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are read")
     parents = {name: element.get("PARENT_REF", "") for name, element in elements.items()}
     top = _roots({name: parent for name, parent in parents.items() if parent in elements})
-    referred = _roots(
-        {
-            note.get("ANNOTATION_ID", ""): note.get("ANNOTATION_REF", "")
-            for note in root.iter("REF_ANNOTATION")
-        }
-    )
+    notes = root.iter("REF_ANNOTATION")
+    referred = _roots({n.get("ANNOTATION_ID", ""): n.get("ANNOTATION_REF", "") for n in notes})
     left_out: list[tuple[str, str]] = []
     annotations: dict[str, dict[str, Annotation]] = {}
     for name, element in elements.items():
@@ -290,7 +284,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     numbers = count(max(used, default=0) + 1)
     slots: list[tuple[int, int, str]] = []
     taken = {element.get("TIER_ID") for element in root.iter("TIER")}
+    types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     new, entries = Xml.Element("new"), _entries(root)
+    levels = entries.get("segment", {})  # of the template's tiers
+    kinds = {tier.kind for tier in tiers if levels.keys() & {n.value for n in tier.annotations}}
+    entries |= dict.fromkeys(kinds - types, levels)
     for tier in tiers:
         name = clean(tier.name)
         while name in taken:
@@ -300,12 +298,11 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
             group_name = name if number == 1 else f"{name} ({number})"
             _add_tiers(new, tier, group_name, group, numbers, slots, entries)
     _insert(root, list(new))
-    types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
     needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
     missing = [
         element
-        for element in _types(tiers)
+        for element in _types(tiers, entries)
         if element.get("LINGUISTIC_TYPE_ID") in needed - types
         and element.get("STEREOTYPE") not in stereotypes
     ]
@@ -332,12 +329,13 @@ def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
     }
 
 
-def _types(tiers: Sequence[Tier]) -> list[Xml.Element]:
-    """The linguistic types of tiers and of those that depend on them, and their constraint."""
+def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
+    """The types of tiers, some `with_levels` to pick from, of dependent tiers, and a constraint."""
     elements = []
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
-        elements.append(Xml.Element("LINGUISTIC_TYPE", plain | {"TIME_ALIGNABLE": "true"}))
+        offers = {"CONTROLLED_VOCABULARY_REF": "levels"} if kind in with_levels else {}
+        elements.append(Xml.Element("LINGUISTIC_TYPE", plain | offers | {"TIME_ALIGNABLE": "true"}))
         dependent = {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
         dependent |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
         elements.append(Xml.Element("LINGUISTIC_TYPE", plain | dependent))

@@ -231,14 +231,19 @@ def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
     return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> float:
-    """Name the rows at 0, -1, -2, ... of a figure's only column; how wide its axes are then."""
+def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
+    """Name the rows at 0, -1, -2, ... of a figure's only column; how wide its axes are then.
+
+    Rows of a lesser height have smaller letters, on one line.
+    """
     width = 72 * _figure_of(axes).get_figwidth()
-    texts = [wrap(name, NAMES * width, 9.5) for name in names]
+    share, size, most = (NAMES, 9.5, 2) if height >= 0.3 else (0.45, 8.5, 1)
+    texts = [wrap(name, share * width, size, most) for name in names]
     labels = ["\n".join(lines) for lines in texts]
-    axes.set_yticks([-row for row in range(len(names))], labels, linespacing=0.95)
+    style: Any = {"linespacing": 0.95, "fontsize": size}
+    axes.set_yticks([-row for row in range(len(names))], labels, **style)
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
-    widest = max((text_width(line, 9.5) for lines in texts for line in lines), default=0.0)
+    widest = max((text_width(line, size) for lines in texts for line in lines), default=0.0)
     return width - widest - 4 * EDGE
 
 

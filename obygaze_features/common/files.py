@@ -28,7 +28,6 @@ from typing import Any
 from obygaze_features.common.text import find_closest, is_folder_of, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
-#: How the name of an unfinished file or folder ends.
 # fmt: off
 VIDEO_SUFFIXES = frozenset({
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
@@ -36,6 +35,7 @@ VIDEO_SUFFIXES = frozenset({
 })
 # fmt: on
 """Of files that are films."""
+#: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"

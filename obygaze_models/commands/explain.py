@@ -242,7 +242,7 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
         --film tt0097576 --timelines timelines/mine
     """
-    from obygaze_models.experiments.exports import moment_files
+    from obygaze_models.experiments.elan_documents import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
     from obygaze_models.saved.about import say_seen
@@ -256,13 +256,16 @@ def moments(
     if len({path.resolve() for path in (*tables, *figures)}) < len(tables) + len(figures):
         raise UsageError("-o, --frames and --figure need different files")
     for path in tables:
+        if path.suffix.lower() != ".csv":
+            raise UsageError(f"-o and --frames take a CSV file (got {path}); name it {path}.csv")
         refuse_to_overwrite(path, overwrite=overwrite)
     if elan:
         require_folder_name(elan)
     for path in figures:
         check_figure_path(path, overwrite=overwrite)
     if (film or timelines) and not figures:
-        raise UsageError("--film and --timelines are for a picture; add one: -o FILE.svg")
+        hold = "CSV files hold all films (column film)"
+        raise UsageError(f"--film and --timelines are for a picture, {hold}; add one: -o FILE.svg")
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():

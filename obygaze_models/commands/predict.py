@@ -170,9 +170,8 @@ def predict(
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
         run = om.load_run(model)
-        rows = exports.held_out(run, model=estimator, ids=clips)
-        if divided:
-            rows = annotators.divided(run, rows)
+        every = exports.held_out(run, model=estimator, ids=clips)
+        rows = annotators.divided(run, every) if divided else every
         warnings = [
             warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
         ]
@@ -181,6 +180,9 @@ def predict(
             annotations=annotations, warnings=warnings, run=None if divided or clips else run,
             levels=run.record.manifest.levels, concepts=run.record.manifest.senses,
         )  # fmt: skip
+        if divided:
+            others = "on the others all agree, or only one annotator gave a label"
+            lines.append(f"--divided: {len(rows):,} of {len(every):,} predictions; {others}")
         limit = 0 if files or as_json else MAX_ROWS_SHOWN
         text = list(exports.describe_held_out(rows, limit))
         content = [dict(row.cells) for row in rows]

@@ -20,7 +20,7 @@ from obygaze_models.scoring.annotators import Comparison, compare_with_annotator
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement
-    from obygaze_models.experiments.exports import Row
+    from obygaze_models.experiments.elan_documents import Row
     from obygaze_models.experiments.plan import Plan
     from obygaze_models.experiments.run_folder import Run
 
@@ -31,12 +31,13 @@ LABEL_OF = "label of "
 DIVIDED = "divided"
 """The cell that says who of annotators and model differs from the others."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""By test and clip the class that each annotator gives, of those who give one."""
+"""By test and clip what each annotator gives: a class, or a level that is of none."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
     """What `format_votes` wrote."""
     votes: Votes = {}
+    levels = record.manifest.levels
     try:
         for row in read_table(path, required=("test", "id")).rows():
             labels = {
@@ -44,7 +45,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
                 for column, label in row.items()
                 if label and column.startswith(LABEL_OF)
             }
-            if not {*labels.values()} <= {*record.tests[row["test"]].classes}:
+            if not {*labels.values()} <= {*record.tests[row["test"]].classes, *levels}:
                 raise ValueError(f"{row['id']} has another class")
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
@@ -55,15 +56,17 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
 
 
 def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
-    """``annotators.csv``: who gave which class to each test clip."""
+    """``annotators.csv``: who gave which class, or level of none, to each test clip."""
     data = plan.data
+    own = [dict(zip(part.ids, part.levels, strict=True)) for part in data.annotators.values()]
     columns: dict[str, list[str]] = {"test": [], "id": []}
     columns |= {f"{LABEL_OF}{name}": [] for name in data.annotators}
     for task in plan.tests:
         tested = {clip for fit in predictions if fit.test == task.name for clip in fit.ids}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
             if clip in tested:
-                labels = ["" if code < 0 else task.classes[code] for code in codes]
+                given = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
+                labels = [level if code < 0 else task.classes[code] for code, level in given]
                 for column, cell in zip(columns.values(), [task.name, clip, *labels], strict=True):
                     column.append(cell)
     return format_table(columns)
@@ -127,9 +130,8 @@ def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
 
 def differing_clips(run: Run, test: str) -> set[str]:
     """The clips of a test to which annotators gave different ones of its classes."""
-    votes = run.annotations().get(test, {})
-    differ = find_differing({clip: [*labels.values()] for clip, labels in votes.items()})
-    return {clip for clip, differs in differ.items() if differs}
+    votes, classes = run.annotations().get(test, {}), {*run.record.tests[test].classes}
+    return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:

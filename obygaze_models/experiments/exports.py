@@ -1,35 +1,24 @@
-"""For other programs: predictions and moments for spreadsheets and ELAN, and models as ONNX.
+"""For other programs: predictions for spreadsheets and ELAN, and models as ONNX.
 
-Rows in, a table or a document a film out. They are of a model's predictions; of a run's held-out
-predictions, each clip's by the fits that tested it, none of which was trained on it; or of moments.
+Rows in, a table or a document a film out. They are of a model's predictions; or of a run's held-out
+predictions, each clip's by the fits that tested it, none of which was trained on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.annotations.importers.elan import TITLE, film_name
-from obygaze_features.common.elan import (
-    Annotation,
-    Document,
-    Tier,
-    Vocabularies,
-    add_tiers,
-    milliseconds,
-    read_eaf,
-    to_eaf,
-    to_pfsx,
-)
+from obygaze_features.common.elan import Annotation, to_pfsx
 from obygaze_features.common.figures import level_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
@@ -44,23 +33,18 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
-from obygaze_features.manifests.items import media_stem, safe_id
 from obygaze_features.manifests.labels import obygaze_scheme
-from obygaze_features.manifests.statistics import item_titles, known_titles, without_year
+from obygaze_features.manifests.statistics import item_titles
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
+from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
 from obygaze_models.saved.persistence import load_model
 
-if TYPE_CHECKING:
-    from obygaze_models.explain.moments import Moments
-
-
-NO_FILM = "no-film"
 BYTE_ORDER_MARK = "\ufeff"
 """Without it Excel takes UTF-8 for the local encoding."""
 HELD_OUT = "held-out prediction"
@@ -69,31 +53,7 @@ PARTS = "parts in the "
 """How the cell begins that has the concepts' parts in the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
-Place = tuple[str, str]
-"""A film and a media file of it."""
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A prediction or a moment.
-
-    Parameters
-    ----------
-    film, media, title
-        Where it is; the title is the film's, where it is known.
-    cells
-        A row of a table, by its columns.
-    tier, note
-        In ELAN; no note where there is no start and end in the film.
-    """
-
-    film: str
-    media: str
-    cells: Mapping[str, Any]
-    tier: str
-    note: Annotation | None
-    title: str = ""
 
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
@@ -119,7 +79,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         details = {name: f"{shares[name]:.3f}" for name in names[len(names) == 2 :]}
         if seen != "no":
             details["seen in training"] = seen
-        note = _annotate(item.start, item.end, predicted, {"clip": item.id, **details})
+        note = annotate(item.start, item.end, predicted, {"clip": item.id, **details})
         rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
@@ -184,33 +144,9 @@ def held_out(
                 **named,
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
-            note = _annotate(clip.start, clip.end, classes[code], details)
+            note = annotate(clip.start, clip.end, classes[code], details)
             rows.append(Row(clip.film, clip.media, cells, f"{name}: {test}", note, clip.title))
     return rows
-
-
-def moment_files(moments: Moments) -> dict[str, str]:
-    """An ELAN document for each film: file name -> text.
-
-    `ExperimentError` if there is no moment in a film; those within clips are left out.
-    """
-    rows = []
-    for moment in moments.moments:
-        if not moment.axis.clip:
-            film, seen = moment.axis.film, "" if moment.seen == "no" else moment.seen
-            details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
-            details |= {"seen in training": seen} if seen else {}
-            note = _annotate(moment.start, moment.end, "moment", details)
-            title = known_titles().get(film, "")
-            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
-    if not rows:
-        raise ExperimentError(
-            "ELAN has no place for moments within clips; give the clips a start and an end: "
-            "--manifest FOLDER"
-            if moments.moments
-            else "there are no moments to write for ELAN; try a lower --threshold"
-        )
-    return elan_documents(rows, "moment", moments.warnings)[0]
 
 
 def export_files(
@@ -260,6 +196,7 @@ def export_files(
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
+        rows = [replace(row, note=_name_levels(row.note, levels or {})) for row in rows]
         lists = {"levels": (levels or {}).values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
@@ -290,9 +227,17 @@ def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
     return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
+def _name_levels(note: Annotation | None, levels: Mapping[str, str]) -> Annotation | None:
+    """With the words of the scheme for a class or level, as annotators' tiers have them."""
+    if note is None:
+        return None
+    who, colon, label = note.value.rpartition(": ")
+    words = " or ".join(levels.get(code, code) for code in label.split("+"))
+    return replace(note, value=f"{who}{colon}{words}")
+
+
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
-    names = run.record.manifest.levels
     predicted: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
@@ -300,76 +245,14 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
         clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
         places = [
-            (c.media, c.title, None if c.id in ids else names[c.level], stretch)
+            (c.media, c.title, None if c.id in ids else c.level, stretch)
             for c, stretch in zip(clips, stretches, strict=True)
         ]
         for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
             (media, title, level, _), same = place, [clip for _, clip in found]
-            note = _annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            note = annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
             if level is not None and note is not None:
                 yield Row(film, media, {}, tier, note, title)
-
-
-def elan_documents(
-    rows: Sequence[Row],
-    kind: str,
-    warnings: Sequence[RunWarning] = (),
-    annotations: Path | None = None,
-    vocabularies: Vocabularies | None = None,
-) -> tuple[dict[str, str], list[str]]:
-    """A document a media file: file name -> text; and the films without a file of annotators.
-
-    Parameters
-    ----------
-    rows
-        Those without a note are left out.
-    kind
-        The linguistic type of the tiers.
-    warnings
-        Written into each document.
-    annotations
-        A folder with the annotators' ``.eaf`` files, written for a film, or named by film, title
-        or media file; perhaps a folder for each annotator. Each that is of a film is copied, and
-        gets the models' tiers.
-    vocabularies
-        The pick-lists of new files, for tiers that somebody adds.
-    """
-    tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
-    for row in rows:
-        if row.note is not None:
-            tiers = tiers_of.setdefault((row.film, row.media), {})
-            tiers.setdefault(row.tier, []).append(row.note)
-    if not tiers_of:
-        raise ExperimentError(
-            f"none of the {len({row.cells['clip'] for row in rows}):,} clips has a start and an "
-            "end in its film, so ELAN has no place for them; --csv writes them for spreadsheets"
-        )
-    titles = {row.film: row.title for row in rows}
-    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
-    films = [film for film, _ in tiers_of]
-    stems = [
-        titles[film] or film
-        if film and films.count(film) == 1
-        else media_stem(media) or film or NO_FILM
-        for film, media in tiers_of
-    ]
-    new = {
-        place: [Tier(name, kind, notes) for name, notes in tiers.items()]
-        for place, tiers in tiers_of.items()
-    }
-    copied = _places_by_file(annotations, titles, new)
-    files = {
-        path.relative_to(annotations or "").as_posix(): add_tiers(
-            path, [tier for place in places for tier in new[place]], ExperimentError
-        )
-        for path, places in copied.items()
-    }
-    placed = {place for places in copied.values() for place in places}
-    left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
-    names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
-    for place, name in zip(left, names[len(files) :], strict=True):
-        files[name] = to_eaf(Document(new[place], place[1], properties), vocabularies)
-    return files, [titles[film] or film for film, _ in left]
 
 
 def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
@@ -395,56 +278,6 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
 def _seconds(start: float | None, end: float | None) -> dict[str, str]:
     times = {"start": start, "end": end}
     return {name: "" if time is None else f"{time:.3f}" for name, time in times.items()}
-
-
-def _annotate(
-    start: float | None, end: float | None, value: str, details: Mapping[str, str]
-) -> Annotation | None:
-    if start is None or end is None:
-        return None
-    return Annotation(*milliseconds(start, end), value, details)
-
-
-def _places_by_file(
-    folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
-) -> dict[Path, list[Place]]:
-    """Of which films each ``.eaf`` file is, in a folder and its folders, perhaps one an annotator.
-
-    A file is of the film that it was written for; else of the one that it is named after.
-    """
-    known: dict[str, list[Place]] = {}
-    for film, media in places:
-        names = film, media_stem(media), titles[film], without_year(titles[film])
-        for key in {_key(name) for name in names if name}:
-            known.setdefault(key, []).append((film, media))
-    claims: dict[Path, tuple[str, list[Place]]] = {}
-    for path in sorted(folder.rglob("*.eaf")) if folder else ():
-        document = read_eaf(path, ExperimentError)[0]
-        stem, own = _key(path.stem), _key(film_name(document, path.stem))
-        keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
-        key = next((key for key in keys if key in known), "")
-        found = known.get(key, [])
-        exact = [place for place in found if _key(place[0]) == key]
-        claims[path] = "" if own == stem else own, exact or found
-    if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
-    files = {}
-    for path, (own, found) in claims.items():
-        films = {film for film, _ in found}
-        rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
-        owners = ({*map(_key, films)} & rivals or rivals) - {""}
-        if len(films) > 1 or len(owners) > 1:
-            raise ExperimentError(
-                f"{path} has a title of several films ({join_some(sorted(films | owners))}); "
-                "name each file after its film's id: FILM.eaf"
-            )
-        if found and own in {"", *owners}:
-            files[path] = found
-    return files
-
-
-def _key(name: str) -> str:
-    return safe_id(name).casefold()
 
 
 def _order(clip: Clip) -> tuple[Any, ...]:

@@ -165,7 +165,7 @@ class Run:
         return self._tables.explanations
 
     def annotations(self) -> Votes:
-        """By test and clip the class that each annotator gives; empty where there is only one."""
+        """By test and clip each annotator's class, or level of no class; empty for only one."""
         if ANNOTATORS not in self.record.files:
             return {}
         _check_digest(self, ANNOTATORS)

@@ -212,7 +212,14 @@ def agreement(obygaze, tmp_path):
 def test_the_command(agreement, tmp_path):
     films, out = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
     text = agreement(films, "-o", out)
-    assert "made: 2 pairs of label sets in 2 films; means: gamma 0.8" in text
+    assert "made: 2 pairs of label sets in 2 films\nmean over films: gamma 0.8" in text
+    kappas = cohen_kappa_score(A, B), cohen_kappa_score(A + B, B + B)  # of the other film: 1
+    by_name = {row["measure"]: float(row["value"]) for row in csv_rows(out / "means.csv")}
+    assert by_name["kappa, mean over films"] == pytest.approx((kappas[0] + 1) / 2, abs=1e-6)
+    assert by_name["kappa, all films together (ann, bea)"] == pytest.approx(kappas[1], abs=1e-6)
+    assert f", kappa {(kappas[0] + 1) / 2:.3f}\n" in text
+    assert f"kappa, all films together: {kappas[1]:.3f}\n" in text
+    assert max(len(line) for line in text.partition("film  ")[0].splitlines()) <= 80
     assert "the paper's 23 pairs: gamma 0.42, without Not Sure 0.69" in text
     one, two = csv_rows(out / "agreement.csv")
     assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
@@ -265,7 +272,7 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     order = [line[0] for line in lines if line[:1] and line[0] in kappas]
     assert order == ["Body", "Look", "Voice"]  # the best agreed on first
     assert "ann marks Sure 1.5 times as often as bea: 3 clips against 2 (both 1, either 4)" in text
-    assert text.index("means: gamma") < text.index("by concept") < text.index("Juno (2007)")
+    assert text.index("films: gamma") < text.index("by concept") < text.index("Juno (2007)")
     [row] = [row for row in csv_rows(tmp_path / "out/concepts.csv") if row["concept"] == "Look"]
     assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)
     assert (row["a"], row["share_second"]) == ("ann", "0.1")

@@ -1,5 +1,6 @@
 """Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,17 +115,29 @@ def long_stretches(*lengths):
         times = row * 1200.0, row * 1200.0 + 60 * (row + 1)
         segments.append(Segment("other", "ben", *times, "EN" if row % 2 else "S"))
     rows = [SourceRow(f"line {line}", row) for line, row in enumerate(segments, start=2)]
-    return build_timelines("made", rows).remarks
+    return build_timelines("made", rows)
 
 
 def test_a_stretch_far_longer_than_its_films_others_is_named():
-    [remark] = long_stretches(240, 2861)
+    [remark] = long_stretches(240, 2861).remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
     assert "the next longest of the film is 4.0" in remark.what
     assert "0:20:45 to 1:08:26" in remark.what
-    assert long_stretches(240, 700) == ()  # not three times as long
-    assert long_stretches(100, 599) == ()  # under ten minutes
+    assert long_stretches(240, 700).remarks == ()  # not three times as long
+    assert long_stretches(100, 599).remarks == ()  # under ten minutes
+
+
+def test_every_command_names_a_stretch_far_longer_than_others(tmp_path, obygaze):
+    made = long_stretches(240, 2861)
+    ann = [replace(s, annotator="ann") for s in made.segments if s.seconds < 100]
+    of.Timelines.of("two", [*made.segments, *ann], films=made.films).save(tmp_path / "t")
+    manifest = tmp_path / "m"
+    for call in (("project", tmp_path / "t", "--grid", 30, "-o", manifest), ("merge", manifest),
+                 ("agreement", manifest)):  # fmt: skip
+        lines = obygaze("annotations", *call, code=0).stdout.splitlines()
+        [line] = [line for line in lines if "without a break" in line]
+        assert "juno ben: Easy Negative for 52.9 minutes" in line  # the clips, over gaps of 5 s
 
 
 def test_edited_table_of_remarks(tmp_path, obygaze):

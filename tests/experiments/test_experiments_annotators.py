@@ -43,6 +43,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         said = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
         levels = np.where(said, "S", "EN").tolist()
         levels[10] = "HN"  # is of no class of the task
+        levels[11] = "HN" if sets else "S"  # of no class to one of them
         own = slice(len(sets), None)
         rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))
@@ -234,26 +235,29 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
     experiment = study()
     run = om.run_experiment(experiment, tmp_path / "run")
     outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
-    run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0)
+    printed = run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0).stdout
     rows = csv_rows(tmp_path / "d.csv")
+    assert f"{len(rows)} of {len(shares_of(run))} predictions" in printed.splitlines()[-1]
     first, second = (labels_of(experiment, name) for name in NAMES)
     expected = {
         clip
         for clip, share in shares_of(run).items()
         if clip in first and clip in second
         if len({first[clip], second[clip], int(share > 0.5)}) == 2
-    }
+    } | {"film0-011"}
     assert {row["clip"] for row in rows} == expected
     assert len(rows) == len(expected)
     for row in rows:
         verdicts = {"ada": row["label of ada"], "bo": row["label of bo"]}
         verdicts["logistic"] = row["prediction"]
-        [alone] = [name for name in verdicts if [*verdicts.values()].count(verdicts[name]) == 1]
-        assert row["divided"] == f"{alone} alone: {verdicts[alone]}"
+        alone = [name for name in verdicts if [*verdicts.values()].count(verdicts[name]) == 1]
+        who = f"{alone[0]} alone: {verdicts[alone[0]]}" if len(alone) == 1 else "all differ"
+        assert row["divided"] == who
+        assert (verdicts["bo"] == "HN") == (row["clip"] == "film0-011")
     surest = [max(float(row["probability"]), 1 - float(row["probability"])) for row in rows]
     assert surest == sorted(surest, reverse=True)
     text = "".join(path.read_text() for path in (tmp_path / "elan").glob("*.eaf"))
-    assert text.count(" alone: ") == len(rows)
+    assert text.count(" alone: Easy Negative") + text.count(" alone: Sure") >= len(rows) - 1
     assert 'TIER_ID="logistic: EN vs S, divided"' in text
     outputs = ("--elan", tmp_path / "all", "-o", tmp_path / "a.csv")
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
@@ -261,7 +265,7 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
     holes = [n for n in film.get_annotation_data_for_tier("logistic: EN vs S") if "no pred" in n[2]]
     assert sorted(holes) == [(600_000, 660_000, "no prediction: Hard Negative")]
     for row in csv_rows(tmp_path / "a.csv"):
-        named = {"EN": 0, "S": 1, "": None}
+        named = {"EN": 0, "S": 1, "": None, "HN": None}
         assert [named[row[f"label of {name}"]] for name in NAMES] == [
             own.get(row["clip"]) for own in (first, second)
         ]

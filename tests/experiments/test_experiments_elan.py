@@ -89,7 +89,7 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     for item in spans:
         start = round(item.start * 1000)
         end = max(round(item.end * 1000), start + 1)
-        assert heard[item.id][:3] == (start, end, predicted[item.id])
+        assert heard[item.id][:3] == (start, end, obygaze_scheme().name_of[predicted[item.id]])
         assert heard[item.id][3] == pytest.approx(sure[item.id], abs=5e-4)
     # The film is looked for beside the file.
     [linked] = Eaf(str(files["Été.eaf"])).get_linked_files()
@@ -254,7 +254,10 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     }
     [tier] = [t for t in pair.get_tier_names() if t.startswith("mlp: ") and "," not in t]
     heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}
-    assert heard == predicted
+    words = {"EN+HN": "Easy Negative or Hard Negative", "S": "Sure"}  # as annotators' tiers have
+    assert heard == {start: words[label] for start, label in predicted.items()}
+    params = pair.linguistic_types[pair.get_parameters_for_tier(tier)["LINGUISTIC_TYPE_REF"]]
+    assert params["CONTROLLED_VOCABULARY_REF"] == "levels"
     assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
     alone = run_obygaze("annotations", "import", "elan", out / "Juno.eaf", "-o", tmp_path / "tl")
     assert "holds a model's predictions, and no annotations" in alone.output

@@ -12,7 +12,7 @@ from obygaze_features import Timelines
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_models.experiments.exports import moment_files
+from obygaze_models.experiments.elan_documents import moment_files
 from obygaze_models.explain.frame_scores import Axis
 from obygaze_models.explain.moments import moment_figure
 from obygaze_models.saved.inference import average_frames

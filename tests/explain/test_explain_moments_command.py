@@ -181,7 +181,8 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         (("moments", mil, others, *output), "extract both with the same --frames", 1),
         (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
-        ((*moments, "--film", FILM), "add one: -o FILE.svg", 2),
+        ((*moments, "--film", FILM), "CSV files hold all films", 2),
+        ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),
     ):

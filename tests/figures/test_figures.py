@@ -15,9 +15,12 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations import Film
+from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.figures import agreement_figure, film_figure
 from obygaze_features.common import figures as common
+from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import statistics, statistics_figure
+from obygaze_models.data.example import example_path
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.explain.moments import moment_figure
@@ -312,12 +315,14 @@ def annotated() -> Iterator[Figure]:
     about, values = {"estimator": "mil", "task": "a"}, np.array([[[1, 3, 5]], [[0.2, 0.9, 0.1]]])
     frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [])
     yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
+    yield agreement_figure(agreement_report(Manifest.load(example_path("minutes"))))  # 20 films
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), (6.5, 6.5), ("27.94cm", 11)])
 def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]
+    assert inches < 6 or figures[-1].get_figheight() <= 9  # on a page
     drawn, said = list[Text](), set[str]()
     monkeypatch.setattr(Text, "draw", lambda text, _: drawn.append(text))
     for figure in figures:

@@ -1,0 +1,191 @@
+"""For ELAN: the documents of predictions and moments, alone or in copies of annotators' files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.annotations.importers.elan import TITLE, film_name
+from obygaze_features.common.elan import (
+    Annotation,
+    Document,
+    Tier,
+    Vocabularies,
+    add_tiers,
+    milliseconds,
+    read_eaf,
+    to_eaf,
+)
+from obygaze_features.common.text import file_names, join_some
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests.items import media_stem, safe_id
+from obygaze_features.manifests.statistics import known_titles, without_year
+from obygaze_models.data.warnings import RunWarning
+
+if TYPE_CHECKING:
+    from obygaze_models.explain.moments import Moments
+
+NO_FILM = "no-film"
+Place = tuple[str, str]
+"""A film and a media file of it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prediction or a moment.
+
+    Parameters
+    ----------
+    film, media, title
+        Where it is; the title is the film's, where it is known.
+    cells
+        A row of a table, by its columns.
+    tier, note
+        In ELAN; no note where there is no start and end in the film.
+    """
+
+    film: str
+    media: str
+    cells: Mapping[str, Any]
+    tier: str
+    note: Annotation | None
+    title: str = ""
+
+
+def annotate(
+    start: float | None, end: float | None, value: str, details: Mapping[str, str]
+) -> Annotation | None:
+    """A row's note, from start to end; None where either is not known."""
+    if start is None or end is None:
+        return None
+    return Annotation(*milliseconds(start, end), value, details)
+
+
+def moment_files(moments: Moments) -> dict[str, str]:
+    """An ELAN document for each film: file name -> text.
+
+    `ExperimentError` if there is no moment in a film; those within clips are left out.
+    """
+    rows = []
+    for moment in moments.moments:
+        if not moment.axis.clip:
+            film, seen = moment.axis.film, "" if moment.seen == "no" else moment.seen
+            details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
+            details |= {"seen in training": seen} if seen else {}
+            note = annotate(moment.start, moment.end, "moment", details)
+            title = known_titles().get(film, "")
+            rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
+    if not rows:
+        raise ExperimentError(
+            "ELAN has no place for moments within clips; give the clips a start and an end: "
+            "--manifest FOLDER"
+            if moments.moments
+            else "there are no moments to write for ELAN; try a lower --threshold"
+        )
+    return elan_documents(rows, "moment", moments.warnings)[0]
+
+
+def elan_documents(
+    rows: Sequence[Row],
+    kind: str,
+    warnings: Sequence[RunWarning] = (),
+    annotations: Path | None = None,
+    vocabularies: Vocabularies | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """A document a media file: file name -> text; and the films without a file of annotators.
+
+    Parameters
+    ----------
+    rows
+        Those without a note are left out.
+    kind
+        The linguistic type of the tiers.
+    warnings
+        Written into each document.
+    annotations
+        A folder with the annotators' ``.eaf`` files, written for a film, or named by film, title
+        or media file; perhaps a folder for each annotator. Each that is of a film is copied, and
+        gets the models' tiers.
+    vocabularies
+        The pick-lists of new files, for tiers that somebody adds.
+    """
+    tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
+    for row in rows:
+        if row.note is not None:
+            tiers = tiers_of.setdefault((row.film, row.media), {})
+            tiers.setdefault(row.tier, []).append(row.note)
+    if not tiers_of:
+        raise ExperimentError(
+            f"none of the {len({row.cells['clip'] for row in rows}):,} clips has a start and an "
+            "end in its film, so ELAN has no place for them; --csv writes them for spreadsheets"
+        )
+    titles = {row.film: row.title for row in rows}
+    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
+    films = [film for film, _ in tiers_of]
+    stems = [
+        titles[film] or film
+        if film and films.count(film) == 1
+        else media_stem(media) or film or NO_FILM
+        for film, media in tiers_of
+    ]
+    new = {
+        place: [Tier(name, kind, notes) for name, notes in tiers.items()]
+        for place, tiers in tiers_of.items()
+    }
+    copied = _places_by_file(annotations, titles, new)
+    files = {
+        path.relative_to(annotations or "").as_posix(): add_tiers(
+            path, [tier for place in places for tier in new[place]], ExperimentError
+        )
+        for path, places in copied.items()
+    }
+    placed = {place for places in copied.values() for place in places}
+    left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
+    names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
+    for place, name in zip(left, names[len(files) :], strict=True):
+        files[name] = to_eaf(Document(new[place], place[1], properties), vocabularies)
+    return files, [titles[film] or film for film, _ in left]
+
+
+def _places_by_file(
+    folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
+) -> dict[Path, list[Place]]:
+    """Of which films each ``.eaf`` file is, in a folder and its folders, perhaps one an annotator.
+
+    A file is of the film that it was written for; else of the one that it is named after.
+    """
+    known: dict[str, list[Place]] = {}
+    for film, media in places:
+        names = film, media_stem(media), titles[film], without_year(titles[film])
+        for key in {_key(name) for name in names if name}:
+            known.setdefault(key, []).append((film, media))
+    claims: dict[Path, tuple[str, list[Place]]] = {}
+    for path in sorted(folder.rglob("*.eaf")) if folder else ():
+        document = read_eaf(path, ExperimentError)[0]
+        stem, own = _key(path.stem), _key(film_name(document, path.stem))
+        keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
+        key = next((key for key in keys if key in known), "")
+        found = known.get(key, [])
+        exact = [place for place in found if _key(place[0]) == key]
+        claims[path] = "" if own == stem else own, exact or found
+    if folder and not claims:
+        raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
+    files = {}
+    for path, (own, found) in claims.items():
+        films = {film for film, _ in found}
+        rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
+        owners = ({*map(_key, films)} & rivals or rivals) - {""}
+        if len(films) > 1 or len(owners) > 1:
+            raise ExperimentError(
+                f"{path} has a title of several films ({join_some(sorted(films | owners))}); "
+                "name each file after its film's id: FILM.eaf"
+            )
+        if found and own in {"", *owners}:
+            files[path] = found
+    return files
+
+
+def _key(name: str) -> str:
+    return safe_id(name).casefold()
