@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         OracleBottleneck,
     )
     from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
+    from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.estimators.logistic import LogisticProbe
     from obygaze_models.estimators.mlp import MLPProbe
     from obygaze_models.estimators.registry import make_estimator
@@ -76,6 +77,7 @@ _NAMES = {
     "estimators.baselines": ["FilmPrior"],
     "estimators.bottlenecks": ["ConceptBottleneck", "HybridBottleneck", "OracleBottleneck"],
     "estimators.concepts": ["ConceptBank", "RandomDirections"],
+    "estimators.fusion": ["StoreFusion"],
     "estimators.logistic": ["LogisticProbe"],
     "estimators.mlp": ["MLPProbe"],
     "estimators.registry": ["make_estimator"],

@@ -13,6 +13,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -42,30 +43,53 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 """How the tokens [T, D] of a clip become one vector."""
 
 
-class _StoreGroup:
-    """Several stores read as one: the clips that all have, their features side by side."""
+MISSING = ("drop", "mean")
+"""A clip that one of several stores lacks is left out; or it counts as that store's mean."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
-        self.stores = stores
+
+class _StoreGroup:
+    """Several stores read as one: the clips that all have, their features side by side.
+
+    With ``mean`` the clips that any has: features that a store lacks are NaN.
+    """
+
+    def __init__(self, stores: Sequence[Store], missing: str) -> None:
+        self.stores, self.missing = stores, missing
         self.where = " and ".join(store.where for store in stores)
+        self.names = name_stores([str(store.location.address) for store in stores])
+        self._joined = set.union if missing == "mean" else set.intersection
 
     def __contains__(self, clip: object) -> bool:
-        return all(clip in store for store in self.stores)
+        return clip in self.row_of
 
     @functools.cached_property
+    def row_of(self) -> dict[str, int]:
+        joined = self._joined(*(set(store.ids) for store in self.stores))
+        ids = dict.fromkeys(clip for store in self.stores for clip in store.ids if clip in joined)
+        return {clip: row for row, clip in enumerate(ids)}
+
+    @property
     def ids(self) -> list[str]:
-        shared = set.intersection(*(set(store.ids) for store in self.stores))
-        return [clip for clip in self.stores[0].ids if clip in shared]
+        return [*self.row_of]
 
     @functools.cached_property
     def items(self) -> Items:
-        items = self.stores[0].items
-        return items.take([items.row(clip) for clip in self.ids])
+        own = {clip: store.items for store in reversed(self.stores) for clip in store.ids}
+        rows = [(own[clip], own[clip].row(clip)) for clip in self.ids]
+        extra = set.intersection(*(set(store.items.extra) for store in self.stores))
+        cells = {name: [items.extra[name][row] for items, row in rows] for name in sorted(extra)}
+        return Items.of([items[row] for items, row in rows], cells)
 
     @property
     def status(self) -> Array:
-        done = set.intersection(*(set(store.done_ids()) for store in self.stores))
+        done = self._joined(*(set(store.done_ids()) for store in self.stores))
         return np.array([Status.DONE if clip in done else Status.TODO for clip in self.ids])
+
+    def lacking(self, ids: Sequence[str]) -> dict[str, int]:
+        """How many of some clips each store lacks, where it lacks any."""
+        parts = zip(self.names, self.stores, strict=True)
+        counts = {name: len(set(ids) - set(store.done_ids())) for name, store in parts}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def specs(self) -> list[ArraySpec]:
@@ -85,11 +109,18 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """The clips that all stores have, and their features side by side."""
+        """The clips that all stores have, or any, and their features side by side."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
-        shared = set.intersection(*(set(have) for have, _ in parts))
-        columns = [values[np.isin(have, list(shared))] for have, values in parts]
-        return [clip for clip in ids if clip in shared], np.concatenate(columns, axis=1)
+        joined = self._joined(*(set(have) for have, _ in parts))
+        clips = [clip for clip in ids if clip in joined]
+        row_of = {clip: row for row, clip in enumerate(clips)}
+        columns = []
+        for have, values in parts:
+            present = [place for place, clip in enumerate(have) if clip in row_of]
+            column = np.full((len(clips), values.shape[1]), np.nan, np.float32)
+            column[[row_of[have[place]] for place in present]] = values[present]
+            columns.append(column)
+        return clips, np.concatenate(columns, axis=1)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -112,14 +143,39 @@ class _StoreGroup:
         }
 
 
-def open_stores(stores: StoreLike | Sequence[StoreLike]) -> Store:
-    """One store, opened; several as one, whose features are concatenated."""
+def name_stores(addresses: Sequence[str]) -> list[str]:
+    """What stores are called: their files' names, with a number where two are alike."""
+    ends = [re.split(r"[/\\]", place.partition("?")[0].rstrip("/\\"))[-1] for place in addresses]
+    names = [re.sub(r"(\.zarr)?(\.zip)?$", "", name, count=1) for name in ends]
+    counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
+    return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
+
+
+def group_of(store: Store) -> _StoreGroup | None:
+    """What `open_stores` made of several stores; None of one."""
+    return group if isinstance(group := cast(object, store), _StoreGroup) else None
+
+
+def store_widths(store: Store, array: str) -> dict[str, int]:
+    """The names of several stores, and how many columns of their features each has."""
+    if (group := group_of(store)) is None:
+        return {}
+    specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
+    return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}
+
+
+def open_stores(stores: StoreLike | Sequence[StoreLike], missing: str = "drop") -> Store:
+    """One store, opened; several as one, whose features are concatenated.
+
+    Of several, clips that one lacks are dropped, or with ``missing="mean"`` have NaN there.
+    """
     if isinstance(group := cast(object, stores), _StoreGroup):
-        return cast(Store, group)
+        same = group.missing == missing
+        return cast(Store, group if same else _StoreGroup(group.stores, missing))
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all of a store that the zoo uses.
-    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened))
+    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
 
 
 def read_features(

@@ -20,7 +20,7 @@ from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.stores import POOLINGS
+from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
@@ -65,6 +65,9 @@ _HINTS = {
     "gap": "a number of seconds from 0 up",
     "balance": 'how training clips are balanced, such as "none"',
     "predictions": 'a list of tables, such as ["theirs.csv"]',
+    "missing": 'what becomes of clips that a store lacks, "drop" or "mean"',
+    "fusion": 'how several stores are joined, "early" or "late"',
+    "each_store": "true or false",
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
@@ -85,7 +88,7 @@ class Experiment:
         What the experiment is called in tables and pages.
     manifest, store
         Folders of the labelled items and of their features. The features of several stores are
-        concatenated, clip by clip.
+        side by side, clip by clip, and vary alike on training clips; see `StoreFusion`.
     split
         The manifest's fold column. Without one `leak-free`, `paper` and `split` take the
         manifest's only split; if it has none, or for ``""``, they deal the labelled clips over ten
@@ -130,12 +133,22 @@ class Experiment:
         ``weights``: train on all clips, with classes weighted by the inverse of their size;
         ``none``: train on all clips as they are. By default ``undersample``, but for protocols
         that fix the training clips.
+    missing
+        ``drop``: a clip that one of several stores lacks is left out; ``mean``: it counts as the
+        mean of the training clips there.
+    fusion
+        Of several stores. ``early``: a model reads all; ``late``: one on each, and their
+        probabilities are joined by logistic regression on training clips held out in turn.
+    each_store
+        Fit each estimator also on each of several stores alone, and on all without it.
     predictions
         Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
-        is listed. With ``threshold = "validation"`` the validation clips choose from which
-        probability on it calls a clip positive, for the best F1; two classes only.
+        is listed. Of several stores ``stores`` names those that it reads, such as ``["clap"]`` of
+        clap.zarr; and ``fusion`` may differ. With ``threshold = "validation"`` the validation clips
+        choose from which probability on it calls a clip positive, for the best F1; two classes
+        only.
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     seeds
@@ -163,6 +176,9 @@ class Experiment:
     min_clips: Annotated[int, Meta(ge=1)] | None = None
     gap: Annotated[float, Meta(ge=0)] = 0.0
     balance: _Name | None = None
+    missing: _Name = "drop"
+    fusion: _Name = "early"
+    each_store: bool = False
     predictions: tuple[Path, ...] = ()
     estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
     seed: _Seed = 0
@@ -199,9 +215,15 @@ class Experiment:
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
             ("targets", self.targets, TARGETS),
+            ("missing", self.missing, MISSING),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+        several = {"missing": "drop", "fusion": "early", "each_store": False}
+        if (key := next((k for k in several if getattr(self, k) != several[k]), None)) and len(
+            self.stores
+        ) < 2:
+            yield f"{key} is for several stores; add stores = [...], or leave it out"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -254,7 +276,16 @@ class Experiment:
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
-                specs[listed] = EstimatorSpec(name, options, negatives, cut)
+                use, how = options.pop("stores", ()), options.pop("fusion", self.fusion)
+                for store in use:
+                    if store not in self.store_names:
+                        raise ExperimentError(unknown_name("store", str(store), self.store_names))
+                spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
+                specs[listed] = spec
+                if self.each_store and spec.fuses and not use:
+                    for variant, names in self.without_stores(listed).items():
+                        folders.add(folder_name(variant).casefold())
+                        specs[variant] = replace(spec, use=names)
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -282,6 +313,22 @@ class Experiment:
     def stores(self) -> tuple[Location, ...]:
         """The store or the stores."""
         return self.store if isinstance(self.store, tuple) else (self.store,)
+
+    @property
+    def store_names(self) -> list[str]:
+        """What several stores are called; empty for one."""
+        several = len(self.stores) > 1
+        return name_stores([str(store) for store in self.stores]) if several else []
+
+    def without_stores(self, model: str) -> dict[str, tuple[str, ...]]:
+        """By name, a model's fits on each store alone, and on all without it."""
+        names = self.store_names
+        alone: dict[str, tuple[str, ...]] = {f"{model}, {name} alone": (name,) for name in names}
+        return alone | {
+            f"{model}, without {name}": tuple(other for other in names if other != name)
+            for name in names
+            if len(names) > 2
+        }
 
     @property
     def label_set(self) -> str | None:
@@ -373,6 +420,7 @@ def about_features(experiment: Experiment, store: Store, *, frames: bool = False
         "array": array,
         "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
         "pooling": None if frames else experiment.pooling,
+        **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
     }
 
 

@@ -27,7 +27,7 @@ from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
-from obygaze_models.data.stores import open_stores
+from obygaze_models.data.stores import group_of, open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -259,8 +259,20 @@ class Plan:
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap * bool(experiment.gap),
             soft * experiment.is_soft,
+            self._lacking(),
         )
         return [note for note in notes if note]
+
+    def _lacking(self) -> str:
+        """How many clips each of several stores lacks, and what becomes of them."""
+        group = group_of(self.store)
+        counts = group.lacking([*self.data.ids, *self.join.without_features]) if group else {}
+        clips = [f"{counted(count, 'clip')} lack{'s' * (count == 1)} {name}"
+                 for name, count in counts.items()]  # fmt: skip
+        kept = 'each counts as the store\'s mean there (missing = "mean")'
+        if self.experiment.missing == "drop":
+            kept = 'these are left out; missing = "mean" keeps them'
+        return f"{', '.join(clips)}: {kept}" * bool(clips)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""
@@ -383,7 +395,7 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
-    store = open_stores(experiment.store)
+    store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
     if only is not None:
         concepts = {p.train.concept: p for p in problems if isinstance(p.train, ConceptTask)}
@@ -422,7 +434,12 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
         annotators=annotators,
         groups=experiment.groups or "film",
     )
-    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
+    ends = np.cumsum([*data.stores.values()])[:-1] if data.stores else []
+    parts = [(part, np.isnan(part).all(axis=1)) for part in np.split(data.X, ends, axis=1)]
+    absent = experiment.missing == "mean"  # a whole part may be
+    broken = np.flatnonzero(
+        np.any([~np.isfinite(part).all(axis=1) & ~(absent & none) for part, none in parts], axis=0)
+    )
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(

@@ -117,7 +117,8 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a saved model must know of the features that it fits, to refuse others.
 
-    `frames` is the array that models of sequences read in their place.
+    `frames` is the array that models of sequences read in their place; `missing` says what becomes
+    of clips that one of several stores lacks.
     """
 
     backbone: dict[str, Any]
@@ -126,6 +127,7 @@ class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
     shape: list[int]
     pooling: str | None
     frames: str | None = None
+    missing: str = "drop"
 
 
 class Official(_Part, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from obygaze_models.data.dataset import Join
 from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
@@ -93,7 +94,8 @@ def run_experiment(
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes
             explained, explanations = "", []
-            if any(hasattr(result.fit and result.fit.model, "bank_") for result in outcome.saved):
+            models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.saved]
+            if any(hasattr(model, "bank_") for model in models):
                 from obygaze_models.experiments.explanations import (
                     explain_models,
                     parse_explanations,
