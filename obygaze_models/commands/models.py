@@ -183,6 +183,8 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
 def _echo_run(done: om.Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
+    from obygaze_models.experiments.compare import compare_stores
+    from obygaze_models.experiments.run_folder import STORES
     from obygaze_models.experiments.summary import describe_run, headline
 
     voids = [warning for warning in done.record.warnings if warning.voids_scores]
@@ -193,6 +195,8 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    if (added := compare_stores(done)).comparisons:
+        echo(f"\nWhat each store adds ({done.folder / STORES} has all scores)\n{added.table()}")
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 

@@ -96,74 +96,71 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._validate_params()
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         if X.shape[1] != sum(self.stores.values()):
-            raise ExperimentError(
-                f"X has {X.shape[1]} columns, the stores {sum(self.stores.values())}; give data.X "
-                "and data.stores of one dataset"
-            )
-        y, names = np.asarray(y), [*(self.use or self.stores)]
-        arguments |= {"groups": groups, "order": order}
+            raise ExperimentError(f"X has {X.shape[1]} columns; the stores have {self.stores}")
+        y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_ = self.scales_ = self.stacker_ = None
-        if self.how == "early" or len(names) == 1:
-            self._fit_early(X, y, names, arguments)
-        else:
-            self._fit_late(X, y, names, arguments)
+        late = self.how == "late" and len(self._columns) > 1
+        (self._fit_late if late else self._fit_early)(X, y, arguments)
         self.classes_ = self.models_[0].classes_
         return self
 
-    def _fit_early(self, X: Array, y: Array, names: list[str], arguments: dict[str, Any]) -> None:
-        self.means_, spreads = np.zeros(X.shape[1]), {}
-        for name, own in self._columns(names).items():
+    def _fit_early(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
+        self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
             if not len(clips):
                 raise ExperimentError(f"no training clip has features of {name}; leave it out")
-            self.means_[own], spreads[name] = clips.mean(axis=0), np.sqrt(clips.var(axis=0).sum())
+            self.means_[own] = clips.mean(axis=0)
+            self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or np.nan
         # One store alone stays as it is; several meet at the middle of their scales.
-        varying = [spread for spread in spreads.values() if spread > 0]
-        middle = np.exp(np.log(varying).mean()) if varying else 1.0
-        self.scales_ = np.ones(X.shape[1])
-        for name, own in self._columns(names).items():
-            self.scales_[own] = spreads[name] / middle if spreads[name] > 0 else 1.0
-        X_val = arguments.pop("X_val", None)
-        rows, held = self._present(X), None if X_val is None else self._present(X_val)
-        if X_val is not None:
-            arguments["X_val"] = self.scaled(X_val)
+        spreads = [self.scales_[own[0]] for own in self._columns.values()]
+        middle = np.exp(np.nanmean(np.log(spreads))) if np.isfinite(spreads).any() else 1.0
+        own = np.concatenate([*self._columns.values()])
+        self.scales_[own] = np.nan_to_num(self.scales_[own] / middle, nan=1.0)
+        if arguments.get("X_val") is not None:
+            arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
         model = clone(self.estimator)
-        wanted = keywords(model.fit)
-        arguments = {key: arguments[key] for key in wanted & arguments.keys()}
-        model.fit(self.scaled(X)[rows], y[rows], **_take(arguments, rows, held))
+        wanted = keywords(model.fit) & arguments.keys()
+        model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
         self.models_ = [best_of(model)]
+        for key in ("facts_", "history_", "warnings_"):
+            if hasattr(self.models_[0], key):
+                setattr(self, key, getattr(self.models_[0], key))
 
-    def _fit_late(self, X: Array, y: Array, names: list[str], arguments: dict[str, Any]) -> None:
-        parts = [clone(self).set_params(use=[name], how="early") for name in names]
-        rows = np.asarray(arguments.get("labelled", np.ones(len(y), dtype=bool)))
-        order = arguments["order"] if arguments["order"] is not None else np.arange(len(y))
-        own = np.char.add("clip ", np.asarray(order).astype(str))  # of clips without a film
+    def _fit_late(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
+        parts = [clone(self).set_params(use=[name], how="early") for name in self._columns]
+        learnt = arguments.get("labelled", np.ones(len(y), dtype=bool))
+        order = np.arange(len(y)) if arguments["order"] is None else np.asarray(arguments["order"])
+        own = np.char.add("clip ", order.astype(str))  # of clips without a film
         films = own if arguments["groups"] is None else np.asarray(arguments["groups"]).astype(str)
         films = np.where(films == "", own, films)
-        count = min(N_STACKED, len(np.unique(films[rows])))
-        films = films if count > 1 else own
-        folds = StratifiedGroupKFold(
-            max(count, 2), shuffle=True, random_state=self.random_state
-        ).split(X, y, films)
-        logits: Array = np.array([])
-        for train, held in folds:
-            fitted = [
-                clone(part).fit(X[train], y[train], **_take(arguments, train)) for part in parts
-            ]
-            values = self._logits(fitted, X[held])
-            logits = logits if logits.size else np.zeros((len(y), values.shape[1]))
-            logits[held] = values
-        weights, counts = arguments.get("sample_weight"), np.ones(logits.shape[1])
+        films = films if len(np.unique(films[learnt])) > 1 else own
+        count = min(N_STACKED, len(np.unique(films[learnt])))
+        parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
+        held_out = []
+        for train, held in parting.split(X, y, films):
+            given = {key: _take(key, value, train) for key, value in arguments.items()}
+            fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
+            held_out.append((held, self._logits(fitted, X[held])))
+        order = np.argsort(np.concatenate([held for held, _ in held_out]))
+        logits = np.concatenate([values for _, values in held_out])[order]
+        weights, counts = (
+            _take("", arguments.get("sample_weight"), learnt),
+            np.ones(logits.shape[1]),
+        )
         while True:
-            self.stacker_ = LogisticProbe(class_weight=self.class_weight).fit(
-                logits[rows] * counts, y[rows], None if weights is None else weights[rows]
-            )
+            self.stacker_ = LogisticProbe(class_weight=self.class_weight)
+            self.stacker_.fit(logits[learnt] * counts, y[learnt], weights)
             # A store that speaks for a class must not count against it: that is noise.
             against = self.stacker_.coef_[0] < 0
             if logits.shape[1] > len(parts) or not against.any():
                 break
             counts[against] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
+        if logits.shape[1] == len(parts):
+            weights = self.stacker_.coef_[0].tolist()
+            self.facts_ = {"weights": dict(zip(self._columns, weights, strict=True))}
+        self.warnings_ = [note for part in parts for note in getattr(part, "warnings_", [])]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""
@@ -177,62 +174,27 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The class with the highest probability."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def scaled(self, X: Array) -> Array:
+    def scaled(self, X: Any) -> Array:
         """What the one classifier reads, of its stores; 0 where a clip lacks one."""
-        own = np.concatenate([*self._columns([*(self.use or self.stores)]).values()])
-        return np.nan_to_num((X[:, own] - self.means_[own]) / self.scales_[own], nan=0.0)
-
-    def store_logits(self, X: Array) -> Array | None:
-        """The logits that late fusion adds up, [N, stores]; None unless it is of two classes."""
-        if self.stacker_ is None or len(self.classes_) > 2:
-            return None
-        return self._logits(self.models_, np.asarray(X, dtype=np.float64))
+        own = np.concatenate([*self._columns.values()])
+        scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
+        return np.nan_to_num(scaled, nan=0.0)
 
     def _logits(self, models: Sequence[Any], X: Array) -> Array:
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
-        if len({table.shape[1] for table in tables}) > 1:
-            raise ExperimentError("the stores' clips are not of the same classes; leave one out")
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 
-    def _columns(self, names: Sequence[str]) -> dict[str, Array]:
-        ends = dict(zip(self.stores, np.cumsum([*self.stores.values()]), strict=True))
-        return {name: np.arange(ends[name] - self.stores[name], ends[name]) for name in names}
-
-    def _present(self, X: Any) -> Array:
-        """Which rows have features of any store that takes part; the others teach nothing."""
-        columns = self._columns([*(self.use or self.stores)]).values()
-        return np.any([~np.isnan(np.asarray(X)[:, own]).any(axis=1) for own in columns], axis=0)
-
     @property
-    def facts_(self) -> dict[str, Any]:
-        """What the classifier chose; of late fusion the weight of each store's logits."""
-        if self.stacker_ is None:
-            return dict(getattr(self.models_[0], "facts_", {}))
-        weights = self.stacker_.coef_.reshape(len(self.stacker_.coef_), len(self.models_), -1)
-        names = self.use or self.stores
-        return {"weights": dict(zip(names, weights.mean(axis=(0, 2)).tolist(), strict=True))}
-
-    @property
-    def history_(self) -> list[dict[str, Any]]:
-        """The epochs of the one classifier."""
-        return list(getattr(self.models_[0], "history_", [])) if self.stacker_ is None else []
-
-    @property
-    def warnings_(self) -> list[Any]:
-        """What a reader must know of the classifiers."""
-        return [note for model in self.models_ for note in getattr(model, "warnings_", [])]
+    def _columns(self) -> dict[str, Array]:
+        """The columns of each store that takes part."""
+        ends = dict(zip(self.stores, np.cumsum([*self.stores.values()]).tolist(), strict=True))
+        return {n: np.arange(ends[n] - self.stores[n], ends[n]) for n in self.use or self.stores}
 
 
-def _take(arguments: Mapping[str, Any], rows: Array, held: Array | None = None) -> dict[str, Any]:
-    """What `fit` is given, for some rows; and for some of the validation clips."""
-
-    def part(name: str, value: Any) -> Any:
-        chosen = held if name.endswith("_val") else rows
-        if value is None or chosen is None or name == "concept_names":
-            return value
-        return np.asarray(value)[chosen]
-
-    return {name: part(name, value) for name, value in arguments.items()}
+def _take(name: str, value: Any, rows: Array) -> Any:
+    """What `fit` is given, for some of the training clips."""
+    whole = value is None or name == "concept_names" or name.endswith("_val")
+    return value if whole else np.asarray(value)[rows]
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:

@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
+from obygaze_features.common.text import (
+    as_list,
+    counted,
+    for_shell,
+    format_signed,
+    group_by,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.stores import name_stores
 from obygaze_models.data.warnings import RunWarning, leak_warning
+from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import REPLICATES, Difference, paired_differences, too_few
@@ -154,6 +163,17 @@ class Comparisons:
         )
         return "\n\n".join([*parts, "\n".join(fill(note, WIDTH) for note in notes)])
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each comparison and metric, for `pandas.DataFrame`."""
+        return [
+            {"test": pair.test, "first": pair.first.name, "second": pair.second.name,
+             "metric": key, "score_first": score.first, "score_second": score.second,
+             "difference": score.difference, "low": low, "high": high}
+            for pair in self.comparisons
+            for key, score in pair.scores.items()
+            for low, high in [(None if pair.too_few else score.interval) or (None, None)]
+        ]  # fmt: skip
+
     def figure(self, metric: str | None = None) -> Figure:
         """The differences and their intervals as a figure."""
         from obygaze_models.figures.dots import Line, Point, dot_plot
@@ -256,6 +276,7 @@ def compare(
         return len(runs) == 1 or other_run
 
     pairs = [pair for pair in combinations(candidates, 2) if are_comparable(*pair)]
+    comparisons, unlike = _compare_pairs(pairs, seed, replicates)
     paired = {candidate.ref.name for pair in pairs for candidate in pair}
     left_out = []
     if alone := [c.ref for c in candidates if not models and c.ref.name not in paired]:
@@ -264,19 +285,40 @@ def compare(
             f"no counterpart of that name in another run: {', '.join(ref.name for ref in alone)}; "
             f"to compare these with each other: {options}"
         )
-    comparisons = []
-    for first, second in pairs:
-        for test in dict.fromkeys([*first.tests, *second.tests]):
-            comparison = _compare(first, second, test, seed, replicates)
-            if isinstance(comparison, Comparison):
-                comparisons.append(comparison)
-            else:
-                left_out.append(comparison)
+    left_out += unlike
     if not comparisons:
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
     return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
+
+
+def compare_stores(run: AnyRun, *, seed: int = 0, replicates: int = REPLICATES) -> Comparisons:
+    """What each store adds to the models of several: all, beside each alone and all without it.
+
+    Empty unless the experiment has ``each_store``.
+    """
+    opened = as_run(run)
+    own = {candidate.ref.model: candidate for candidate in _candidates([opened])}
+    settings = opened.record.experiment
+    names = name_stores(as_list(settings["store"])) if settings.get("each_store") else []
+    variants = {model: store_variants(model, names) for model in own}
+    pairs = [(own[m], own[other]) for m in own for other in variants[m] if other in own]
+    comparisons, left_out = _compare_pairs(pairs, seed, replicates)
+    return Comparisons(comparisons, tuple(left_out))
+
+
+def _compare_pairs(
+    pairs: Sequence[tuple[_Candidate, _Candidate]], seed: int, replicates: int
+) -> tuple[list[Comparison], list[str]]:
+    """Each pair on each test set, and why some cannot be compared."""
+    results = [
+        _compare(first, second, test, seed, replicates)
+        for first, second in pairs
+        for test in dict.fromkeys([*first.tests, *second.tests])
+    ]
+    compared = [result for result in results if isinstance(result, Comparison)]
+    return compared, [result for result in results if isinstance(result, str)]
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:

@@ -219,11 +219,9 @@ class Experiment:
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
-        several = {"missing": "drop", "fusion": "early", "each_store": False}
-        if (key := next((k for k in several if getattr(self, k) != several[k]), None)) and len(
-            self.stores
-        ) < 2:
-            yield f"{key} is for several stores; add stores = [...], or leave it out"
+        joins = self.missing != "drop" or self.fusion != "early" or self.each_store
+        if joins and len(self.stores) < 2:
+            yield "missing, fusion and each_store are for several: stores = [...]; leave them out"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -283,7 +281,7 @@ class Experiment:
                 spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
                 specs[listed] = spec
                 if self.each_store and spec.fuses and not use:
-                    for variant, names in self.without_stores(listed).items():
+                    for variant, names in store_variants(listed, self.store_names).items():
                         folders.add(folder_name(variant).casefold())
                         specs[variant] = replace(spec, use=names)
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
@@ -319,16 +317,6 @@ class Experiment:
         """What several stores are called; empty for one."""
         several = len(self.stores) > 1
         return name_stores([str(store) for store in self.stores]) if several else []
-
-    def without_stores(self, model: str) -> dict[str, tuple[str, ...]]:
-        """By name, a model's fits on each store alone, and on all without it."""
-        names = self.store_names
-        alone: dict[str, tuple[str, ...]] = {f"{model}, {name} alone": (name,) for name in names}
-        return alone | {
-            f"{model}, without {name}": tuple(other for other in names if other != name)
-            for name in names
-            if len(names) > 2
-        }
 
     @property
     def label_set(self) -> str | None:
@@ -395,6 +383,13 @@ class Experiment:
             LevelTask(self.positives, self.train_negatives),
             tuple(LevelTask(self.positives, levels) for levels in tests),
         )
+
+
+def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By name, a model's fits on each store alone, and on all of three or more without it."""
+    others = {name: tuple(other for other in names if other != name) for name in names}
+    variants: dict[str, tuple[str, ...]] = {f"{model}, {name} alone": (name,) for name in names}
+    return variants | {f"{model}, without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
 def describe_experiment(experiment: Experiment) -> dict[str, Any]:

@@ -267,12 +267,12 @@ class Plan:
         """How many clips each of several stores lacks, and what becomes of them."""
         group = group_of(self.store)
         counts = group.lacking([*self.data.ids, *self.join.without_features]) if group else {}
-        clips = [f"{counted(count, 'clip')} lack{'s' * (count == 1)} {name}"
-                 for name, count in counts.items()]  # fmt: skip
-        kept = 'each counts as the store\'s mean there (missing = "mean")'
-        if self.experiment.missing == "drop":
-            kept = 'these are left out; missing = "mean" keeps them'
-        return f"{', '.join(clips)}: {kept}" * bool(clips)
+        clips = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items()]
+        fate = {
+            "drop": 'they are left out; missing = "mean" keeps them',
+            "mean": 'they count as its mean (missing = "mean")',
+        }
+        return f"{', '.join(clips)}: {fate[self.experiment.missing]}" * bool(clips)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""
@@ -434,12 +434,8 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
         annotators=annotators,
         groups=experiment.groups or "film",
     )
-    ends = np.cumsum([*data.stores.values()])[:-1] if data.stores else []
-    parts = [(part, np.isnan(part).all(axis=1)) for part in np.split(data.X, ends, axis=1)]
-    absent = experiment.missing == "mean"  # a whole part may be
-    broken = np.flatnonzero(
-        np.any([~np.isfinite(part).all(axis=1) & ~(absent & none) for part, none in parts], axis=0)
-    )
+    absent = np.isnan(data.X) & (experiment.missing == "mean")
+    broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(

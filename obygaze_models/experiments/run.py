@@ -27,6 +27,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
@@ -35,6 +36,7 @@ from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
+from obygaze_models.experiments.compare import compare_stores
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
@@ -42,7 +44,14 @@ from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outco
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
+from obygaze_models.experiments.run_folder import (
+    RUN_FILES,
+    STORES,
+    Run,
+    Tables,
+    format_clips,
+    format_lines,
+)
 
 
 def run_experiment(
@@ -126,6 +135,10 @@ def run_experiment(
                 seconds=round(time.monotonic() - clock, 1),
             )
             record = write_record(finished.folder, record)
+            run = Run(output, record, Tables(outcome.predictions, clips, explanations))
+            if plan.experiment.each_store:
+                text = format_rows(compare_stores(run).rows())
+                write_text(finished.folder / STORES, text)
             places = {result.planned.place for result in outcome.saved}
             finished.become(output, places, overwrite=overwrite)
     except BaseException:
@@ -133,7 +146,7 @@ def run_experiment(
             with suppress(OSError):  # it holds the finished fits
                 parent.rmdir()
         raise
-    return Run(output, record, Tables(outcome.predictions, clips, explanations))
+    return run
 
 
 def _compute(

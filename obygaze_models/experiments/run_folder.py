@@ -61,8 +61,11 @@ Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS)
-"""All that a run folder has; the last only where the labels were merged of several annotators'."""
+STORES = "stores.csv"
+RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS, STORES)
+"""All that a run folder has: `ANNOTATORS` only where the labels were merged of several annotators',
+`STORES` where it says what each store adds.
+"""
 _NUMBER = re.compile(r"(\d+)$")
 
 
