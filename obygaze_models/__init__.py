@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.compare import compare as compare
     from obygaze_models.experiments.experiment import Experiment, load_experiment
-    from obygaze_models.experiments.run import run_experiment
+    from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
     from obygaze_models.explain.moment_scores import evaluate_moments
     from obygaze_models.explain.moments import Moments, find_moments
@@ -84,7 +84,7 @@ _NAMES = {
     "estimators.svm": ["LinearSVMProbe"],
     "experiments.compare": ["compare"],
     "experiments.experiment": ["Experiment", "load_experiment"],
-    "experiments.run": ["run_experiment"],
+    "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],
     "explain.moment_scores": ["evaluate_moments"],
     "explain.moments": ["Moments", "find_moments"],

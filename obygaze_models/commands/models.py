@@ -184,7 +184,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.compare import compare_stores
-    from obygaze_models.experiments.run_folder import STORES
+    from obygaze_models.experiments.record import STORES
     from obygaze_models.experiments.summary import describe_run, headline
 
     voids = [warning for warning in done.record.warnings if warning.voids_scores]

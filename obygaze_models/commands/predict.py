@@ -64,10 +64,8 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.run import train_model
-
-    model = train_model(
-        om.load_experiment(experiment, only=estimator or 0),
+    model = om.train_model(
+        experiment,
         output or Path("models", experiment.stem),
         estimator=estimator,
         log=lambda line: echo(line, err=True),

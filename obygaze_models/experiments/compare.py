@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import (
-    as_list,
-    counted,
-    for_shell,
-    format_signed,
-    group_by,
-    unknown_name,
-)
+from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.stores import name_stores
@@ -301,7 +294,7 @@ def compare_stores(run: AnyRun, *, seed: int = 0, replicates: int = REPLICATES) 
     opened = as_run(run)
     own = {candidate.ref.model: candidate for candidate in _candidates([opened])}
     settings = opened.record.experiment
-    names = name_stores(as_list(settings["store"])) if settings.get("each_store") else []
+    names = name_stores(settings["store"]) if settings.get("each_store") else []
     variants = {model: store_variants(model, names) for model in own}
     pairs = [(own[m], own[other]) for m in own for other in variants[m] if other in own]
     comparisons, left_out = _compare_pairs(pairs, seed, replicates)

@@ -156,7 +156,7 @@ class Plan:
         the others are not tested.
         """
         films, by = self.data.groups.tolist(), self.data.grouped_by
-        titles = film_titles(self.manifest) if by == "film" else {}
+        titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         tested: set[str] = set()
         also_trained: set[str] = set()
         clips: set[int] = set()
@@ -179,6 +179,14 @@ class Plan:
             clips=len(clips),
             of=len(clips if self.division.protocol == "leave-film-out" else testable),
         )
+
+    @property
+    def file_names(self) -> dict[str, str]:
+        """What messages call the files, before whose names the column ``media`` has their film's."""
+        items = self.manifest.items
+        names = dict(zip(items.column("media"), items.media, strict=True))
+        counts = Counter(names.values())
+        return {cell: name for cell, name in names.items() if counts[name] == 1}
 
     def _why_untested(self, film: str) -> str:
         rows, folds = self.data.groups == film, self.data.folds
@@ -254,10 +262,10 @@ class Plan:
             self.films.note,
             self._shared_films(),
             self.division.note,
-            f'{protocol.title} (protocol = "{self.division.protocol}"'
+            f'{protocol.title.replace("film", group_noun(self.films.by))} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
-            gap * bool(experiment.gap),
+            gap * any(len(fold.near) for folds in self.folds.values() for fold in folds),
             soft * experiment.is_soft,
             self._lacking(),
         )
@@ -366,8 +374,12 @@ def _class_table(plan: Plan, task: Task) -> str:
     labels, data = task.labels(plan.data), plan.data
     by_group = plan.division.protocol == "leave-film-out"
     units = data.groups if by_group else data.folds
+    names = plan.file_names if data.grouped_by == "media" else {}
     rows = [
-        [unit, *(int((labels[units == unit] == code).sum()) for code in range(len(task.classes)))]
+        [
+            names.get(unit, unit),
+            *(int((labels[units == unit] == code).sum()) for code in range(len(task.classes))),
+        ]
         for unit in np.unique(units[labels >= 0]).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)

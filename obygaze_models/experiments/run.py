@@ -37,21 +37,14 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.compare import compare_stores
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import (
-    RUN_FILES,
-    STORES,
-    Run,
-    Tables,
-    format_clips,
-    format_lines,
-)
+from obygaze_models.experiments.record import RECORD, STORES, write_record
+from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
 
 
 def run_experiment(
@@ -211,8 +204,8 @@ class TrainedModel:
 
 
 def train_model(
-    experiment: Experiment,
-    output: Path,
+    experiment: Experiment | str | Path,
+    output: str | Path,
     *,
     estimator: str | None = None,
     concept: str | None = None,
@@ -228,7 +221,7 @@ def train_model(
     Parameters
     ----------
     experiment
-        Its first task, features, fold column and seed are used.
+        Or its TOML file. Its first task, features, fold column and seed are used.
     output
         The model's folder.
     estimator
@@ -243,7 +236,9 @@ def train_model(
     from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
 
-    name = estimator or next(iter(experiment.learners))
+    if not isinstance(experiment, Experiment):
+        experiment = load_experiment(experiment, only=estimator or 0)
+    output, name = Path(output), estimator or next(iter(experiment.learners))
     if name not in experiment.learners:
         known = unknown_name("estimator", name, experiment.learners)
         raise ExperimentError(f"{experiment.name!r}: {known}")

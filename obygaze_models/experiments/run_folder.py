@@ -49,7 +49,7 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import FitPredictions, check_scores, read_predictions
-from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
+from obygaze_models.experiments.record import MAKE, RECORD, STORES, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-STORES = "stores.csv"
 RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS, STORES)
 """All that a run folder has: `ANNOTATORS` only where the labels were merged of several annotators',
 `STORES` where it says what each store adds.
