@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import StratifiedGroupKFold
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
@@ -60,15 +59,6 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The logistic regression; None where one classifier predicts.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "estimator": "no_validation",
-        "stores": [dict],
-        "use": [list, tuple, None],
-        "how": [StrOptions({*FUSIONS})],
-        "class_weight": [StrOptions({"balanced"}), None],
-        "random_state": ["random_state"],
-    }
-
     estimator: Any
     stores: Mapping[str, int]
     _: KW_ONLY
@@ -93,10 +83,12 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arguments
             For the classifier's `fit`: a value a row, or of validation clips, ending in ``_val``.
         """
-        self._validate_params()
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-        if X.shape[1] != sum(self.stores.values()):
-            raise ExperimentError(f"X has {X.shape[1]} columns; the stores have {self.stores}")
+        if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
+            raise ExperimentError(
+                f"{self.how!r} fusion of {self.stores}: X has {X.shape[1]} columns; give both "
+                f"of one dataset, and how = {' or '.join(map(repr, FUSIONS))}"
+            )
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_ = self.scales_ = self.stacker_ = None
         late = self.how == "late" and len(self._columns) > 1
@@ -137,29 +129,21 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         films = films if len(np.unique(films[learnt])) > 1 else own
         count = min(N_STACKED, len(np.unique(films[learnt])))
         parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
-        held_out = []
+        classes, weights = len(np.unique(y[learnt])), arguments.get("sample_weight")
+        logits = np.zeros((len(y), len(parts) * (classes if classes > 2 else 1)))
         for train, held in parting.split(X, y, films):
             given = {key: _take(key, value, train) for key, value in arguments.items()}
             fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
-            held_out.append((held, self._logits(fitted, X[held])))
-        order = np.argsort(np.concatenate([held for held, _ in held_out]))
-        logits = np.concatenate([values for _, values in held_out])[order]
-        weights, counts = (
-            _take("", arguments.get("sample_weight"), learnt),
-            np.ones(logits.shape[1]),
-        )
-        while True:
+            logits[held] = self._logits(fitted, X[held])
+        for _ in parts:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
-            self.stacker_.fit(logits[learnt] * counts, y[learnt], weights)
-            # A store that speaks for a class must not count against it: that is noise.
-            against = self.stacker_.coef_[0] < 0
-            if logits.shape[1] > len(parts) or not against.any():
-                break
-            counts[against] = 0
+            self.stacker_.fit(logits[learnt], y[learnt], _take("", weights, learnt))
+            if classes == 2:  # a store that counts against the class that it speaks for is noise
+                logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
-        if logits.shape[1] == len(parts):
-            weights = self.stacker_.coef_[0].tolist()
-            self.facts_ = {"weights": dict(zip(self._columns, weights, strict=True))}
+        if classes == 2:
+            coefficients = self.stacker_.coef_[0].tolist()
+            self.facts_ = {"weights": dict(zip(self._columns, coefficients, strict=True))}
         self.warnings_ = [note for part in parts for note in getattr(part, "warnings_", [])]
 
     def predict_proba(self, X: Any) -> Array:

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
+from obygaze_features.common.text import (
+    as_list,
+    counted,
+    for_shell,
+    format_signed,
+    group_by,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.stores import name_stores
@@ -224,7 +231,11 @@ class _Candidate:
 
 
 def compare(
-    *runs: AnyRun, models: Sequence[str] = (), seed: int = 0, replicates: int = REPLICATES
+    *runs: AnyRun,
+    models: Sequence[str] = (),
+    stores: bool = False,
+    seed: int = 0,
+    replicates: int = REPLICATES,
 ) -> Comparisons:
     """Compare models on the clips that both were tested on.
 
@@ -235,6 +246,9 @@ def compare(
         the others; of one, its models with one another.
     models
         Only these, of all runs, each with each.
+    stores
+        Only what each store adds to a model of several, in runs with ``each_store``: all stores,
+        with each alone and with all without it.
     seed, replicates
         Of the draws of films.
     """
@@ -263,55 +277,38 @@ def compare(
         )
 
     def are_comparable(first: _Candidate, second: _Candidate) -> bool:
+        if stores:
+            names = name_stores(as_list(first.run.record.experiment["store"]))
+            return first.run is second.run and second.ref.model in store_variants(
+                first.ref.model, names
+            )
         if models:
             return first.ref.model in models and second.ref.model in models
         other_run = first.ref.model == second.ref.model and first.run is not second.run
         return len(runs) == 1 or other_run
 
     pairs = [pair for pair in combinations(candidates, 2) if are_comparable(*pair)]
-    comparisons, unlike = _compare_pairs(pairs, seed, replicates)
     paired = {candidate.ref.name for pair in pairs for candidate in pair}
     left_out = []
-    if alone := [c.ref for c in candidates if not models and c.ref.name not in paired]:
+    if alone := [c.ref for c in candidates if not (models or stores) and c.ref.name not in paired]:
         options = " ".join(dict.fromkeys(f"--model {for_shell(ref.model)}" for ref in alone))
         left_out.append(
             f"no counterpart of that name in another run: {', '.join(ref.name for ref in alone)}; "
             f"to compare these with each other: {options}"
         )
-    left_out += unlike
+    comparisons = []
+    for first, second in pairs:
+        for test in dict.fromkeys([*first.tests, *second.tests]):
+            comparison = _compare(first, second, test, seed, replicates)
+            if isinstance(comparison, Comparison):
+                comparisons.append(comparison)
+            else:
+                left_out.append(comparison)
     if not comparisons:
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
     return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
-
-
-def compare_stores(run: AnyRun, *, seed: int = 0, replicates: int = REPLICATES) -> Comparisons:
-    """What each store adds to the models of several: all, beside each alone and all without it.
-
-    Empty unless the experiment has ``each_store``.
-    """
-    opened = as_run(run)
-    own = {candidate.ref.model: candidate for candidate in _candidates([opened])}
-    settings = opened.record.experiment
-    names = name_stores(settings["store"]) if settings.get("each_store") else []
-    variants = {model: store_variants(model, names) for model in own}
-    pairs = [(own[m], own[other]) for m in own for other in variants[m] if other in own]
-    comparisons, left_out = _compare_pairs(pairs, seed, replicates)
-    return Comparisons(comparisons, tuple(left_out))
-
-
-def _compare_pairs(
-    pairs: Sequence[tuple[_Candidate, _Candidate]], seed: int, replicates: int
-) -> tuple[list[Comparison], list[str]]:
-    """Each pair on each test set, and why some cannot be compared."""
-    results = [
-        _compare(first, second, test, seed, replicates)
-        for first, second in pairs
-        for test in dict.fromkeys([*first.tests, *second.tests])
-    ]
-    compared = [result for result in results if isinstance(result, Comparison)]
-    return compared, [result for result in results if isinstance(result, str)]
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:

@@ -22,6 +22,7 @@ from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
+from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
 
@@ -216,6 +217,7 @@ class Experiment:
             ("set of negatives", self.negatives, NEGATIVES),
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
+            ("fusion", self.fusion, FUSIONS),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
@@ -249,7 +251,8 @@ class Experiment:
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
-        folders = set()
+        folders, several = set(), len(self.stores) > 1
+        stores = name_stores([str(store) for store in self.stores]) if several else []
         for entry in self.estimators:
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -275,13 +278,12 @@ class Experiment:
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
                 use, how = options.pop("stores", ()), options.pop("fusion", self.fusion)
-                for store in use:
-                    if store not in self.store_names:
-                        raise ExperimentError(unknown_name("store", str(store), self.store_names))
+                for store in set(use) - {*stores}:
+                    raise ExperimentError(unknown_name("store", str(store), stores))
                 spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
                 specs[listed] = spec
                 if self.each_store and spec.fuses and not use:
-                    for variant, names in store_variants(listed, self.store_names).items():
+                    for variant, names in store_variants(listed, stores).items():
                         folders.add(folder_name(variant).casefold())
                         specs[variant] = replace(spec, use=names)
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
@@ -313,12 +315,6 @@ class Experiment:
         return self.store if isinstance(self.store, tuple) else (self.store,)
 
     @property
-    def store_names(self) -> list[str]:
-        """What several stores are called; empty for one."""
-        several = len(self.stores) > 1
-        return name_stores([str(store) for store in self.stores]) if several else []
-
-    @property
     def label_set(self) -> str | None:
         """The name of the label set, which a plan finds where annotators are named."""
         return None if isinstance(self.labels, tuple) else self.labels
@@ -346,7 +342,7 @@ class Experiment:
     @property
     def frame_array(self) -> str | None:
         """The array of frames, where an estimator reads them."""
-        reads = any(spec.reads_frames for spec in self.learners.values())
+        reads = any(spec.reads == "frames" for spec in self.learners.values())
         return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:

@@ -32,7 +32,7 @@ from obygaze_models.estimators.classes import (
     move_cut,
     reads_of,
 )
-from obygaze_models.estimators.fusion import FUSIONS, StoreFusion
+from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
@@ -77,10 +77,6 @@ class EstimatorSpec:
                 f"estimator {self.name!r}: "
                 f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
             )
-        if self.fusion not in FUSIONS:
-            raise ExperimentError(
-                f"estimator {self.name!r}: {unknown_name('fusion', str(self.fusion), FUSIONS)}"
-            )
         if self.threshold not in (None, ON_VALIDATION):
             raise ExperimentError(
                 f"estimator {self.name!r}: {CUT} must be {ON_VALIDATION!r} (got "
@@ -112,19 +108,16 @@ class EstimatorSpec:
         return make_estimator(self.name, self.options)
 
     @cached_property
-    def reads_frames(self) -> bool:
-        """Whether it reads sequences of frames; of a plug-in that fails, each fit tells."""
+    def reads(self) -> str:
+        """What it reads, see `reads_of`; of a plug-in that fails, each fit tells."""
         with suppress(PluginError), plugin_errors(_modules(self.model)):
-            return reads_of(self.model) == "frames"
-        return False
+            return reads_of(best_of(self.model))
+        return ""
 
     @property
     def fuses(self) -> bool:
         """Whether it reads the features of several stores; guesses and annotations need none."""
-        with suppress(PluginError), plugin_errors(_modules(self.model)):
-            guesses = find_entry(self.name).before_balancing
-            return not guesses and reads_of(best_of(self.model)) == "features"
-        return False
+        return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property
     def takes_weights(self) -> bool:

@@ -182,7 +182,7 @@ class Plan:
 
     @property
     def file_names(self) -> dict[str, str]:
-        """What messages call the files, before whose names the column ``media`` has their film's."""
+        """What messages call the files, before which the column ``media`` names their film."""
         items = self.manifest.items
         names = dict(zip(items.column("media"), items.media, strict=True))
         counts = Counter(names.values())
@@ -258,11 +258,12 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         balance = experiment.balance or protocol.default_balance
+        title = protocol.title.replace("film", group_noun(self.films.by))
         notes = (
             self.films.note,
             self._shared_films(),
             self.division.note,
-            f'{protocol.title.replace("film", group_noun(self.films.by))} (protocol = "{self.division.protocol}"'
+            f'{title} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap * any(len(fold.near) for folds in self.folds.values() for fold in folds),
@@ -276,11 +277,9 @@ class Plan:
         group = group_of(self.store)
         counts = group.lacking([*self.data.ids, *self.join.without_features]) if group else {}
         clips = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items()]
-        fate = {
-            "drop": 'they are left out; missing = "mean" keeps them',
-            "mean": 'they count as its mean (missing = "mean")',
-        }
-        return f"{', '.join(clips)}: {fate[self.experiment.missing]}" * bool(clips)
+        dropped, mean = 'left out; missing = "mean" keeps them', "its mean stands in for them"
+        fate = dropped if self.experiment.missing == "drop" else mean
+        return f"{', '.join(clips)}: {fate}" * bool(clips)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""
@@ -375,12 +374,10 @@ def _class_table(plan: Plan, task: Task) -> str:
     by_group = plan.division.protocol == "leave-film-out"
     units = data.groups if by_group else data.folds
     names = plan.file_names if data.grouped_by == "media" else {}
+    units, labels = units[labels >= 0], labels[labels >= 0]
     rows = [
-        [
-            names.get(unit, unit),
-            *(int((labels[units == unit] == code).sum()) for code in range(len(task.classes))),
-        ]
-        for unit in np.unique(units[labels >= 0]).tolist()
+        [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]
+        for unit in np.unique(units).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
     head = group_noun(data.grouped_by) if by_group else "fold"

@@ -36,7 +36,7 @@ from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
-from obygaze_models.experiments.compare import compare_stores
+from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
@@ -130,7 +130,7 @@ def run_experiment(
             record = write_record(finished.folder, record)
             run = Run(output, record, Tables(outcome.predictions, clips, explanations))
             if plan.experiment.each_store:
-                text = format_rows(compare_stores(run).rows())
+                text = format_rows(compare(run, stores=True).rows())
                 write_text(finished.folder / STORES, text)
             places = {result.planned.place for result in outcome.saved}
             finished.become(output, places, overwrite=overwrite)

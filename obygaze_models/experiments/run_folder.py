@@ -320,7 +320,7 @@ def as_run(run: AnyRun) -> Run:
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
     for name in RUN_FILES[1:]:
-        if name != ANNOTATORS or name in run.record.files:
+        if name not in (ANNOTATORS, STORES) or name in run.record.files:
             _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)

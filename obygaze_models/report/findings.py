@@ -12,7 +12,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.annotators import annotators_f1
-from obygaze_models.experiments.compare import Comparisons, compare_stores
+from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.experiments.summary import metrics_of
@@ -327,8 +327,10 @@ def _as_annotators(head: Headline) -> list[Html]:
 
 def store_figure(head: Headline) -> Html:
     """What each of several stores adds to the models of the first screen's run; empty without."""
-    added = compare_stores(head.best.run.run) if head.rows else Comparisons([], ())
-    return Html(inline_svg(added.figure(head.metric)) if added.comparisons else "")
+    run = head.best.run.run if head.rows else None
+    if run is None or not run.record.experiment.get("each_store"):
+        return Html("")
+    return Html(inline_svg(compare(run, stores=True).figure(head.metric)))
 
 
 def limits(head: Headline) -> list[str]:

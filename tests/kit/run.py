@@ -64,7 +64,7 @@ def make_world(
     """200 clips of four levels in ten folds; S is apart from the rest, with some overlap. Where
     `marked`, every clip but EN shows some of three concepts, which its features tell."""
     chance = np.random.default_rng(12)
-    ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
+    ids = [f"tt{film}-{scene:03}" for film in range(5) for scene in range(40)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
     folds = [row // 4 % 10 for row in range(len(ids))]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
