@@ -15,13 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
-from obygaze_models.data.stores import (
-    StoreLike,
-    open_stores,
-    read_features,
-    read_frames,
-    store_widths,
-)
+from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames, widths_of
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
@@ -313,7 +307,7 @@ def join_clips(
     for name in annotators:
         clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
         own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
-    data = replace(data, annotators=own, stores=store_widths(store, array))
+    data = replace(data, annotators=own, stores=widths_of(store, array))
     if frames is not None:
         data = _with_frames(data, store, frames)
     have = set(data.ids)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import cache_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
@@ -57,20 +57,16 @@ class _StoreGroup:
         self.stores, self.missing = stores, missing
         self.where = " and ".join(store.where for store in stores)
         self.names = name_stores([str(store.location.address) for store in stores])
-        self._joined = set.union if missing == "mean" else set.intersection
+        either = missing == "mean"
+        self._joined, self._has = (set.union, any) if either else (set.intersection, all)
 
     def __contains__(self, clip: object) -> bool:
-        return clip in self.row_of
+        return self._has(clip in store for store in self.stores)
 
     @functools.cached_property
-    def row_of(self) -> dict[str, int]:
-        joined = self._joined(*(set(store.ids) for store in self.stores))
-        ids = dict.fromkeys(clip for store in self.stores for clip in store.ids if clip in joined)
-        return {clip: row for row, clip in enumerate(ids)}
-
-    @property
     def ids(self) -> list[str]:
-        return [*self.row_of]
+        clips = dict.fromkeys(clip for store in self.stores for clip in store.ids)
+        return [clip for clip in clips if clip in self]
 
     @functools.cached_property
     def items(self) -> Items:
@@ -84,12 +80,6 @@ class _StoreGroup:
     def status(self) -> Array:
         done = self._joined(*(set(store.done_ids()) for store in self.stores))
         return np.array([Status.DONE if clip in done else Status.TODO for clip in self.ids])
-
-    def lacking(self, ids: Sequence[str]) -> dict[str, int]:
-        """How many of some clips each store lacks, where it lacks any."""
-        parts = zip(self.names, self.stores, strict=True)
-        counts = {name: len(set(ids) - set(store.done_ids())) for name, store in parts}
-        return {name: count for name, count in counts.items() if count}
 
     @property
     def specs(self) -> list[ArraySpec]:
@@ -112,14 +102,11 @@ class _StoreGroup:
         """The clips that all stores have, or any, and their features side by side."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
         joined = self._joined(*(set(have) for have, _ in parts))
-        clips = [clip for clip in ids if clip in joined]
-        row_of = {clip: row for row, clip in enumerate(clips)}
-        columns = []
+        clips, columns = [clip for clip in ids if clip in joined], []
         for have, values in parts:
-            present = [place for place, clip in enumerate(have) if clip in row_of]
-            column = np.full((len(clips), values.shape[1]), np.nan, np.float32)
-            column[[row_of[have[place]] for place in present]] = values[present]
-            columns.append(column)
+            row_of = {clip: row for row, clip in enumerate(have)}
+            padded = np.vstack([values, np.full((1, values.shape[1]), np.nan, np.float32)])
+            columns.append(padded[[row_of.get(clip, -1) for clip in clips]])
         return clips, np.concatenate(columns, axis=1)
 
     @property
@@ -151,14 +138,20 @@ def name_stores(addresses: Sequence[str]) -> list[str]:
     return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
-def group_of(store: Store) -> _StoreGroup | None:
-    """What `open_stores` made of several stores; None of one."""
-    return group if isinstance(group := cast(object, store), _StoreGroup) else None
+def describe_missing(store: Store, ids: Sequence[str]) -> str:
+    """How many of some clips each of several stores lacks, and what becomes of them, if any."""
+    if not isinstance(group := cast(object, store), _StoreGroup):
+        return ""
+    parts = zip(group.names, group.stores, strict=True)
+    counts = {name: len(set(ids) - set(part.done_ids())) for name, part in parts}
+    lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
+    dropped, mean = 'left out; missing = "mean" keeps them', "the store's mean stands in"
+    return f"{', '.join(lacks)}: {dropped if group.missing == 'drop' else mean}" * bool(lacks)
 
 
-def store_widths(store: Store, array: str) -> dict[str, int]:
+def widths_of(store: Store, array: str) -> dict[str, int]:
     """The names of several stores, and how many columns of their features each has."""
-    if (group := group_of(store)) is None:
+    if not isinstance(group := cast(object, store), _StoreGroup):
         return {}
     specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
     return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}

@@ -122,11 +122,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_late(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
         parts = [clone(self).set_params(use=[name], how="early") for name in self._columns]
         learnt = arguments.get("labelled", np.ones(len(y), dtype=bool))
-        order = np.arange(len(y)) if arguments["order"] is None else np.asarray(arguments["order"])
-        own = np.char.add("clip ", order.astype(str))  # of clips without a film
-        films = own if arguments["groups"] is None else np.asarray(arguments["groups"]).astype(str)
-        films = np.where(films == "", own, films)
-        films = films if len(np.unique(films[learnt])) > 1 else own
+        own = np.arange(len(y)) if arguments["order"] is None else np.asarray(arguments["order"])
+        films = np.asarray(own if arguments["groups"] is None else arguments["groups"]).astype(str)
+        alone = (films == "") | (len(np.unique(films[learnt])) < 2)  # a clip is its own group
+        films = np.where(alone, np.char.add("clip ", own.astype(str)), films)
         count = min(N_STACKED, len(np.unique(films[learnt])))
         parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
         classes, weights = len(np.unique(y[learnt])), arguments.get("sample_weight")

@@ -251,8 +251,8 @@ class Experiment:
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
-        folders, several = set(), len(self.stores) > 1
-        stores = name_stores([str(store) for store in self.stores]) if several else []
+        folders = set()
+        stores = name_stores([*map(str, self.stores)]) if len(self.stores) > 1 else []
         for entry in self.estimators:
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -283,9 +283,8 @@ class Experiment:
                 spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
                 specs[listed] = spec
                 if self.each_store and spec.fuses and not use:
-                    for variant, names in store_variants(listed, stores).items():
-                        folders.add(folder_name(variant).casefold())
-                        specs[variant] = replace(spec, use=names)
+                    variants = store_variants(listed, stores).items()
+                    specs |= {other: replace(spec, use=names) for other, names in variants}
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "

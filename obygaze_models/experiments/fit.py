@@ -174,8 +174,7 @@ class Fit:
             arguments = {self.reads: _annotations(data, self.reads)[rows]}
         table = np.zeros((len(rows), self.classes))
         with plugin_errors(_modules(self.model)):
-            fused = isinstance(self.model, StoreFusion)
-            X = _features(data, frames=self.reads == "frames", fused=fused)
+            X = _features(data, self.model, self.reads)
             given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
         check_probabilities(given, (len(rows), len(self.model.classes_)))
@@ -387,13 +386,12 @@ def fit_estimator(
     with plugin_errors(_modules(model)):
         accepted, reads = keywords(model.fit), reads_of(model)
         if fused := len(data.stores) > 1 and spec.fuses:
-            weights = "balanced" if balance == "weights" else None
-            inner, use, accepted = model, [*spec.use] or None, accepted | {"groups", "order"}
+            inner, accepted = model, accepted | {"groups", "order"}
             model = StoreFusion(
-                inner, dict(data.stores), use=use, how=spec.fusion, class_weight=weights,
-                random_state=seed,
+                inner, dict(data.stores), use=[*spec.use] or None, how=spec.fusion,
+                class_weight="balanced" if balance == "weights" else None, random_state=seed,
             )  # fmt: skip
-        X = _features(data, frames=reads == "frames", fused=fused)
+        X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
@@ -460,10 +458,11 @@ def fit_estimator(
     return fit
 
 
-def _features(data: ClipDataset, *, frames: bool, fused: bool) -> Array:
+def _features(data: ClipDataset, model: Any, reads: str) -> Array:
     """What a model reads: a vector a clip, or its frames."""
-    if not frames:  # what reads no features is not told which are missing
-        return data.X if fused or not data.stores else np.nan_to_num(data.X)
+    if reads != "frames":  # only a fusion is told which are missing
+        told = isinstance(model, StoreFusion) or not data.stores
+        return data.X if told else np.nan_to_num(data.X)
     if data.frames is None:
         raise ExperimentError("the model reads frames, and the clips were read without them")
     return data.frames

@@ -27,7 +27,7 @@ from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
-from obygaze_models.data.stores import group_of, open_stores
+from obygaze_models.data.stores import describe_missing, open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -268,18 +268,9 @@ class Plan:
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap * any(len(fold.near) for folds in self.folds.values() for fold in folds),
             soft * experiment.is_soft,
-            self._lacking(),
+            describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
         )
         return [note for note in notes if note]
-
-    def _lacking(self) -> str:
-        """How many clips each of several stores lacks, and what becomes of them."""
-        group = group_of(self.store)
-        counts = group.lacking([*self.data.ids, *self.join.without_features]) if group else {}
-        clips = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items()]
-        dropped, mean = 'left out; missing = "mean" keeps them', "its mean stands in for them"
-        fate = dropped if self.experiment.missing == "drop" else mean
-        return f"{', '.join(clips)}: {fate}" * bool(clips)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""

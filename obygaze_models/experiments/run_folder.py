@@ -256,8 +256,7 @@ class Run:
                 f"{self.folder}: its features are on another machine ({redact_url(remote[0])}), "
                 "which a file must not choose; if you trust it, give it as store="
             )
-        missing = self.record.experiment.get("missing", "drop")
-        return open_stores([*recorded] if store is None else store, missing)
+        return open_stores([*recorded] if store is None else store)
 
     @cached_property
     def _tables(self) -> Tables:

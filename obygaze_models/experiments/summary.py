@@ -174,9 +174,8 @@ def _score_table(record: RunRecord, test: str) -> str:
     rows = []
     for scores in record.scores:
         if scores.test == test:
-            interval = scores.interval.get(main)
-            few = interval is None or scores.films < MIN_FILMS
-            ends = "-" if few else "{:.2f}-{:.2f}".format(*interval)
+            interval = scores.interval.get(main) if scores.films >= MIN_FILMS else None
+            ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
             rows.append([scores.model, *(_mean(scores, key) for key in titles), ends])
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])

@@ -25,7 +25,10 @@ def write_store(path, manifest, features, absent=()):
     recipe = replace(
         RECIPE,
         name=path.stem,
-        backbone={**RECIPE.backbone, "weights_sha256": hashlib.sha256(path.stem.encode()).hexdigest()},
+        backbone={
+            **RECIPE.backbone,
+            "weights_sha256": hashlib.sha256(path.stem.encode()).hexdigest(),
+        },
         arrays=(ArraySpec("native", (features.shape[1],), "float32", "one vector a clip"),),
     )
     writer = StoreWriter.create(path, manifest, recipe, block_rows=512)
