@@ -28,8 +28,8 @@ _SURE = 1e-4
 class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on the features of several stores, side by side.
 
-    Training clips fix each store's mean and scale, so that all stores vary alike. A clip that a
-    store lacks is NaN in its columns: it counts as that store's mean.
+    Training clips fix each store's mean and scale: the variances of its columns sum to 1, so that
+    none drowns another. A clip that a store lacks is NaN in its columns: it counts as its mean.
 
     Parameters
     ----------
@@ -103,12 +103,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not len(clips):
                 raise ExperimentError(f"no training clip has features of {name}; leave it out")
             self.means_[own] = clips.mean(axis=0)
-            self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or np.nan
-        # One store alone stays as it is; several meet at the middle of their scales.
-        spreads = [self.scales_[own[0]] for own in self._columns.values()]
-        middle = np.exp(np.nanmean(np.log(spreads))) if np.isfinite(spreads).any() else 1.0
-        own = np.concatenate([*self._columns.values()])
-        self.scales_[own] = np.nan_to_num(self.scales_[own] / middle, nan=1.0)
+            self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         if arguments.get("X_val") is not None:
             arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
         model = clone(self.estimator)

@@ -56,7 +56,7 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
 def marked(tmp_path_factory):
     """A world whose store says it is of a backbone that the paper has; with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
-    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
+    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True, films=5)
     four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
     Manifest.load(world.manifest).with_parts(splits=[four]).save(world.manifest, overwrite=True)
     return world
