@@ -156,7 +156,7 @@ def test_clips_that_a_store_lacks(tmp_path, fusion):
     given = om.predict(model, stores)
     silent = np.isin(given.ids, [ids[row] for row in absent])
     shares = given.probabilities[:, 1]
-    assert roc_auc_score(truth[silent], shares[silent]) < 0.7
+    assert shares[silent].std() < shares[~silent].std() / 2
     assert roc_auc_score(truth[~silent], shares[~silent]) > 0.9
     [data] = [om.load_dataset(tmp_path / "manifest", stores, positives=["S"], negatives=["EN"],
                               missing="mean")]  # fmt: skip

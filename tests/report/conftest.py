@@ -14,6 +14,7 @@ from msgspec import Struct, convert, structs, to_builtins
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments import record
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import FitPredictions
@@ -22,6 +23,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
+from obygaze_models.scoring import intervals
 from tests.kit.page import open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
@@ -52,11 +54,20 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
        "Hard Negative": "<!--<script>"}  # fmt: skip
 
 
+@pytest.fixture(scope="package", autouse=True)
+def four_films_are_enough():
+    """So many has the world of these pages; elsewhere intervals need five."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (intervals, record):
+            patch.setattr(module, "MIN_FILMS", 4)
+        yield
+
+
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory):
     """A world whose store says it is of a backbone that the paper has; with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
-    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True, films=5)
+    world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
     four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
     Manifest.load(world.manifest).with_parts(splits=[four]).save(world.manifest, overwrite=True)
     return world
