@@ -90,7 +90,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"of one dataset, and how = {' or '.join(map(repr, FUSIONS))}"
             )
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
-        self.means_ = self.scales_ = self.stacker_ = None
+        self.means_: Any = None
+        self.scales_: Any = None
+        self.stacker_: Any = None
         late = self.how == "late" and len(self._columns) > 1
         (self._fit_late if late else self._fit_early)(X, y, arguments)
         self.classes_ = self.models_[0].classes_
@@ -146,7 +148,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         if self.stacker_ is None:
             return np.asarray(self.models_[0].predict_proba(self.scaled(X)))
-        return self.stacker_.predict_proba(self._logits(self.models_, X))
+        return np.asarray(self.stacker_.predict_proba(self._logits(self.models_, X)))
 
     def predict(self, X: Any) -> Array:
         """The class with the highest probability."""

@@ -383,8 +383,8 @@ class Experiment:
 def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """By name, a model's fits on each store alone, and on all of three or more without it."""
     others = {name: tuple(other for other in names if other != name) for name in names}
-    variants: dict[str, tuple[str, ...]] = {f"{model}, {name} alone": (name,) for name in names}
-    return variants | {f"{model}, without {n}": rest for n, rest in others.items() if len(rest) > 1}
+    variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
+    return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
 def describe_experiment(experiment: Experiment) -> dict[str, Any]:

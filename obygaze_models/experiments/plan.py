@@ -258,15 +258,16 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         balance = experiment.balance or protocol.default_balance
-        title = protocol.title.replace("film", group_noun(self.films.by))
+        films = self.films
+        whole_files = films.by in ("film", "media") and films.tested and not films.also_trained
         notes = (
-            self.films.note,
+            films.note,
             self._shared_films(),
             self.division.note,
-            f'{title} (protocol = "{self.division.protocol}"'
+            f'{films.in_groups(protocol.title)} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
-            gap * any(len(fold.near) for folds in self.folds.values() for fold in folds),
+            gap * bool(experiment.gap and not whole_files),
             soft * experiment.is_soft,
             describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
         )

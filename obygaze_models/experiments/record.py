@@ -198,6 +198,10 @@ class Films(_Part, frozen=True, kw_only=True):
     clips: int = 0
     of: int = 0
 
+    def in_groups(self, text: str) -> str:
+        """A text that says film, with what the clips were kept together by."""
+        return text.replace("film", group_noun(self.by) if self.tested else "clip")
+
     @property
     def note(self) -> str:
         """What must be said first where not all films or clips are tested; empty if they are."""

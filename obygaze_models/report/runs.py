@@ -110,7 +110,7 @@ class ReportRun:
 
     def in_groups(self, text: str) -> str:
         """A text that says film, with what the clips were kept together by."""
-        return text.replace("film", self.group_noun)
+        return self.record.films.in_groups(text)
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:

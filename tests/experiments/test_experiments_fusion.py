@@ -93,9 +93,9 @@ def test_fusion_finds_what_one_store_carries(senses, tmp_path):
     best = roc_auc_score(truth, hear[:, 0])  # along the true direction
     for model in ("logistic", "late"):
         assert scores[model][0] > best - 0.04
-        assert scores[f"{model}, hear alone"][0] > best - 0.03
-        for nothing in ("see alone", "without hear"):
-            _, low, high = scores[f"{model}, {nothing}"]
+        assert scores[f"{model} on hear alone"][0] > best - 0.03
+        for nothing in ("on see alone", "without hear"):
+            _, low, high = scores[f"{model} {nothing}"]
             assert low <= 0.5 <= high
 
 
@@ -215,8 +215,8 @@ def test_what_each_store_adds_is_printed_saved_and_drawn(senses, tmp_path):
     answer = run_obygaze("models", "run", file, "-o", tmp_path / "run", code=0)
     assert "What each store adds" in answer.stdout
     rows = {(row["second"], row["metric"]): row for row in csv_rows(tmp_path / "run/stores.csv")}
-    assert {name for name, _ in rows} == {"logistic, see alone", "logistic, hear alone"}
-    row = rows["logistic, see alone", "auroc"]
+    assert {name for name, _ in rows} == {"logistic on see alone", "logistic on hear alone"}
+    row = rows["logistic on see alone", "auroc"]
     assert 0.2 < float(row["low"]) < float(row["difference"])
     again = run_obygaze("models", "compare", tmp_path / "run", "--stores", "--json", code=0)
     compared = json.loads(again.stdout)["comparisons"]
