@@ -183,7 +183,6 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
 def _echo_run(done: om.Run, *, verbose: bool) -> None:
     """The result, after what makes it void, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
-    from obygaze_models.experiments.record import STORES
     from obygaze_models.experiments.summary import describe_run, headline
 
     voids = [warning for warning in done.record.warnings if warning.voids_scores]
@@ -195,8 +194,8 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
     if done.record.experiment["each_store"]:
-        added = om.compare(done, stores=True).table()
-        echo(f"\nWhat each store adds ({done.folder / STORES} has all scores)\n{added}")
+        echo(f"\nWhat each store adds ({done.folder / 'stores.csv'} has all scores)")
+        echo(om.compare(done, stores=True).table())
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 

@@ -57,8 +57,8 @@ class _StoreGroup:
         self.stores, self.missing = stores, missing
         self.where = " and ".join(store.where for store in stores)
         self.names = name_stores([str(store.location.address) for store in stores])
-        either = missing == "mean"
-        self._joined, self._has = (set.union, any) if either else (set.intersection, all)
+        self._joined: Any = set.union if missing == "mean" else set.intersection
+        self._has = any if missing == "mean" else all
 
     def __contains__(self, clip: object) -> bool:
         return self._has(clip in store for store in self.stores)
@@ -132,8 +132,7 @@ class _StoreGroup:
 
 def name_stores(addresses: Sequence[str]) -> list[str]:
     """What stores are called: their files' names, with a number where two are alike."""
-    ends = [re.split(r"[/\\]", place.partition("?")[0].rstrip("/\\"))[-1] for place in addresses]
-    names = [re.sub(r"(\.zarr)?(\.zip)?$", "", name, count=1) for name in ends]
+    names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
     counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
     return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
@@ -163,8 +162,7 @@ def open_stores(stores: StoreLike | Sequence[StoreLike], missing: str = "drop") 
     Of several, clips that one lacks are dropped, or with ``missing="mean"`` have NaN there.
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
-        same = group.missing == missing
-        return cast(Store, group if same else _StoreGroup(group.stores, missing))
+        return cast(Store, _StoreGroup(group.stores, missing))
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all of a store that the zoo uses.

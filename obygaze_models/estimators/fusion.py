@@ -85,10 +85,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
-            raise ExperimentError(
-                f"{self.how!r} fusion of {self.stores}: X has {X.shape[1]} columns; give both "
-                f"of one dataset, and how = {' or '.join(map(repr, FUSIONS))}"
-            )
+            known = " or ".join(FUSIONS)
+            raise ExperimentError(f"how is {known}; give X and stores of one dataset")
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_: Any = None
         self.scales_: Any = None
@@ -137,9 +135,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if classes == 2:  # a store that counts against the class that it speaks for is noise
                 logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
-        if classes == 2:
-            coefficients = self.stacker_.coef_[0].tolist()
-            self.facts_ = {"weights": dict(zip(self._columns, coefficients, strict=True))}
+        weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
+        self.facts_ = {"weights": weights} if classes == 2 else {}
         self.warnings_ = [note for part in parts for note in getattr(part, "warnings_", [])]
 
     def predict_proba(self, X: Any) -> Array:
@@ -158,7 +155,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the one classifier reads, of its stores; 0 where a clip lacks one."""
         own = np.concatenate([*self._columns.values()])
         scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
-        return np.nan_to_num(scaled, nan=0.0)
+        return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
     def _logits(self, models: Sequence[Any], X: Array) -> Array:
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]

@@ -278,10 +278,9 @@ def compare(
 
     def are_comparable(first: _Candidate, second: _Candidate) -> bool:
         if stores:
-            names = name_stores(as_list(first.run.record.experiment["store"]))
-            return first.run is second.run and second.ref.model in store_variants(
-                first.ref.model, names
-            )
+            names = name_stores([*as_list(first.run.record.experiment["store"])])
+            own = store_variants(first.ref.model, names)
+            return first.run is second.run and second.ref.model in own
         if models:
             return first.ref.model in models and second.ref.model in models
         other_run = first.ref.model == second.ref.model and first.run is not second.run

@@ -494,8 +494,7 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)
         # The scale is linear, too: what it makes of zeros and of each feature alone.
-        width = estimator.n_features_in_
-        zero, *each = estimator.scaled(np.vstack([np.zeros(width), np.eye(width)]))
+        zero, *each = estimator.scaled(np.eye(estimator.n_features_in_ + 1, k=-1)[:, :-1])
         first = (np.array(each) - zero) @ weight, zero @ weight + offset
         return [(first[0].astype(np.float32), first[1].astype(np.float32)), *others]
     linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)

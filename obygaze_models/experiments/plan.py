@@ -22,7 +22,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import meet_in_time
-from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
@@ -184,9 +184,7 @@ class Plan:
     def file_names(self) -> dict[str, str]:
         """What messages call the files, before which the column ``media`` names their film."""
         items = self.manifest.items
-        names = dict(zip(items.column("media"), items.media, strict=True))
-        counts = Counter(names.values())
-        return {cell: name for cell, name in names.items() if counts[name] == 1}
+        return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def _why_untested(self, film: str) -> str:
         rows, folds = self.data.groups == film, self.data.folds
@@ -264,7 +262,7 @@ class Plan:
             films.note,
             self._shared_films(),
             self.division.note,
-            f'{films.in_groups(protocol.title)} (protocol = "{self.division.protocol}"'
+            f'{protocol.title.replace("film", films.noun)} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap * bool(experiment.gap and not whole_files),

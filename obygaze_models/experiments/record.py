@@ -198,9 +198,10 @@ class Films(_Part, frozen=True, kw_only=True):
     clips: int = 0
     of: int = 0
 
-    def in_groups(self, text: str) -> str:
-        """A text that says film, with what the clips were kept together by."""
-        return text.replace("film", group_noun(self.by) if self.tested else "clip")
+    @property
+    def noun(self) -> str:
+        """What the clips were kept together by; clips where no film is named."""
+        return group_noun(self.by) if self.tested else "clip"
 
     @property
     def note(self) -> str:

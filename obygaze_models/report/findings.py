@@ -327,10 +327,9 @@ def _as_annotators(head: Headline) -> list[Html]:
 
 def store_figure(head: Headline) -> Html:
     """What each of several stores adds to the models of the first screen's run; empty without."""
-    run = head.best.run.run if head.rows else None
-    if run is None or not run.record.experiment.get("each_store"):
+    if not (head.rows and head.best.run.record.experiment.get("each_store")):
         return Html("")
-    return Html(inline_svg(compare(run, stores=True).figure(head.metric)))
+    return Html(inline_svg(compare(head.best.run.run, stores=True).figure(head.metric)))
 
 
 def limits(head: Headline) -> list[str]:
