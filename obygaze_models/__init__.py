@@ -40,13 +40,14 @@ if TYPE_CHECKING:
         OracleBottleneck,
     )
     from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
+    from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.estimators.logistic import LogisticProbe
     from obygaze_models.estimators.mlp import MLPProbe
     from obygaze_models.estimators.registry import make_estimator
     from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.compare import compare as compare
     from obygaze_models.experiments.experiment import Experiment, load_experiment
-    from obygaze_models.experiments.run import run_experiment
+    from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
     from obygaze_models.explain.moment_scores import evaluate_moments
     from obygaze_models.explain.moments import Moments, find_moments
@@ -76,13 +77,14 @@ _NAMES = {
     "estimators.baselines": ["FilmPrior"],
     "estimators.bottlenecks": ["ConceptBottleneck", "HybridBottleneck", "OracleBottleneck"],
     "estimators.concepts": ["ConceptBank", "RandomDirections"],
+    "estimators.fusion": ["StoreFusion"],
     "estimators.logistic": ["LogisticProbe"],
     "estimators.mlp": ["MLPProbe"],
     "estimators.registry": ["make_estimator"],
     "estimators.svm": ["LinearSVMProbe"],
     "experiments.compare": ["compare"],
     "experiments.experiment": ["Experiment", "load_experiment"],
-    "experiments.run": ["run_experiment"],
+    "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],
     "explain.moment_scores": ["evaluate_moments"],
     "explain.moments": ["Moments", "find_moments"],

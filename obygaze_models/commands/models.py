@@ -193,6 +193,9 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    if done.record.experiment["each_store"]:
+        echo(f"\nWhat each store adds ({done.folder / 'stores.csv'} has all scores)")
+        echo(om.compare(done, stores=True).table())
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 
@@ -265,6 +268,9 @@ class _MetricOption(click.Option):
     cls=_MetricOption,
     help="The score that is shown: {}.  [default: f1, of several classes f1_macro]",
 )
+@click.option(
+    "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
+)
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
@@ -272,6 +278,7 @@ class _MetricOption(click.Option):
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
+    stores: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
@@ -295,7 +302,7 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models)
+    compared = om.compare(*opened, models=models, stores=stores)
     table = compared.table(metric)
     notes = [
         f"left out: {comparison.test}, which has other classes and so no {metric}"

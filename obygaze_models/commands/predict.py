@@ -64,10 +64,8 @@ def train(
       obygaze models train experiments/sure-against-easy.toml -o models/sure
       obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
-    from obygaze_models.experiments.run import train_model
-
-    model = train_model(
-        om.load_experiment(experiment, only=estimator or 0),
+    model = om.train_model(
+        experiment,
         output or Path("models", experiment.stem),
         estimator=estimator,
         log=lambda line: echo(line, err=True),
@@ -157,7 +155,6 @@ def predict(
       obygaze models predict runs/first --elan both --annotations for-elan
       obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
     """
-    from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments import annotators, exports
     from obygaze_models.experiments.record import RECORD
 
@@ -195,9 +192,10 @@ def predict(
             )
         if not stores:
             raise UsageError("a model predicts the clips of a store; name it: STORE")
-        from obygaze_models.saved.about import say_seen
+        from obygaze_models.saved.about import read_about, say_seen
+        from obygaze_models.saved.inference import open_for
 
-        opened = open_stores(stores)
+        opened = open_for(read_about(model), stores)
         predictions = om.predict(model, opened, ids=clips, band=band)
         warnings = predictions.warnings
         rows = exports.model_rows(predictions, opened.items) if tables or elan else []

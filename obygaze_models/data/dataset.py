@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
-from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames
+from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames, widths_of
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
@@ -59,6 +59,9 @@ class ClipDataset:
         By annotator their own labels, of the clips that they labelled, without features.
     grouped_by
         The column of the items that `groups` is.
+    stores
+        Of several stores, the name of each and how many columns of X it has, in order; where a
+        store lacks a clip they are NaN. See `StoreFusion`.
     """
 
     ids: list[str]
@@ -73,6 +76,7 @@ class ClipDataset:
     frames: Array | None = None
     annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
     grouped_by: str = "film"
+    stores: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -176,6 +180,7 @@ def load_dataset(
     split: str | None = None,
     frames: bool | str = False,
     groups: str = "film",
+    missing: str = "drop",
 ) -> ClipDataset:
     """The clips of a manifest with their features, ready for scikit-learn.
 
@@ -202,6 +207,9 @@ def load_dataset(
         that have none are left out.
     groups
         The column of the items that fills `groups`: ``film``, ``media``, or another of items.csv.
+    missing
+        Clips that one of several stores lacks: ``drop``, or ``mean``, which leaves NaN there for
+        `StoreFusion` to fill.
 
     Examples
     --------
@@ -214,7 +222,7 @@ def load_dataset(
     from obygaze_models.data.tasks import levels_of, make_task
 
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
-    opened = open_stores(store)
+    opened = open_stores(store, missing)
     scheme = manifest.label_scheme(labels)
     task = make_task(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
@@ -299,7 +307,7 @@ def join_clips(
     for name in annotators:
         clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
         own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
-    data = replace(data, annotators=own)
+    data = replace(data, annotators=own, stores=widths_of(store, array))
     if frames is not None:
         data = _with_frames(data, store, frames)
     have = set(data.ids)

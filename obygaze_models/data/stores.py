@@ -13,6 +13,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import cache_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Status, Store, open_store
@@ -42,29 +43,42 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 """How the tokens [T, D] of a clip become one vector."""
 
 
-class _StoreGroup:
-    """Several stores read as one: the clips that all have, their features side by side."""
+MISSING = ("drop", "mean")
+"""A clip that one of several stores lacks is left out; or it counts as that store's mean."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
-        self.stores = stores
+
+class _StoreGroup:
+    """Several stores read as one: the clips that all have, their features side by side.
+
+    With ``mean`` the clips that any has: features that a store lacks are NaN.
+    """
+
+    def __init__(self, stores: Sequence[Store], missing: str) -> None:
+        self.stores, self.missing = stores, missing
         self.where = " and ".join(store.where for store in stores)
+        self.names = name_stores([str(store.location.address) for store in stores])
+        self._joined: Any = set.union if missing == "mean" else set.intersection
+        self._has = any if missing == "mean" else all
 
     def __contains__(self, clip: object) -> bool:
-        return all(clip in store for store in self.stores)
+        return self._has(clip in store for store in self.stores)
 
     @functools.cached_property
     def ids(self) -> list[str]:
-        shared = set.intersection(*(set(store.ids) for store in self.stores))
-        return [clip for clip in self.stores[0].ids if clip in shared]
+        clips = dict.fromkeys(clip for store in self.stores for clip in store.ids)
+        return [clip for clip in clips if clip in self]
 
     @functools.cached_property
     def items(self) -> Items:
-        items = self.stores[0].items
-        return items.take([items.row(clip) for clip in self.ids])
+        own = {clip: store.items for store in reversed(self.stores) for clip in store.ids}
+        rows = [(own[clip], own[clip].row(clip)) for clip in self.ids]
+        extra = set.intersection(*(set(store.items.extra) for store in self.stores))
+        cells = {name: [items.extra[name][row] for items, row in rows] for name in sorted(extra)}
+        return Items.of([items[row] for items, row in rows], cells)
 
     @property
     def status(self) -> Array:
-        done = set.intersection(*(set(store.done_ids()) for store in self.stores))
+        done = self._joined(*(set(store.done_ids()) for store in self.stores))
         return np.array([Status.DONE if clip in done else Status.TODO for clip in self.ids])
 
     @property
@@ -85,11 +99,15 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """The clips that all stores have, and their features side by side."""
+        """The clips that all stores have, or any, and their features side by side."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
-        shared = set.intersection(*(set(have) for have, _ in parts))
-        columns = [values[np.isin(have, list(shared))] for have, values in parts]
-        return [clip for clip in ids if clip in shared], np.concatenate(columns, axis=1)
+        joined = self._joined(*(set(have) for have, _ in parts))
+        clips, columns = [clip for clip in ids if clip in joined], []
+        for have, values in parts:
+            row_of = {clip: row for row, clip in enumerate(have)}
+            padded = np.vstack([values, np.full((1, values.shape[1]), np.nan, np.float32)])
+            columns.append(padded[[row_of.get(clip, -1) for clip in clips]])
+        return clips, np.concatenate(columns, axis=1)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -112,14 +130,43 @@ class _StoreGroup:
         }
 
 
-def open_stores(stores: StoreLike | Sequence[StoreLike]) -> Store:
-    """One store, opened; several as one, whose features are concatenated."""
+def name_stores(addresses: Sequence[str]) -> list[str]:
+    """What stores are called: their files' names, with a number where two are alike."""
+    names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
+    counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
+    return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
+
+
+def describe_missing(store: Store, ids: Sequence[str]) -> str:
+    """How many of some clips each of several stores lacks, and what becomes of them, if any."""
+    if not isinstance(group := cast(object, store), _StoreGroup):
+        return ""
+    parts = zip(group.names, group.stores, strict=True)
+    counts = {name: len(set(ids) - set(part.done_ids())) for name, part in parts}
+    lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
+    dropped, mean = 'left out; missing = "mean" keeps them', "the store's mean stands in"
+    return f"{', '.join(lacks)}: {dropped if group.missing == 'drop' else mean}" * bool(lacks)
+
+
+def widths_of(store: Store, array: str) -> dict[str, int]:
+    """The names of several stores, and how many columns of their features each has."""
+    if not isinstance(group := cast(object, store), _StoreGroup):
+        return {}
+    specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
+    return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}
+
+
+def open_stores(stores: StoreLike | Sequence[StoreLike], missing: str = "drop") -> Store:
+    """One store, opened; several as one, whose features are concatenated.
+
+    Of several, clips that one lacks are dropped, or with ``missing="mean"`` have NaN there.
+    """
     if isinstance(group := cast(object, stores), _StoreGroup):
-        return cast(Store, group)
+        return cast(Store, _StoreGroup(group.stores, missing))
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all of a store that the zoo uses.
-    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened))
+    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
 
 
 def read_features(

@@ -250,6 +250,8 @@ def _describe(name: str, plugin: Plugin | None = None) -> dict[str, Any]:
             }
             if "concepts" in keywords(estimator.fit):
                 options["negatives"] = "a"
+            if not (entry.before_balancing or getattr(estimator, "_validation_teaches", False)):
+                options["threshold"] = None
             title = entry.title or (inspect.getdoc(type(estimator)) or name).splitlines()[0]
     except ExperimentError as problem:
         title, options = f"cannot be loaded: {first_line(problem)}", {}

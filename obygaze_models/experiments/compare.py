@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, format_signed, group_by, unknown_name
+from obygaze_features.common.text import (
+    as_list,
+    counted,
+    for_shell,
+    format_signed,
+    group_by,
+    unknown_name,
+)
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.stores import name_stores
 from obygaze_models.data.warnings import RunWarning, leak_warning
+from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import REPLICATES, Difference, paired_differences, too_few
@@ -154,6 +163,17 @@ class Comparisons:
         )
         return "\n\n".join([*parts, "\n".join(fill(note, WIDTH) for note in notes)])
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each comparison and metric, for `pandas.DataFrame`."""
+        return [
+            {"test": pair.test, "first": pair.first.name, "second": pair.second.name,
+             "metric": key, "score_first": score.first, "score_second": score.second,
+             "difference": score.difference, "low": low, "high": high}
+            for pair in self.comparisons
+            for key, score in pair.scores.items()
+            for low, high in [(None if pair.too_few else score.interval) or (None, None)]
+        ]  # fmt: skip
+
     def figure(self, metric: str | None = None) -> Figure:
         """The differences and their intervals as a figure."""
         from obygaze_models.figures.dots import Line, Point, dot_plot
@@ -211,7 +231,11 @@ class _Candidate:
 
 
 def compare(
-    *runs: AnyRun, models: Sequence[str] = (), seed: int = 0, replicates: int = REPLICATES
+    *runs: AnyRun,
+    models: Sequence[str] = (),
+    stores: bool = False,
+    seed: int = 0,
+    replicates: int = REPLICATES,
 ) -> Comparisons:
     """Compare models on the clips that both were tested on.
 
@@ -222,6 +246,9 @@ def compare(
         the others; of one, its models with one another.
     models
         Only these, of all runs, each with each.
+    stores
+        Only what each store adds to a model of several, in runs with ``each_store``: all stores,
+        with each alone and with all without it.
     seed, replicates
         Of the draws of films.
     """
@@ -250,6 +277,10 @@ def compare(
         )
 
     def are_comparable(first: _Candidate, second: _Candidate) -> bool:
+        if stores:
+            names = name_stores([*as_list(first.run.record.experiment["store"])])
+            own = store_variants(first.ref.model, names)
+            return first.run is second.run and second.ref.model in own
         if models:
             return first.ref.model in models and second.ref.model in models
         other_run = first.ref.model == second.ref.model and first.run is not second.run
@@ -258,7 +289,7 @@ def compare(
     pairs = [pair for pair in combinations(candidates, 2) if are_comparable(*pair)]
     paired = {candidate.ref.name for pair in pairs for candidate in pair}
     left_out = []
-    if alone := [c.ref for c in candidates if not models and c.ref.name not in paired]:
+    if alone := [c.ref for c in candidates if not (models or stores) and c.ref.name not in paired]:
         options = " ".join(dict.fromkeys(f"--model {for_shell(ref.model)}" for ref in alone))
         left_out.append(
             f"no counterpart of that name in another run: {', '.join(ref.name for ref in alone)}; "

@@ -20,8 +20,9 @@ from obygaze_features.store import Store
 from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.stores import POOLINGS
+from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
+from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
 
@@ -65,6 +66,9 @@ _HINTS = {
     "gap": "a number of seconds from 0 up",
     "balance": 'how training clips are balanced, such as "none"',
     "predictions": 'a list of tables, such as ["theirs.csv"]',
+    "missing": 'what becomes of clips that a store lacks, "drop" or "mean"',
+    "fusion": 'how several stores are joined, "early" or "late"',
+    "each_store": "true or false",
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
@@ -85,7 +89,7 @@ class Experiment:
         What the experiment is called in tables and pages.
     manifest, store
         Folders of the labelled items and of their features. The features of several stores are
-        concatenated, clip by clip.
+        side by side, clip by clip, and vary alike on training clips; see `StoreFusion`.
     split
         The manifest's fold column. Without one `leak-free`, `paper` and `split` take the
         manifest's only split; if it has none, or for ``""``, they deal the labelled clips over ten
@@ -130,12 +134,22 @@ class Experiment:
         ``weights``: train on all clips, with classes weighted by the inverse of their size;
         ``none``: train on all clips as they are. By default ``undersample``, but for protocols
         that fix the training clips.
+    missing
+        ``drop``: a clip that one of several stores lacks is left out; ``mean``: it counts as the
+        mean of the training clips there.
+    fusion
+        Of several stores. ``early``: a model reads all; ``late``: one on each, and their
+        probabilities are joined by logistic regression on training clips held out in turn.
+    each_store
+        Fit each estimator also on each of several stores alone, and on all without it.
     predictions
         Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
         What to train: names; or tables with ``name``, its options, and ``as``, under which it
-        is listed. With ``threshold = "validation"`` the validation clips choose from which
-        probability on it calls a clip positive, for the best F1; two classes only.
+        is listed. Of several stores ``stores`` names those that it reads, such as ``["clap"]`` of
+        clap.zarr; and ``fusion`` may differ. With ``threshold = "validation"`` the validation clips
+        choose from which probability on it calls a clip positive, for the best F1; two classes
+        only.
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     seeds
@@ -163,6 +177,9 @@ class Experiment:
     min_clips: Annotated[int, Meta(ge=1)] | None = None
     gap: Annotated[float, Meta(ge=0)] = 0.0
     balance: _Name | None = None
+    missing: _Name = "drop"
+    fusion: _Name = "early"
+    each_store: bool = False
     predictions: tuple[Path, ...] = ()
     estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
     seed: _Seed = 0
@@ -199,9 +216,14 @@ class Experiment:
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
             ("targets", self.targets, TARGETS),
+            ("missing", self.missing, MISSING),
+            ("fusion", self.fusion, FUSIONS),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+        joins = self.missing != "drop" or self.fusion != "early" or self.each_store
+        if joins and len(self.stores) < 2:
+            yield "missing, fusion and each_store are for several: stores = [...]; leave them out"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -230,6 +252,7 @@ class Experiment:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
         folders = set()
+        stores = name_stores([*map(str, self.stores)]) if len(self.stores) > 1 else []
         for entry in self.estimators:
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -254,7 +277,14 @@ class Experiment:
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
-                specs[listed] = EstimatorSpec(name, options, negatives, cut)
+                use, how = options.pop("stores", ()), options.pop("fusion", self.fusion)
+                for store in set(use) - {*stores}:
+                    raise ExperimentError(unknown_name("store", str(store), stores))
+                spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
+                specs[listed] = spec
+                if self.each_store and spec.fuses and not use:
+                    variants = store_variants(listed, stores).items()
+                    specs |= {other: replace(spec, use=names) for other, names in variants}
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -311,7 +341,7 @@ class Experiment:
     @property
     def frame_array(self) -> str | None:
         """The array of frames, where an estimator reads them."""
-        reads = any(spec.reads_frames for spec in self.learners.values())
+        reads = any(spec.reads == "frames" for spec in self.learners.values())
         return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:
@@ -350,6 +380,13 @@ class Experiment:
         )
 
 
+def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By name, a model's fits on each store alone, and on all of three or more without it."""
+    others = {name: tuple(other for other in names if other != name) for name in names}
+    variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
+    return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
+
+
 def describe_experiment(experiment: Experiment) -> dict[str, Any]:
     """Every setting as JSON values; paths have slashes, and URLs no secrets."""
     values: dict[str, Any] = asdict(experiment)
@@ -373,6 +410,7 @@ def about_features(experiment: Experiment, store: Store, *, frames: bool = False
         "array": array,
         "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
         "pooling": None if frames else experiment.pooling,
+        **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
     }
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.experiments.fit import FitResult
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
@@ -80,8 +81,9 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     for planned, task, fold, fit in progress(read, "explain", unit="model"):
         model = fit.model
         bank = banks.get((task, fold.index))
-        if bank is None or (hasattr(model, "bank_") and bank_of(model) is None):
-            continue  # directions that mean nothing explain nothing
+        other = hasattr(model, "bank_") or isinstance(model, StoreFusion)
+        if bank is None or (other and bank_of(model) is None):
+            continue  # directions that mean nothing, or of another scale, explain nothing
         X, classes = data.X[fold.test_rows], planned.task.classes
         attribution = attribute(model, X, classes=classes, bank=bank, cut=fit.cut)
         if attribution is not None:

@@ -324,6 +324,12 @@ def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
 def _layers(estimator: Any, path: Path) -> list[Layer]:
     """The estimator as linear layers, with a ReLU between them and a softmax at the end."""
     kind = type(estimator).__name__
+    if kind == "StoreFusion" and estimator.stacker_ is None:
+        (weight, offset), *others = _layers(estimator.models_[0], path)
+        # The scale is linear, too: what it makes of zeros and of each feature alone.
+        zero, *each = estimator.scaled(np.eye(estimator.n_features_in_ + 1, k=-1)[:, :-1])
+        first = (np.array(each) - zero) @ weight, zero @ weight + offset
+        return [(first[0].astype(np.float32), first[1].astype(np.float32)), *others]
     linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
     if kind == "MLPProbe":
         *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)

@@ -32,6 +32,7 @@ from obygaze_models.estimators.classes import (
     move_cut,
     reads_of,
 )
+from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
@@ -58,12 +59,17 @@ def folder_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class EstimatorSpec:
-    """An estimator by name, its parameters, the set of negatives of its concepts, and its cut."""
+    """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
+
+    Of several stores it reads those that `use` names, or all, by `fusion`.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     negatives: str = "a"
     threshold: str | None = None
+    use: tuple[str, ...] = ()
+    fusion: str = "early"
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:
@@ -102,11 +108,16 @@ class EstimatorSpec:
         return make_estimator(self.name, self.options)
 
     @cached_property
-    def reads_frames(self) -> bool:
-        """Whether it reads sequences of frames; of a plug-in that fails, each fit tells."""
+    def reads(self) -> str:
+        """What it reads, see `reads_of`; of a plug-in that fails, each fit tells."""
         with suppress(PluginError), plugin_errors(_modules(self.model)):
-            return reads_of(self.model) == "frames"
-        return False
+            return reads_of(best_of(self.model))
+        return ""
+
+    @property
+    def fuses(self) -> bool:
+        """Whether it reads the features of several stores; guesses and annotations need none."""
+        return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property
     def takes_weights(self) -> bool:
@@ -120,7 +131,9 @@ class EstimatorSpec:
         """The options as a table of an experiment has them."""
         negatives = {AGAINST: self.negatives} if self.negatives != "a" else {}
         cut = {CUT: self.threshold} if self.threshold else {}
-        return negatives | cut | dict(self.options)
+        stores: dict[str, Any] = {"stores": list(self.use)} if self.use else {}
+        fusion = {"fusion": self.fusion} if self.fusion != "early" else {}
+        return negatives | cut | stores | fusion | dict(self.options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +174,7 @@ class Fit:
             arguments = {self.reads: _annotations(data, self.reads)[rows]}
         table = np.zeros((len(rows), self.classes))
         with plugin_errors(_modules(self.model)):
-            X = _features(data, frames=self.reads == "frames")
+            X = _features(data, self.model, self.reads)
             given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
         check_probabilities(given, (len(rows), len(self.model.classes_)))
@@ -372,7 +385,13 @@ def fit_estimator(
         model.set_params(memory=memo)
     with plugin_errors(_modules(model)):
         accepted, reads = keywords(model.fit), reads_of(model)
-        X = _features(data, frames=reads == "frames")
+        if fused := len(data.stores) > 1 and spec.fuses:
+            inner, accepted = model, accepted | {"groups", "order"}
+            model = StoreFusion(
+                inner, dict(data.stores), use=[*spec.use] or None, how=spec.fusion,
+                class_weight="balanced" if balance == "weights" else None, random_state=seed,
+            )  # fmt: skip
+        X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
         train = all_train[labels[all_train] >= 0]
@@ -415,6 +434,8 @@ def fit_estimator(
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         model = best_of(model)
+        if fused:
+            model.set_params(estimator=best_of(inner))  # a search itself is not saved
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
@@ -437,10 +458,11 @@ def fit_estimator(
     return fit
 
 
-def _features(data: ClipDataset, *, frames: bool) -> Array:
+def _features(data: ClipDataset, model: Any, reads: str) -> Array:
     """What a model reads: a vector a clip, or its frames."""
-    if not frames:
-        return data.X
+    if reads != "frames":  # only a fusion is told which are missing
+        told = isinstance(model, StoreFusion) or not data.stores
+        return data.X if told else np.nan_to_num(data.X)
     if data.frames is None:
         raise ExperimentError("the model reads frames, and the clips were read without them")
     return data.frames

@@ -89,7 +89,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     noun = group_noun(record.films.by)
     if why := record.lacks_interval:
         yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
-    elif trained := record.films.also_trained:
+    if (trained := record.films.also_trained) and record.films.tested > 1:
         text = f"Of the {record.films.tested:,} {noun}s in the test sets, {trained:,} have other "
         yield RunWarning("also-trained", "", f"{text}clips in training.")
     for name, test in record.tests.items():

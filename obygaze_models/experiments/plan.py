@@ -22,12 +22,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import meet_in_time
-from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
-from obygaze_models.data.stores import open_stores
+from obygaze_models.data.stores import describe_missing, open_stores
 from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -156,7 +156,7 @@ class Plan:
         the others are not tested.
         """
         films, by = self.data.groups.tolist(), self.data.grouped_by
-        titles = film_titles(self.manifest) if by == "film" else {}
+        titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         tested: set[str] = set()
         also_trained: set[str] = set()
         clips: set[int] = set()
@@ -179,6 +179,12 @@ class Plan:
             clips=len(clips),
             of=len(clips if self.division.protocol == "leave-film-out" else testable),
         )
+
+    @property
+    def file_names(self) -> dict[str, str]:
+        """What messages call the files, before which the column ``media`` names their film."""
+        items = self.manifest.items
+        return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def _why_untested(self, film: str) -> str:
         rows, folds = self.data.groups == film, self.data.folds
@@ -250,15 +256,18 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         balance = experiment.balance or protocol.default_balance
+        films = self.films
+        whole_files = films.by in ("film", "media") and films.tested and not films.also_trained
         notes = (
-            self.films.note,
+            films.note,
             self._shared_films(),
             self.division.note,
-            f'{protocol.title} (protocol = "{self.division.protocol}"'
+            f'{protocol.title.replace("film", films.noun)} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
-            gap * bool(experiment.gap),
+            gap * bool(experiment.gap and not whole_files),
             soft * experiment.is_soft,
+            describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
         )
         return [note for note in notes if note]
 
@@ -354,9 +363,11 @@ def _class_table(plan: Plan, task: Task) -> str:
     labels, data = task.labels(plan.data), plan.data
     by_group = plan.division.protocol == "leave-film-out"
     units = data.groups if by_group else data.folds
+    names = plan.file_names if data.grouped_by == "media" else {}
+    units, labels = units[labels >= 0], labels[labels >= 0]
     rows = [
-        [unit, *(int((labels[units == unit] == code).sum()) for code in range(len(task.classes)))]
-        for unit in np.unique(units[labels >= 0]).tolist()
+        [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]
+        for unit in np.unique(units).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
     head = group_noun(data.grouped_by) if by_group else "fold"
@@ -383,7 +394,7 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
-    store = open_stores(experiment.store)
+    store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
     if only is not None:
         concepts = {p.train.concept: p for p in problems if isinstance(p.train, ConceptTask)}
@@ -422,7 +433,8 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
         annotators=annotators,
         groups=experiment.groups or "film",
     )
-    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
+    absent = np.isnan(data.X) & (experiment.missing == "mean")
+    broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(

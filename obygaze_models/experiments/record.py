@@ -21,10 +21,11 @@ from obygaze_models.data.dataset import Join
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
+from obygaze_models.scoring.intervals import MIN_FILMS
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
-RECORD = "run.json"
+RECORD, STORES = "run.json", "stores.csv"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
@@ -117,7 +118,8 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a saved model must know of the features that it fits, to refuse others.
 
-    `frames` is the array that models of sequences read in their place.
+    `frames` is the array that models of sequences read in their place; `missing` says what becomes
+    of clips that one of several stores lacks.
     """
 
     backbone: dict[str, Any]
@@ -126,6 +128,7 @@ class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
     shape: list[int]
     pooling: str | None
     frames: str | None = None
+    missing: str = "drop"
 
 
 class Official(_Part, frozen=True, kw_only=True):
@@ -194,6 +197,11 @@ class Films(_Part, frozen=True, kw_only=True):
     by: str = "film"
     clips: int = 0
     of: int = 0
+
+    @property
+    def noun(self) -> str:
+        """What the clips were kept together by; clips where no film is named."""
+        return group_noun(self.by) if self.tested else "clip"
 
     @property
     def note(self) -> str:
@@ -360,8 +368,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def lacks_interval(self) -> str:
         """Why there is no interval of some scores; empty where all have one."""
         noun = group_noun(self.films.by)
-        why = f"the test clips are of one {noun}" if self.films.tested else f"no {noun}s are named"
-        return why * any(scores.films < 2 for scores in self.scores)
+        least = min((scores.films for scores in self.scores), default=MIN_FILMS)
+        few = f"one {noun}" if least < 2 else f"{least} {noun}s, and {MIN_FILMS} are needed"
+        why = f"the test clips are of {few}" if self.films.tested else f"no {noun}s are named"
+        return why * (least < MIN_FILMS)
 
     @property
     def unscored(self) -> list[str]:

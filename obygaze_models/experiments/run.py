@@ -27,20 +27,23 @@ from obygaze_features.common.files import (
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.compare import compare
+from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.record import RECORD, write_record
+from obygaze_models.experiments.record import RECORD, STORES, write_record
 from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
 
 
@@ -93,7 +96,8 @@ def run_experiment(
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes
             explained, explanations = "", []
-            if any(hasattr(result.fit and result.fit.model, "bank_") for result in outcome.saved):
+            models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.saved]
+            if any(hasattr(model, "bank_") for model in models):
                 from obygaze_models.experiments.explanations import (
                     explain_models,
                     parse_explanations,
@@ -124,6 +128,10 @@ def run_experiment(
                 seconds=round(time.monotonic() - clock, 1),
             )
             record = write_record(finished.folder, record)
+            run = Run(output, record, Tables(outcome.predictions, clips, explanations))
+            if plan.experiment.each_store:
+                text = format_rows(compare(run, stores=True).rows())
+                write_text(finished.folder / STORES, text)
             places = {result.planned.place for result in outcome.saved}
             finished.become(output, places, overwrite=overwrite)
     except BaseException:
@@ -131,7 +139,7 @@ def run_experiment(
             with suppress(OSError):  # it holds the finished fits
                 parent.rmdir()
         raise
-    return Run(output, record, Tables(outcome.predictions, clips, explanations))
+    return run
 
 
 def _compute(
@@ -196,8 +204,8 @@ class TrainedModel:
 
 
 def train_model(
-    experiment: Experiment,
-    output: Path,
+    experiment: Experiment | str | Path,
+    output: str | Path,
     *,
     estimator: str | None = None,
     concept: str | None = None,
@@ -213,7 +221,7 @@ def train_model(
     Parameters
     ----------
     experiment
-        Its first task, features, fold column and seed are used.
+        Or its TOML file. Its first task, features, fold column and seed are used.
     output
         The model's folder.
     estimator
@@ -228,7 +236,9 @@ def train_model(
     from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
 
-    name = estimator or next(iter(experiment.learners))
+    if not isinstance(experiment, Experiment):
+        experiment = load_experiment(experiment, only=estimator or 0)
+    output, name = Path(output), estimator or next(iter(experiment.learners))
     if name not in experiment.learners:
         known = unknown_name("estimator", name, experiment.learners)
         raise ExperimentError(f"{experiment.name!r}: {known}")

@@ -16,6 +16,7 @@ from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
+from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.inference import check_features, features_of
@@ -125,7 +126,7 @@ class Attribution:
 
 def bank_of(model: Any) -> Any:
     """The concepts of a bottleneck; None if the model has no named concepts."""
-    bank = getattr(model, "bank_", None)
+    bank = getattr(unfuse(model)[0], "bank_", None)
     return None if isinstance(bank, RandomDirections) or not hasattr(bank, "cavs_") else bank
 
 
@@ -152,6 +153,7 @@ def attribute(
     cut
         Where the model says its second class, of two; its log-odds are taken from the intercept.
     """
+    model, X = unfuse(model, X)
     names = _class_names(model, classes)
     if isinstance(model, ConceptBottleneck | HybridBottleneck):
         measured = model.concept_scores(X)
@@ -373,6 +375,7 @@ def explain_rows(
         ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
         of a `HybridBottleneck`, and the ``logit``, their sum.
     """
+    model, X = unfuse(model, X)
     labels = _class_names(model, classes)
     if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
         X, rows = X[list(rows)], range(len(rows))

@@ -11,6 +11,7 @@ from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.experiments.annotators import annotators_f1
+from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import (
@@ -318,6 +319,13 @@ def beside_annotators(head: Headline) -> list[Html]:
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
         lines.append(html(text, "the annotators’ own kappa over all levels", number(own.kappa)))
     return [Html(" ".join(lines))]
+
+
+def store_figure(head: Headline) -> Html:
+    """What each of several stores adds to the models of the first screen's run; empty without."""
+    if not (head.rows and head.best.run.record.experiment.get("each_store")):
+        return Html("")
+    return Html(inline_svg(compare(head.best.run.run, stores=True).figure(head.metric)))
 
 
 def limits(head: Headline) -> list[str]:

@@ -37,6 +37,7 @@ from obygaze_models.report.findings import (
     headline,
     limits,
     score_figure,
+    store_figure,
 )
 from obygaze_models.report.glossary import (
     about,
@@ -134,6 +135,7 @@ def report(
         beside=beside_annotators(head) if runs else [],
         limits=limits(head),
         score_figure=score_figure(head),
+        store_figure=store_figure(head),
         about=about(shown),
         glossary=glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
         films=films,

@@ -10,7 +10,6 @@ from typing import Any
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
@@ -105,8 +104,7 @@ class ReportRun:
     @property
     def group_noun(self) -> str:
         """What its clips were kept together by; clips where no film is named."""
-        films = self.record.films
-        return group_noun(films.by) if films.tested else "clip"
+        return self.record.films.noun
 
     def in_groups(self, text: str) -> str:
         """A text that says film, with what the clips were kept together by."""

@@ -317,7 +317,7 @@ def evaluate(
     """
     about = read_about(Path(model))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
-    opened = open_stores(store)
+    opened = open_for(about, store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
     task = task_from(about["learns"])
     measure = official_measure(truth, scheme, [task])
@@ -408,7 +408,7 @@ def _read_clips(
     about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None
 ) -> _Clips:
     """The clips of a store that are asked for, by default all that are done."""
-    opened = open_stores(store)
+    opened = open_for(about, store)
     if ids is None:
         ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
     if unknown := [clip for clip in ids if clip not in opened]:
@@ -421,6 +421,11 @@ def _read_clips(
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
     warnings = origin_warnings(opened.items, opened.attributes, earlier)
     return _Clips(opened, clips, features, seen, warnings)
+
+
+def open_for(about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike]) -> Store:
+    """Open the store or stores of a model; of several, clips that one lacks are as in training."""
+    return open_stores(store, about.get("features", {}).get("missing", "drop"))
 
 
 def features_of(

@@ -23,7 +23,7 @@ REPLICATES = 1000
 LEVEL = 0.95
 MAX_CELLS = 4_000_000
 """Weights that are in memory at a time."""
-MIN_CLIPS, MIN_FILMS = 10, 3
+MIN_CLIPS, MIN_FILMS = 10, 5
 Array = NDArray[Any]
 
 
@@ -150,7 +150,8 @@ def _difference(
 def too_few(classes: Iterable[int], films: int) -> str:
     """Why an interval would look surer than it is, given the clips of each class; else empty.
 
-    Few clips or films that are all alike give a narrow interval, which does not mean certainty.
+    Few clips or films that are all alike give a narrow interval, which does not mean certainty;
+    that of three or four films is hardly more than from the least to the greatest.
     """
     if min(classes) < MIN_CLIPS:
         return "too few clips to say"

@@ -25,7 +25,7 @@ from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import LEVELS, write_store
 
-FILMS, CLIPS = 4, 120
+FILMS, CLIPS = 5, 96
 NAMES = ("ada", "bo")
 Study = Callable[..., om.Experiment]
 

@@ -206,6 +206,9 @@ def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
     }.items():  # fmt: skip
         assert re.search(rf"^{name} .*{fact}.*\(mylab 0.1.0\)$", lines, re.MULTILINE), name
     listed = json.loads(run_obygaze("models", "list", "--json").stdout)
+    taking = {name for name, about in listed.items() if "threshold" in about["options"]}
+    assert {"mlp", "logistic"} <= taking
+    assert not taking & {"pcbm-tree", "majority", "film-prior"}  # see EstimatorSpec
     assert (listed["flip"]["package"], listed["svm"]["package"]) == ("mylab 0.1.0", "obygaze")
     toml = write("majority", "bad", "no_such_package:Class", {"name": "knn", "as": "near"}, "svm")
     assert run_obygaze("models", "run", toml, "-o", tmp_path / "run").exit_code == 1

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
-from obygaze_features.errors import OutputExists
+from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import Outcome
@@ -224,12 +224,31 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert left.record.scores[0].groups.keys() == {*group_of.values()}
     of_films = make_run("films-train", **changes | {"groups": None}, split="", protocol=None)
     assert of_films.record.films.also_trained == 4
+    printed = describe_run(of_films.record)
+    assert "of 4 films, and 5 are needed" in printed
+    assert re.search(r"logistic .* -\n", printed), "no interval of four films"
     columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
     assert cv.get_n_splits(*columns) == 5
     for own, theirs in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
     notes = make_plan(replace(experiment, **changes, split=None, protocol=None)).notes
     assert "folds are drawn: ten divides directors" in notes  # it is the only split
+
+
+def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
+    """The protocol says file; a gap within a file does nothing here, and is not spoken of."""
+    media = {item.media for item in Manifest.load(spans).items if item.film}
+    changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
+    changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
+    plan = make_plan(replace(experiment, **changes, min_clips=1))
+    text = "\n".join(plan.notes)
+    assert "Leave file out: each file in turn" in text
+    assert "within 5 s" not in text
+    assert {*plan.films.titles.values()} <= media
+    with pytest.raises(ExperimentError) as caught:
+        make_plan(replace(experiment, **changes, min_clips=1000))
+    named = {line.split()[0] for line in str(caught.value).splitlines()[3:]}
+    assert named <= media
 
 
 def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):

@@ -123,23 +123,23 @@ def three_films():
 
 
 def test_intervals_are_those_of_copies_of_the_drawn_films():
-    """A film that is drawn twice is there twice, under two names; two films are too few."""
+    """A film that is drawn twice is there twice, under two names; four films are too few."""
     films = list(three_films())
 
     def measure(counts, replicates):
-        copies = [films[number] for number in np.repeat(range(3), counts)]
+        copies = [films[number % 3] for number in np.repeat(range(5), counts)]
         frames, moments, spans = (
             [(f"film{copy}", *row) for copy, parts in enumerate(copies) for row in parts[table]]
             for table in range(3)
         )
         return score(make_moments(frames, moments), mark(spans), replicates=replicates).scores
 
-    drawn = draw_films(3, seed=0, replicates=8)
+    drawn = draw_films(5, seed=0, replicates=8)
     copied = [measure(counts, 1) for counts in drawn]
-    for key, found in measure([1, 1, 1], 8).items():
+    for key, found in measure([1] * 5, 8).items():
         expected = percentile_interval(np.array([scores[key].value for scores in copied]))
         assert found.interval == pytest.approx(expected), key
-    assert {found.interval for found in measure([1, 1, 0], 8).values()} == {None}
+    assert {found.interval for found in measure([1, 1, 1, 1, 0], 8).values()} == {None}
 
 
 def test_what_scorers_get_that_know_nothing():

@@ -50,6 +50,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         if segment.level == "tense":
             frames[(segment.start <= times) & (times < segment.end)] += 3
     arrays = {"native": frames.mean(axis=1), "frames": frames, "frame_time": times}
+    arrays["loudness"] = np.full(times.shape, -20.0, np.float32)  # as a store of sound has it
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", values)
     paths = {name: folder / f"{name}.npy" for name in arrays}

@@ -14,6 +14,7 @@ from msgspec import Struct, convert, structs, to_builtins
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments import record
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import FitPredictions
@@ -22,6 +23,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
+from obygaze_models.scoring import intervals
 from tests.kit.page import open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
@@ -50,6 +52,15 @@ FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
 """Titles of films that a spreadsheet would take for formulas."""
 ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028${hit()}",
        "Hard Negative": "<!--<script>"}  # fmt: skip
+
+
+@pytest.fixture(scope="package", autouse=True)
+def four_films_are_enough():
+    """So many has the world of these pages; elsewhere intervals need five."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (intervals, record):
+            patch.setattr(module, "MIN_FILMS", 4)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,181 @@
+"""Several stores as one model: a scale for each store, and one probe for all or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import logit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import Array, Chance, keywords
+from obygaze_models.estimators.logistic import LogisticProbe
+from obygaze_models.estimators.registry import best_of
+
+FUSIONS = ("early", "late")
+N_STACKED = 5
+"""Parts of the training clips, each held out in turn: the stacker learns from their logits."""
+_SURE = 1e-4
+"""A probability nearer to 0 or 1 counts as this far from it: a tree's logits would be infinite."""
+
+
+@dataclass(eq=False, repr=False)
+class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier on the features of several stores, side by side.
+
+    Training clips fix each store's mean and scale: the variances of its columns sum to 1, so that
+    none drowns another. A clip that a store lacks is NaN in its columns: it counts as its mean.
+
+    Parameters
+    ----------
+    estimator
+        Any classifier of vectors; `fit` passes on what its `fit` names.
+    stores
+        The name of each store, and how many columns it has, in order: `ClipDataset.stores`.
+    use
+        The names of those that take part; by default all.
+    how
+        ``early``: one classifier on all columns. ``late``: one on each store's, and logistic
+        regression on their logits, learnt from training clips that were held out, by group.
+    class_weight
+        Of that logistic regression.
+    random_state
+        Fixes which clips are held out together.
+
+    Attributes
+    ----------
+    classes_
+        The labels, sorted.
+    models_
+        The fitted classifier; by late fusion a `StoreFusion` of each store.
+    means_, scales_
+        Of each column; None by late fusion.
+    stacker_
+        The logistic regression; None where one classifier predicts.
+    """
+
+    estimator: Any
+    stores: Mapping[str, int]
+    _: KW_ONLY
+    use: Sequence[str] | None = None
+    how: str = "early"
+    class_weight: str | None = None
+    random_state: Chance = None
+
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, order: Any = None, **arguments: Any
+    ) -> StoreFusion:
+        """Fit on features [N, D] and one label a row.
+
+        Parameters
+        ----------
+        X, y
+            The features of all stores side by side, and the labels.
+        groups
+            The film of each clip: late fusion holds the clips of one out together.
+        order
+            A number for each clip, where a clip has several rows.
+        arguments
+            For the classifier's `fit`: a value a row, or of validation clips, ending in ``_val``.
+        """
+        X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
+        if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
+            known = " or ".join(FUSIONS)
+            raise ExperimentError(f"how is {known}; give X and stores of one dataset")
+        y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
+        self.means_: Any = None
+        self.scales_: Any = None
+        self.stacker_: Any = None
+        late = self.how == "late" and len(self._columns) > 1
+        (self._fit_late if late else self._fit_early)(X, y, arguments)
+        self.classes_ = self.models_[0].classes_
+        return self
+
+    def _fit_early(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
+        self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        for name, own in self._columns.items():
+            clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
+            if not len(clips):
+                raise ExperimentError(f"no training clip has features of {name}; leave it out")
+            self.means_[own] = clips.mean(axis=0)
+            self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
+        if arguments.get("X_val") is not None:
+            arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
+        model = clone(self.estimator)
+        wanted = keywords(model.fit) & arguments.keys()
+        model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
+        self.models_ = [best_of(model)]
+        for key in ("facts_", "history_", "warnings_"):
+            if hasattr(self.models_[0], key):
+                setattr(self, key, getattr(self.models_[0], key))
+
+    def _fit_late(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
+        parts = [clone(self).set_params(use=[name], how="early") for name in self._columns]
+        learnt = arguments.get("labelled", np.ones(len(y), dtype=bool))
+        own = np.arange(len(y)) if arguments["order"] is None else np.asarray(arguments["order"])
+        films = np.asarray(own if arguments["groups"] is None else arguments["groups"]).astype(str)
+        alone = (films == "") | (len(np.unique(films[learnt])) < 2)  # a clip is its own group
+        films = np.where(alone, np.char.add("clip ", own.astype(str)), films)
+        count = min(N_STACKED, len(np.unique(films[learnt])))
+        parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
+        classes, weights = len(np.unique(y[learnt])), arguments.get("sample_weight")
+        logits = np.zeros((len(y), len(parts) * (classes if classes > 2 else 1)))
+        for train, held in parting.split(X, y, films):
+            given = {key: _take(key, value, train) for key, value in arguments.items()}
+            fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
+            logits[held] = self._logits(fitted, X[held])
+        for _ in parts:
+            self.stacker_ = LogisticProbe(class_weight=self.class_weight)
+            self.stacker_.fit(logits[learnt], y[learnt], _take("", weights, learnt))
+            if classes == 2:  # a store that counts against the class that it speaks for is noise
+                logits[:, self.stacker_.coef_[0] < 0] = 0
+        self.models_ = [part.fit(X, y, **arguments) for part in parts]
+        weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
+        self.facts_ = {"weights": weights} if classes == 2 else {}
+        self.warnings_ = [note for part in parts for note in getattr(part, "warnings_", [])]
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self, "models_")
+        X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        if self.stacker_ is None:
+            return np.asarray(self.models_[0].predict_proba(self.scaled(X)))
+        return np.asarray(self.stacker_.predict_proba(self._logits(self.models_, X)))
+
+    def predict(self, X: Any) -> Array:
+        """The class with the highest probability."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def scaled(self, X: Any) -> Array:
+        """What the one classifier reads, of its stores; 0 where a clip lacks one."""
+        own = np.concatenate([*self._columns.values()])
+        scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
+        return np.asarray(np.nan_to_num(scaled, nan=0.0))
+
+    def _logits(self, models: Sequence[Any], X: Array) -> Array:
+        tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
+        return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
+
+    @property
+    def _columns(self) -> dict[str, Array]:
+        """The columns of each store that takes part."""
+        ends = dict(zip(self.stores, np.cumsum([*self.stores.values()]).tolist(), strict=True))
+        return {n: np.arange(ends[n] - self.stores[n], ends[n]) for n in self.use or self.stores}
+
+
+def _take(name: str, value: Any, rows: Array) -> Any:
+    """What `fit` is given, for some of the training clips."""
+    whole = value is None or name == "concept_names" or name.endswith("_val")
+    return value if whole else np.asarray(value)[rows]
+
+
+def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
+    """The one classifier of a fusion and what it reads; other models and features as they are."""
+    if isinstance(model, StoreFusion) and model.stacker_ is None:
+        return model.models_[0], None if X is None else model.scaled(X)
+    return model, X

@@ -1,0 +1,241 @@
+"""Several stores as one model: what each carries, what it lacks, and what is saved."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split
+from obygaze_features.manifests.labels import LabelScheme, Level
+from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter
+from tests.conftest import run_obygaze
+from tests.kit import run as kit
+from tests.kit.files import csv_rows
+
+FILMS, CLIPS = 12, 40
+ALONE = ("see", "hear", "read")
+LATE = {"name": "logistic", "as": "late", "fusion": "late"}
+
+
+def write_store(path, manifest, features, absent=()):
+    """A store of one array; some rows failed."""
+    weights = hashlib.sha256(path.stem.encode()).hexdigest()
+    recipe = replace(
+        kit.RECIPE,
+        name=path.stem,
+        backbone={**kit.RECIPE.backbone, "weights_sha256": weights},
+        arrays=(ArraySpec("native", (features.shape[1],), "float32", "one vector a clip"),),
+    )
+    rows = [Done({"native": row}, None) for row in features]
+    for row in absent:
+        rows[row] = Failed(Status.UNREADABLE, "has no sound track", None)
+    StoreWriter.create(path, manifest, recipe, block_rows=512).write_block(0, rows)
+
+
+def write_senses(folder, *, strength=1.2, absent=()):
+    """480 clips of 12 films: sound tells the class, what is seen tells the film, what is read
+    nothing; both are far larger in scale."""
+    chance = np.random.default_rng(3)
+    ids = [f"film{film:02}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
+    truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
+    manifest = Manifest(
+        name="senses",
+        items=Items.of([Item(i, film=i[:6], media=f"{i[:6]}.mp4", start=1.0 * int(i[-3:]),
+                             end=int(i[-3:]) + 1.0) for i in ids]),
+        scheme=LabelScheme("two", (Level("EN", "Easy Negative"), Level("S", "Sure"))),
+    ).with_parts(
+        labels=[LabelSet("all", ids, [("EN", "S")[code] for code in truth], [()] * len(ids))],
+        splits=[Split("films", ids, (film % 4).tolist())],
+    )  # fmt: skip
+    manifest.save(folder / "manifest")
+    hear = chance.normal(size=(len(ids), 6))
+    hear[:, 0] += strength * (2 * truth - 1)
+    see = 50 * chance.normal(size=(len(ids), 24)) + 100 * chance.normal(size=(FILMS, 24))[film]
+    for name, features in (("see", see), ("read", 30 * chance.normal(size=(len(ids), 12)))):
+        write_store(folder / f"{name}.zarr", manifest, features.astype(np.float32))
+    write_store(folder / "hear.zarr", manifest, hear.astype(np.float32), absent)
+    return ids, truth, hear
+
+
+@pytest.fixture(scope="module")
+def senses(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("senses")
+    return folder, *write_senses(folder)
+
+
+def experiment(folder, **keys):
+    values = {
+        "name": "Senses", "manifest": "manifest", "stores": [f"{name}.zarr" for name in ALONE],
+        "positives": ["S"], "train_negatives": ["EN"], "split": "films", "protocol": "split",
+        "estimators": ["logistic"],
+    }  # fmt: skip
+    return kit.write_experiment(folder / "experiment.toml", **values | keys)
+
+
+def auroc(run):
+    """By model the AUROC, and the ends of its interval."""
+    rows = [row for row in run.scores() if row["metric"] == "auroc"]
+    return {row["model"]: (row["mean"], row["low"], row["high"]) for row in rows}
+
+
+def test_fusion_finds_what_one_store_carries(senses, tmp_path):
+    folder, _, truth, hear = senses
+    file = experiment(folder, estimators=["logistic", LATE], each_store=True)
+    scores = auroc(om.run_experiment(file, tmp_path / "run"))
+    best = roc_auc_score(truth, hear[:, 0])  # along the true direction
+    for model in ("logistic", "late"):
+        assert scores[model][0] > best - 0.04
+        assert scores[f"{model} on hear alone"][0] > best - 0.03
+        for nothing in ("on see alone", "without hear"):
+            _, low, high = scores[f"{model} {nothing}"]
+            assert low <= 0.5 <= high
+
+
+def test_nothing_is_found_where_nothing_is_carried(tmp_path):
+    write_senses(tmp_path, strength=0)
+    run = om.run_experiment(experiment(tmp_path, estimators=["logistic", LATE]), tmp_path / "run")
+    for model, (_, low, high) in auroc(run).items():
+        assert low <= 0.5 <= high, model
+
+
+def test_scale_is_that_of_training_clips_alone(senses, tmp_path):
+    """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
+    folder, ids, truth, _ = senses
+    stores = [folder / f"{name}.zarr" for name in ALONE]
+    run = om.run_experiment(experiment(folder), tmp_path / "run")
+    data = om.load_dataset(folder / "manifest", stores, positives=["S"], negatives=["EN"])
+    assert dict(data.stores) == {"see": 24, "hear": 6, "read": 12}
+    [line, *_] = run.models()
+    seen = np.isin(ids, om.load_model(line["folder"])[1]["seen"])
+    parts = [part - part[seen].mean(axis=0) for part in np.split(data.X, [24, 30], axis=1)]
+    spreads = [np.sqrt(part[seen].var(axis=0).sum()) for part in parts]
+    scaled = np.hstack([p / s for p, s in zip(parts, spreads, strict=True)])
+    oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
+    given = om.predict(line["folder"], stores)
+    expected = oracle.predict_proba(scaled)
+    np.testing.assert_allclose(given.probabilities, expected, atol=1e-3)
+    fused = om.StoreFusion(om.LogisticProbe(), data.stores).fit(data.X[seen], truth[seen])
+    np.testing.assert_allclose(fused.predict_proba(data.X), given.probabilities, atol=1e-6)
+    [fit] = [fit for fit in run.predictions() if fit.fit == line["fit"]]
+    tested = [given.ids.index(clip) for clip in fit.ids]
+    np.testing.assert_allclose(fit.probabilities, given.probabilities[tested, 1], atol=1e-6)
+    run_obygaze("models", "export", line["folder"], "-o", tmp_path / "fused.onnx", code=0)
+    session = onnxruntime.InferenceSession(tmp_path / "fused.onnx")
+    [table] = session.run(None, {"features": data.X.astype(np.float32)})
+    np.testing.assert_allclose(table, given.probabilities, atol=1e-4)
+
+
+@pytest.mark.parametrize("fusion", ["early", "late"])
+def test_clips_that_a_store_lacks(tmp_path, fusion):
+    absent = range(5, 480, 16)
+    ids, truth, hear = write_senses(tmp_path, absent=absent)
+    stores = [tmp_path / f"{name}.zarr" for name in ALONE]
+    for missing, clips in (("drop", 450), ("mean", 480)):
+        file = experiment(tmp_path, missing=missing, fusion=fusion)
+        told = []
+        run = om.run_experiment(file, tmp_path / missing, log=told.append)
+        assert any("30 clips lack hear" in line for line in told)
+        tested = {clip for fit in run.predictions() for clip in fit.ids}
+        assert len(tested) == clips
+        model = run.models()[0]["folder"]
+        assert om.predict(model, stores).ids == [clip for clip in ids if clip in tested]
+        out = tmp_path / f"{missing}.csv"
+        run_obygaze(
+            "models", "predict", model, *stores, "-o", out, "--csv", tmp_path / missing / "t"
+        )
+        assert len(csv_rows(out)) == clips
+    # What is heard of a clip without sound is the mean of the others: it says nothing.
+    given = om.predict(model, stores)
+    silent = np.isin(given.ids, [ids[row] for row in absent])
+    shares = given.probabilities[:, 1]
+    assert shares[silent].std() < shares[~silent].std() / 2
+    assert roc_auc_score(truth[~silent], shares[~silent]) > 0.9
+    [data] = [om.load_dataset(tmp_path / "manifest", stores, positives=["S"], negatives=["EN"],
+                              missing="mean")]  # fmt: skip
+    assert np.isnan(data.X).sum() == 30 * hear.shape[1]
+
+
+def test_stacking_learns_from_clips_that_were_held_out_by_film():
+    """Nearest neighbours know each training clip, and its film, by heart: that is worth nothing."""
+    chance = np.random.default_rng(0)
+    films = np.repeat(np.arange(20), 30)
+    y = (chance.random(600) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
+    film, clip = 50 * chance.normal(size=(20, 4))[films], chance.normal(size=(600, 4))
+    tells = np.c_[y, np.zeros(600)] + 0.4 * chance.normal(size=(600, 2))
+    X, stores = np.hstack([film + clip, tells]), {"film": 4, "tells": 2}
+    late = om.StoreFusion(KNeighborsClassifier(5), stores, how="late", random_state=0)
+    weights = late.fit(X, y, groups=films.astype(str)).facts_["weights"]
+    assert weights["film"] < weights["tells"] / 5
+    leaky = late.fit(X, y).facts_["weights"]  # each clip alone: its film is told by the others
+    assert leaky["film"] > weights["film"]
+    three = om.StoreFusion(om.LogisticProbe(), stores, how="late").fit(X, y + (tells[:, 0] > 1.2))
+    np.testing.assert_allclose(three.predict_proba(X).sum(axis=1), 1)
+
+
+def test_every_model_of_features_is_fused_late(marked, tmp_path):
+    manifest = Manifest.load(marked.manifest)
+    rows = dict(zip(marked.ids, np.random.default_rng(1).normal(size=(200, 8)), strict=True))
+    kit.write_store(tmp_path / "noise.zarr", manifest, rows)
+    stores = [marked.store, tmp_path / "noise.zarr"]
+    names = ["mlp", "svm", "logistic", "knn", "pcbm-tree", "pcbm-logistic", "random-directions",
+             "sklearn.naive_bayes:GaussianNB", "film-prior", "majority", "oracle-tree"]  # fmt: skip
+    own = om.Experiment(
+        "Zoo", marked.manifest, stores, split="three", protocol="leak-free", positives=["S"],
+        train_negatives=["HN"], estimators=names, fusion="late",
+    )  # fmt: skip
+    run = om.run_experiment(own, tmp_path / "run")
+    assert run.record.skipped == []
+    for line in run.models():
+        model, about = om.load_model(line["folder"])
+        reads = about["reads"] == "features" and line["model"] != "majority"
+        assert isinstance(model, om.StoreFusion) == reads
+        if about["reads"] != "features":
+            continue
+        [fit] = [p for p in run.predictions() if (p.model, p.fit) == (line["model"], line["fit"])]
+        given = om.predict(line["folder"], stores, ids=fit.ids)
+        np.testing.assert_allclose(given.probabilities[:, 1], fit.probabilities, atol=1e-6)
+    framed = replace(own, estimators=("attention-probe",))
+    with pytest.raises(ExperimentError, match="models of frames read one store"):
+        om.run_experiment(framed, tmp_path / "frames")
+    early = om.run_experiment(replace(own, fusion="early"), tmp_path / "early")
+    assert {entry.model for entry in early.explanations()} == {"pcbm-tree", "pcbm-logistic"}
+
+
+def test_what_each_store_adds_is_printed_saved_and_drawn(senses, tmp_path):
+    folder = senses[0]
+    file = experiment(folder, stores=["see.zarr", "hear.zarr"], each_store=True)
+    answer = run_obygaze("models", "run", file, "-o", tmp_path / "run", code=0)
+    assert "What each store adds" in answer.stdout
+    rows = {(row["second"], row["metric"]): row for row in csv_rows(tmp_path / "run/stores.csv")}
+    assert {name for name, _ in rows} == {"logistic on see alone", "logistic on hear alone"}
+    row = rows["logistic on see alone", "auroc"]
+    assert 0.2 < float(row["low"]) < float(row["difference"])
+    again = run_obygaze("models", "compare", tmp_path / "run", "--stores", "--json", code=0)
+    compared = json.loads(again.stdout)["comparisons"]
+    assert [pair["first"]["model"] for pair in compared] == ["logistic"] * 2
+    page = om.report(tmp_path / "run", tmp_path / "page.html").read_text()
+    assert "What each store adds" in page
+
+
+SLIPS = [
+    ({"stores": ["see.zarr"], "fusion": "late"}, "several"),
+    ({"fusion": "lat"}, "late"),
+    ({"missing": "zero"}, "mean"),
+    ({"estimators": [{"name": "logistic", "stores": ["herr"]}]}, "hear"),
+    ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "'late'"),
+]
+
+
+@pytest.mark.parametrize(("keys", "fact"), SLIPS)
+def test_slips_of_several_stores(senses, tmp_path, keys, fact):
+    with pytest.raises(ExperimentError) as caught:
+        om.run_experiment(experiment(senses[0], **keys), tmp_path / "run")
+    assert fact in str(caught.value)
