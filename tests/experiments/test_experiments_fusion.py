@@ -230,7 +230,7 @@ SLIPS = [
     ({"fusion": "lat"}, "late"),
     ({"missing": "zero"}, "mean"),
     ({"estimators": [{"name": "logistic", "stores": ["herr"]}]}, "hear"),
-    ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "'late'"),
+    ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "late"),
 ]
 
 
