@@ -119,18 +119,20 @@ def test_scale_is_that_of_training_clips_alone(senses, tmp_path):
     spreads = [np.sqrt(part[seen].var(axis=0).sum()) for part in parts]
     scaled = np.hstack([p / s for p, s in zip(parts, spreads, strict=True)])
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
-    given = om.predict(line["folder"], stores)
+    predicted = om.predict(line["folder"], stores)
     expected = oracle.predict_proba(scaled)
-    np.testing.assert_allclose(given.probabilities, expected, atol=1e-3)
+    np.testing.assert_allclose(predicted.probabilities, expected, atol=1e-3)
     fused = om.StoreFusion(om.LogisticProbe(), data.stores).fit(data.X[seen], truth[seen])
-    np.testing.assert_allclose(fused.predict_proba(data.X), given.probabilities, atol=1e-6)
+    np.testing.assert_allclose(fused.predict_proba(data.X), predicted.probabilities, atol=1e-6)
     [fit] = [fit for fit in run.predictions() if fit.fit == line["fit"]]
-    tested = [given.ids.index(clip) for clip in fit.ids]
-    np.testing.assert_allclose(fit.probabilities, given.probabilities[tested, 1], atol=1e-6)
+    tested = [predicted.ids.index(clip) for clip in fit.ids]
+    np.testing.assert_allclose(fit.probabilities, predicted.probabilities[tested, 1], atol=1e-6)
     run_obygaze("models", "export", line["folder"], "-o", tmp_path / "fused.onnx", code=0)
+    used = om.train_model(experiment(folder), tmp_path / "use")
+    assert om.predict(used.path, stores).ids == ids
     session = onnxruntime.InferenceSession(tmp_path / "fused.onnx")
     [table] = session.run(None, {"features": data.X.astype(np.float32)})
-    np.testing.assert_allclose(table, given.probabilities, atol=1e-4)
+    np.testing.assert_allclose(table, predicted.probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("fusion", ["early", "late"])
@@ -140,9 +142,9 @@ def test_clips_that_a_store_lacks(tmp_path, fusion):
     stores = [tmp_path / f"{name}.zarr" for name in ALONE]
     for missing, clips in (("drop", 450), ("mean", 480)):
         file = experiment(tmp_path, missing=missing, fusion=fusion)
-        told = []
-        run = om.run_experiment(file, tmp_path / missing, log=told.append)
-        assert any("30 clips lack hear" in line for line in told)
+        lines = []
+        run = om.run_experiment(file, tmp_path / missing, log=lines.append)
+        assert any("30 clips lack hear" in line for line in lines)
         tested = {clip for fit in run.predictions() for clip in fit.ids}
         assert len(tested) == clips
         model = run.models()[0]["folder"]
@@ -153,9 +155,9 @@ def test_clips_that_a_store_lacks(tmp_path, fusion):
         )
         assert len(csv_rows(out)) == clips
     # What is heard of a clip without sound is the mean of the others: it says nothing.
-    given = om.predict(model, stores)
-    silent = np.isin(given.ids, [ids[row] for row in absent])
-    shares = given.probabilities[:, 1]
+    predicted = om.predict(model, stores)
+    silent = np.isin(predicted.ids, [ids[row] for row in absent])
+    shares = predicted.probabilities[:, 1]
     assert shares[silent].std() < shares[~silent].std() / 2
     assert roc_auc_score(truth[~silent], shares[~silent]) > 0.9
     [data] = [om.load_dataset(tmp_path / "manifest", stores, positives=["S"], negatives=["EN"],
@@ -174,7 +176,7 @@ def test_stacking_learns_from_clips_that_were_held_out_by_film():
     late = om.StoreFusion(KNeighborsClassifier(5), stores, how="late", random_state=0)
     weights = late.fit(X, y, groups=films.astype(str)).facts_["weights"]
     assert weights["film"] < weights["tells"] / 5
-    leaky = late.fit(X, y).facts_["weights"]  # each clip alone: its film is told by the others
+    leaky = late.fit(X, y).facts_["weights"]  # each clip alone: its film is lines by the others
     assert leaky["film"] > weights["film"]
     three = om.StoreFusion(om.LogisticProbe(), stores, how="late").fit(X, y + (tells[:, 0] > 1.2))
     np.testing.assert_allclose(three.predict_proba(X).sum(axis=1), 1)
@@ -200,8 +202,8 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         if about["reads"] != "features":
             continue
         [fit] = [p for p in run.predictions() if (p.model, p.fit) == (line["model"], line["fit"])]
-        given = om.predict(line["folder"], stores, ids=fit.ids)
-        np.testing.assert_allclose(given.probabilities[:, 1], fit.probabilities, atol=1e-6)
+        predicted = om.predict(line["folder"], stores, ids=fit.ids)
+        np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
     framed = replace(own, estimators=("attention-probe",))
     with pytest.raises(ExperimentError, match="models of frames read one store"):
         om.run_experiment(framed, tmp_path / "frames")
