@@ -14,35 +14,35 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import seal
+from obygaze_models.scoring import intervals
 from obygaze_models.scoring.metrics import METRICS, TREC
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
-from tests.kit.run import make_world, write_store
+from tests.kit.run import write_store
+
+
+@pytest.fixture(autouse=True)
+def four_films_are_enough(monkeypatch):
+    monkeypatch.setattr(intervals, "MIN_FILMS", 4)
 
 
 @pytest.fixture(scope="module")
-def five_films(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("five-films"), films=5)
-
-
-@pytest.fixture(scope="module")
-def run(make_run, five_films):
+def run(make_run):
 
     def run(name, **changed):
         base = {"test_negatives": (("HN",), ("EN", "HN")), "estimators": ("logistic", "majority")}
-        base |= {"manifest": five_films.manifest, "store": five_films.store}
         return make_run(name, **(base | changed))
 
     return run
 
 
 @pytest.fixture(scope="module")
-def noisy(five_films, run, tmp_path_factory):
+def noisy(world, run, tmp_path_factory):
     """The same clips with features that tell much less; by the split's folds."""
     path = tmp_path_factory.mktemp("other") / "noisy.zarr"
-    noise = np.random.default_rng(8).normal(size=five_films.features.shape).astype(np.float32)
-    rows = dict(zip(five_films.ids, five_films.features * 0.3 + noise, strict=True))
-    write_store(path, Manifest.load(five_films.manifest), rows)
+    noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
+    rows = dict(zip(world.ids, world.features * 0.3 + noise, strict=True))
+    write_store(path, Manifest.load(world.manifest), rows)
     return run("noisy", store=path, protocol="split")
 
 
@@ -112,12 +112,12 @@ def test_models_of_a_run_and_named_models_across_runs(run, good, noisy):
             om.compare(*runs, models=models)
 
 
-def test_notes_say_how_runs_differ(run, five_films, good, tmp_path):
-    manifest = Manifest.load(five_films.manifest)
+def test_notes_say_how_runs_differ(run, world, good, tmp_path):
+    manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     level_of = dict(labels.level_of)
     # Clips of the last fold, which alone is tested in the leak-free run.
-    sure, easy = five_films.clips("S", folds=[9])[:2], five_films.clips("EN", folds=[9])[0]
+    sure, easy = world.clips("S", folds=[9])[:2], world.clips("EN", folds=[9])[0]
     level_of |= dict.fromkeys(sure, "HN") | {easy: "NS"}
     others = replace(labels, name="others", levels=[*level_of.values()])
     manifest.with_parts(labels=[others]).save(tmp_path / "manifest")
@@ -175,13 +175,13 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     assert re.search(leaked, " ".join(result.stderr.split()))
 
 
-def test_only_shared_clips_are_compared(run, five_films, tmp_path):
-    manifest = Manifest.load(five_films.manifest)
+def test_only_shared_clips_are_compared(run, world, tmp_path):
+    manifest = Manifest.load(world.manifest)
     split, guess = manifest.split("ten"), {"estimators": ("majority",)}
     turned = replace(split, name="turned", folds=[(fold + 1) % 10 for fold in split.folds])
     manifest.with_parts(splits=[turned]).save(tmp_path / "turned")
-    part = manifest.select(ids=[clip for clip in five_films.ids if clip[:3] != "tt3"])
-    write_store(tmp_path / "part.zarr", part, five_films.rows)
+    part = manifest.select(ids=[clip for clip in world.ids if clip[:3] != "tt3"])
+    write_store(tmp_path / "part.zarr", part, world.rows)
     order = [*range(0, 200, 2), *range(1, 200, 2)]
     replace(manifest, items=manifest.items.take(order)).save(tmp_path / "other")
     a = run("guess", **guess)

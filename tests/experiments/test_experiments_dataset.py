@@ -1,10 +1,9 @@
 """`load_dataset`, and the splitters with scikit-learn's own tools."""
 
-import json
 import os
 import shutil
 import tracemalloc
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,8 +18,7 @@ from obygaze_features import manifests
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.store import ArraySpec, finalise
-from tests.conftest import run_obygaze
-from tests.kit.run import RECIPE, write_rows, write_store
+from tests.kit.run import RECIPE, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -157,31 +155,6 @@ def test_what_cannot_be_split_is_refused(data, split, fact):
     with pytest.raises(ValueError) as caught:
         list(split(data))
     assert fact in str(caught.value)
-
-
-def test_features_of_several_stores_are_concatenated(marked, tmp_path):
-    manifest = Manifest.load(marked.manifest)
-    stores = [marked.store, tmp_path / "second.zarr"]
-    second = {clip: 10 * row[::-1] for clip, row in marked.rows.items()}
-    write_store(stores[1], manifest.select(ids=manifest.ids[3:]), second)
-    task = {"positives": ["S"], "negatives": ["EN", "HN"]}
-    first, pair = (om.load_dataset(manifest, paths, **task) for paths in (marked.store, stores))
-    rows = [first.ids.index(clip) for clip in pair.ids]
-    assert pair.ids == [clip for clip in first.ids if clip not in marked.ids[:3]]
-    np.testing.assert_array_equal(pair.X, np.hstack([first.X[rows], 10 * first.X[rows][:, ::-1]]))
-    experiment = om.Experiment(
-        "Two", marked.manifest, stores, split="ten", positives=["S"], train_negatives=["HN"],
-        estimators=["logistic"],
-    )  # fmt: skip
-    run = om.run_experiment(experiment, tmp_path / "run")
-    assert run.record.experiment["store"] == [path.as_posix() for path in stores]
-    model = run.models()[0]["folder"]
-    assert om.load_model(model)[1]["features"]["shape"] == [16]
-    assert om.predict(model, stores).ids == marked.ids[3:]
-    answer = run_obygaze("models", "evaluate", model, *stores, marked.manifest, "--json")
-    assert json.loads(answer.stdout) == asdict(om.evaluate(model, stores, marked.manifest))
-    with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
-        om.predict(model, marked.store)
 
 
 IDS = [f"clip-{row:02}" for row in range(23)]

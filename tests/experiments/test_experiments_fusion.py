@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import onnxruntime
@@ -15,7 +15,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split
 from obygaze_features.manifests.labels import LabelScheme, Level
-from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter
+from obygaze_features.store import ArraySpec
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import csv_rows
@@ -25,19 +25,12 @@ ALONE = ("see", "hear", "read")
 LATE = {"name": "logistic", "as": "late", "fusion": "late"}
 
 
-def write_store(path, manifest, features, absent=()):
-    """A store of one array; some rows failed."""
-    weights = hashlib.sha256(path.stem.encode()).hexdigest()
-    recipe = replace(
-        kit.RECIPE,
-        name=path.stem,
-        backbone={**kit.RECIPE.backbone, "weights_sha256": weights},
-        arrays=(ArraySpec("native", (features.shape[1],), "float32", "one vector a clip"),),
-    )
-    rows = [Done({"native": row}, None) for row in features]
-    for row in absent:
-        rows[row] = Failed(Status.UNREADABLE, "has no sound track", None)
-    StoreWriter.create(path, manifest, recipe, block_rows=512).write_block(0, rows)
+def write_store(path, manifest, features):
+    backbone = {"weights_sha256": hashlib.sha256(path.stem.encode()).hexdigest()}
+    array = ArraySpec("native", (features.shape[1],), "float32", "one vector a clip")
+    recipe = replace(kit.RECIPE, backbone=kit.RECIPE.backbone | backbone, arrays=(array,))
+    rows = {"native": features.astype(np.float32)}
+    kit.write_rows(path, manifest, rows, recipe, block_rows=512)
 
 
 def write_senses(folder, *, strength=1.2, absent=()):
@@ -59,9 +52,11 @@ def write_senses(folder, *, strength=1.2, absent=()):
     hear = chance.normal(size=(len(ids), 6))
     hear[:, 0] += strength * (2 * truth - 1)
     see = 50 * chance.normal(size=(len(ids), 24)) + 100 * chance.normal(size=(FILMS, 24))[film]
-    for name, features in (("see", see), ("read", 30 * chance.normal(size=(len(ids), 12)))):
-        write_store(folder / f"{name}.zarr", manifest, features.astype(np.float32))
-    write_store(folder / "hear.zarr", manifest, hear.astype(np.float32), absent)
+    write_store(folder / "see.zarr", manifest, see)
+    write_store(folder / "read.zarr", manifest, 30 * chance.normal(size=(len(ids), 12)))
+    heard = np.setdiff1d(np.arange(len(ids)), absent)
+    some = manifest.select(ids=[ids[row] for row in heard])
+    write_store(folder / "hear.zarr", some, hear[heard])
     return ids, truth, hear
 
 
@@ -108,29 +103,37 @@ def test_nothing_is_found_where_nothing_is_carried(tmp_path):
 
 def test_scale_is_that_of_training_clips_alone(senses, tmp_path):
     """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
-    folder, ids, truth, _ = senses
+    folder, ids, truth, hear = senses
     stores = [folder / f"{name}.zarr" for name in ALONE]
     run = om.run_experiment(experiment(folder), tmp_path / "run")
     data = om.load_dataset(folder / "manifest", stores, positives=["S"], negatives=["EN"])
     assert dict(data.stores) == {"see": 24, "hear": 6, "read": 12}
+    np.testing.assert_allclose(data.X[:, 24:30], hear, rtol=1e-5)
     [line, *_] = run.models()
     seen = np.isin(ids, om.load_model(line["folder"])[1]["seen"])
     parts = [part - part[seen].mean(axis=0) for part in np.split(data.X, [24, 30], axis=1)]
     spreads = [np.sqrt(part[seen].var(axis=0).sum()) for part in parts]
     scaled = np.hstack([p / s for p, s in zip(parts, spreads, strict=True)])
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
-    given = om.predict(line["folder"], stores)
-    expected = oracle.predict_proba(scaled)
-    np.testing.assert_allclose(given.probabilities, expected, atol=1e-3)
+    predicted = om.predict(line["folder"], stores)
+    np.testing.assert_allclose(predicted.probabilities, oracle.predict_proba(scaled), atol=1e-3)
     fused = om.StoreFusion(om.LogisticProbe(), data.stores).fit(data.X[seen], truth[seen])
-    np.testing.assert_allclose(fused.predict_proba(data.X), given.probabilities, atol=1e-6)
+    np.testing.assert_allclose(fused.predict_proba(data.X), predicted.probabilities, atol=1e-6)
     [fit] = [fit for fit in run.predictions() if fit.fit == line["fit"]]
-    tested = [given.ids.index(clip) for clip in fit.ids]
-    np.testing.assert_allclose(fit.probabilities, given.probabilities[tested, 1], atol=1e-6)
+    tested = [predicted.ids.index(clip) for clip in fit.ids]
+    np.testing.assert_allclose(fit.probabilities, predicted.probabilities[tested, 1], atol=1e-6)
     run_obygaze("models", "export", line["folder"], "-o", tmp_path / "fused.onnx", code=0)
+    manifest = folder / "manifest"
+    answer = run_obygaze("models", "evaluate", line["folder"], *stores, manifest, "--json")
+    evaluated = om.evaluate(line["folder"], stores, manifest)
+    assert json.loads(answer.stdout) == asdict(evaluated)
+    with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
+        om.predict(line["folder"], stores[0])
+    used = om.train_model(experiment(folder), tmp_path / "use")
+    assert om.predict(used.path, stores).ids == ids
     session = onnxruntime.InferenceSession(tmp_path / "fused.onnx")
     [table] = session.run(None, {"features": data.X.astype(np.float32)})
-    np.testing.assert_allclose(table, given.probabilities, atol=1e-4)
+    np.testing.assert_allclose(table, predicted.probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("fusion", ["early", "late"])
@@ -139,27 +142,23 @@ def test_clips_that_a_store_lacks(tmp_path, fusion):
     ids, truth, hear = write_senses(tmp_path, absent=absent)
     stores = [tmp_path / f"{name}.zarr" for name in ALONE]
     for missing, clips in (("drop", 450), ("mean", 480)):
-        file = experiment(tmp_path, missing=missing, fusion=fusion)
-        told = []
-        run = om.run_experiment(file, tmp_path / missing, log=told.append)
-        assert any("30 clips lack hear" in line for line in told)
+        file, lines = experiment(tmp_path, missing=missing, fusion=fusion), []
+        run = om.run_experiment(file, tmp_path / missing, log=lines.append)
+        assert any("30 clips lack hear" in line for line in lines)
         tested = {clip for fit in run.predictions() for clip in fit.ids}
         assert len(tested) == clips
         model = run.models()[0]["folder"]
         assert om.predict(model, stores).ids == [clip for clip in ids if clip in tested]
-        out = tmp_path / f"{missing}.csv"
-        run_obygaze(
-            "models", "predict", model, *stores, "-o", out, "--csv", tmp_path / missing / "t"
-        )
+        out, tables = tmp_path / f"{missing}.csv", tmp_path / f"{missing}-tables"
+        run_obygaze("models", "predict", model, *stores, "-o", out, "--csv", tables, code=0)
         assert len(csv_rows(out)) == clips
     # What is heard of a clip without sound is the mean of the others: it says nothing.
-    given = om.predict(model, stores)
-    silent = np.isin(given.ids, [ids[row] for row in absent])
-    shares = given.probabilities[:, 1]
+    predicted = om.predict(model, stores)
+    silent = np.isin(predicted.ids, [ids[row] for row in absent])
+    shares = predicted.probabilities[:, 1]
     assert shares[silent].std() < shares[~silent].std() / 2
     assert roc_auc_score(truth[~silent], shares[~silent]) > 0.9
-    [data] = [om.load_dataset(tmp_path / "manifest", stores, positives=["S"], negatives=["EN"],
-                              missing="mean")]  # fmt: skip
+    data = om.load_dataset(tmp_path / "manifest", stores, missing="mean")
     assert np.isnan(data.X).sum() == 30 * hear.shape[1]
 
 
@@ -200,8 +199,8 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         if about["reads"] != "features":
             continue
         [fit] = [p for p in run.predictions() if (p.model, p.fit) == (line["model"], line["fit"])]
-        given = om.predict(line["folder"], stores, ids=fit.ids)
-        np.testing.assert_allclose(given.probabilities[:, 1], fit.probabilities, atol=1e-6)
+        predicted = om.predict(line["folder"], stores, ids=fit.ids)
+        np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
     framed = replace(own, estimators=("attention-probe",))
     with pytest.raises(ExperimentError, match="models of frames read one store"):
         om.run_experiment(framed, tmp_path / "frames")
@@ -230,7 +229,7 @@ SLIPS = [
     ({"fusion": "lat"}, "late"),
     ({"missing": "zero"}, "mean"),
     ({"estimators": [{"name": "logistic", "stores": ["herr"]}]}, "hear"),
-    ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "'late'"),
+    ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "late"),
 ]
 
 
