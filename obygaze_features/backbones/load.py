@@ -20,6 +20,7 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker, known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
@@ -161,15 +162,16 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
     with plugin_errors(plugin, BrokenBackbone):
         json.dumps(dict(backbone.config))
-        for name, value, kind in (
-            ("module", backbone.module, Module),
-            ("sampling", backbone.sampling, Sampling),
-            ("preprocessing", backbone.preprocessing, Preprocessing),
-            *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
+        steps = SoundPreprocessing if backbone.hears else Preprocessing
+        for name, value, kinds in (
+            ("module", backbone.module, (Module,)),
+            ("sampling", backbone.sampling, (Sampling, SoundSampling)),
+            ("preprocessing", backbone.preprocessing, (steps,)),
+            *(("arrays", spec, (ArraySpec,)) for spec in backbone.arrays),
         ):
-            if not isinstance(value, kind):
-                given = type(value).__name__
-                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
+            if not isinstance(value, kinds):
+                given, expected = type(value).__name__, " or ".join(k.__name__ for k in kinds)
+                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {expected}")
     return backbone
 
 
