@@ -13,16 +13,30 @@ import obygaze_features as of
 from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction.forward import embed_probe
-from tests.backbones.conftest import as_pickle, each, edit_weights, embed, in_shards, pictures
+from tests.backbones.conftest import (  # fmt: skip
+    as_pickle,
+    each,
+    edit_weights,
+    embed,
+    in_shards,
+    noise,
+    pictures,
+)
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 NAMES = {"native", "cls", "max", "mean", "frames", "frames_temporal", "tokens", "count"}
 """As stores/README.md has them."""
-TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip")
+TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip", "tiny-clap")
+HEARING = ("tiny-clap", "tiny-ast", "tiny-wav2vec2", "tiny-hubert", "tiny-whisper")
 SAFETENSORS = [name for name in TINY if name != "tiny-xclip-lsmdc"]
 
 
-def clips_for(name: str, count: int = 2) -> torch.Tensor:
+def clips_for(backbone: of.Backbone, name: str, count: int = 2) -> torch.Tensor:
+    if backbone.hears:  # three windows, and no more
+        samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
+        inputs = [backbone.preprocessing.inputs(noise(samples, seed)) for seed in range(count)]
+        missing = torch.full((count, 64 - 3, *inputs[0].shape[1:]), torch.nan)
+        return torch.cat([torch.stack(inputs), missing], 1)
     return pictures(count, CHECKPOINTS[name].sampling.frames, 3, 32, 32)
 
 
@@ -36,7 +50,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     assert default.sampling == card.sampling
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=arrays)
     assert backbone.arrays == card.arrays
-    pixels = clips_for(name)
+    pixels = clips_for(backbone, name)
     values = embed(backbone, pixels)
     assert {key: tuple(value.shape) for key, value in values.items()} == {
         spec.name: (2, *spec.shape) for spec in card.arrays
@@ -52,7 +66,8 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
 
 @each()
 def test_neither_time_nor_batch_changes_features(checkpoints, name):
-    backbone, pixels = of.load_backbone(checkpoints[name], "cpu"), clips_for(name, 3)
+    backbone = of.load_backbone(checkpoints[name], "cpu")
+    pixels = clips_for(backbone, name, 3)
     together, again = embed(backbone, pixels), embed(backbone, pixels)
     for array, values in embed(backbone, pixels[1:2]).items():
         assert torch.equal(together[array], again[array])
@@ -64,8 +79,9 @@ def test_neither_time_nor_batch_changes_features(checkpoints, name):
 
 @each()
 def test_half_precision_is_near_and_gives_float32(checkpoints, name):
-    pixels = clips_for(name)
-    exact = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
+    backbone = of.load_backbone(checkpoints[name], "cpu")
+    pixels = clips_for(backbone, name)
+    exact = embed(backbone, pixels)
     half = of.load_backbone(checkpoints[name], "cpu", precision="bfloat16")
     for array, values in embed(half, pixels).items():
         assert values.dtype == torch.float32
@@ -86,8 +102,12 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
     if name in SAFETENSORS:
         assert about["config"] == json.loads((folder / "config.json").read_text())
     recorded = backbone.preprocessing.attributes()
-    assert (recorded["crop"], recorded["mode"], len(recorded["mean"])) == ((32, 32), "standard", 3)
     author = of.load_backbone(folder, "cpu", mode="author").preprocessing.attributes()
+    if name in HEARING:
+        assert author == recorded == recorded | {"mode": "standard"}
+        assert recorded["sampling_rate"] == backbone.sampling.rate
+        return
+    assert (recorded["crop"], recorded["mode"], len(recorded["mean"])) == ((32, 32), "standard", 3)
     # The published rule of the one without a config.json is also its authors' code.
     assert author["squash"] == ((224, 224) if name in SAFETENSORS else None)
     # The same seed gives the same weights.
@@ -130,8 +150,9 @@ def test_weights_that_do_not_fit_are_one_line(copy, name):
 
 @each(SAFETENSORS)
 def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
-    pixels = clips_for(name, 1)
-    expected = embed(of.load_backbone(checkpoints[name], "cpu"), pixels)
+    backbone = of.load_backbone(checkpoints[name], "cpu")
+    pixels = clips_for(backbone, name, 1)
+    expected = embed(backbone, pixels)
     folder = in_shards(copy(name))
     parts = sorted(folder.glob("model-*.safetensors"))
     # A tensor that the network has no use for is left alone.

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import obygaze_features as of
 from obygaze_features.backbones.sound import _make_extractor
-from obygaze_features.errors import BackboneError, UsageError
-from tests.backbones.conftest import edit_json, shuffle_norms, tensor
+from obygaze_features.errors import BackboneError
+from tests.backbones.conftest import edit_json, noise, shuffle_norms, tensor
 
 CLAP = "tiny-clap"
 NETWORKS = {  # transformers' class, and the embedding of a window by it
@@ -31,12 +31,6 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
 GATE = pytest.mark.gate
 EACH = [name if name in (CLAP, "tiny-wav2vec2") else pytest.param(name, marks=GATE)
         for name in NETWORKS]  # fmt: skip
-
-
-def noise(samples, seed=0):
-    """Noise that grows, about a mean that is not zero."""
-    values = np.random.default_rng(seed).standard_normal(samples) * np.linspace(0.01, 0.2, samples)
-    return (values + 0.05).astype(np.float32)
 
 
 def hear(backbone, *sounds):
@@ -159,10 +153,3 @@ def test_settings_that_do_not_fit_are_one_line(copy, name, change, facts):
         of.load_backbone(folder, "cpu")
     assert "\n" not in str(caught.value)
     assert "preprocessor_config.json" in str(caught.value) or "truncation" in change
-
-
-def test_what_is_for_frames_is_refused(checkpoints, obygaze):
-    with pytest.raises(UsageError, match=r"hears windows of 1 s; extract it without --sampling"):
-        of.load_backbone(CLAP, "cpu", sampling=of.backbones.sampling.Sampling(8, 2))
-    with pytest.raises(UsageError, match="the family clap reads no images"):
-        of.load_backbone(CLAP, "cpu").for_images_and_texts(images=True)
