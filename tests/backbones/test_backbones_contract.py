@@ -105,7 +105,7 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
     author = of.load_backbone(folder, "cpu", mode="author").preprocessing.attributes()
     if name in HEARING:
         assert author == recorded == recorded | {"mode": "standard"}
-        assert recorded["sampling_rate"] == backbone.sampling.rate
+        assert recorded["extractor"]["sampling_rate"] == backbone.sampling.rate
         return
     assert (recorded["crop"], recorded["mode"], len(recorded["mean"])) == ((32, 32), "standard", 3)
     # The published rule of the one without a config.json is also its authors' code.

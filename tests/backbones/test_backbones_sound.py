@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 import obygaze_features as of
 from obygaze_features.backbones.sound import _make_extractor
 from obygaze_features.errors import BackboneError
+from obygaze_features.store import ArraySpec
+from obygaze_features.store.format import dimensions
 from tests.backbones.conftest import edit_json, noise, shuffle_norms, tensor
 
 CLAP = "tiny-clap"
@@ -103,6 +105,10 @@ def test_a_window_is_as_loud_as_full_scale_or_silent():
     assert row["loudness"][:4].tolist() == pytest.approx(level, abs=0.01, nan_ok=True)
     assert sampling.row(np.zeros(16_000, "f4"))["loudness"][0] == -100
     assert sampling.row(np.zeros(0, "f4"))["loudness"][0] == -100
+    shapes = {"frame_time": (4,), "loudness": (4,), "frames": (4, 32)}
+    specs = [ArraySpec(key, shape, "float32", "") for key, shape in shapes.items()]
+    axes = dimensions(specs)  # as xarray shows them: windows, not numbers of a feature
+    assert axes["loudness"] == axes["frame_time"] == axes["frames"][:2] == ("item", "frame")
 
 
 @GATE

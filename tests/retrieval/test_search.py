@@ -305,7 +305,7 @@ def test_what_is_shown_of_matches(obygaze, source, manifest, thumbnails, tmp_pat
         assert f"{match.cosine:.2f}" in text
         assert (picture in hit) == ("<img" in hit) == (number < 20)
         assert f'href="../report.html#clip={match.id}"' in hit
-        assert bool(frames) == (f"nearest frame at {format_time(match.time or 0)}" in text)
+        assert bool(frames) == (f"nearest at {format_time(match.time or 0)}" in text)
         at = match.time / 60 if frames else minute + 0.5
         mark = float(re.search("left: ([0-9.]+)%", hit)[1])
         assert mark == pytest.approx(100 * at / source.films.count(match.film), abs=0.006)
