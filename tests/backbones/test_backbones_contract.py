@@ -13,31 +13,13 @@ import obygaze_features as of
 from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction.forward import embed_probe
-from tests.backbones.conftest import (  # fmt: skip
-    as_pickle,
-    each,
-    edit_weights,
-    embed,
-    in_shards,
-    noise,
-    pictures,
-)
+from tests.backbones.conftest import as_pickle, clips_for, each, edit_weights, embed, in_shards
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 NAMES = {"native", "cls", "max", "mean", "frames", "frames_temporal", "tokens", "count"}
 """As stores/README.md has them."""
 TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip", "tiny-clap")
-HEARING = ("tiny-clap", "tiny-ast", "tiny-wav2vec2", "tiny-hubert", "tiny-whisper")
 SAFETENSORS = [name for name in TINY if name != "tiny-xclip-lsmdc"]
-
-
-def clips_for(backbone: of.Backbone, name: str, count: int = 2) -> torch.Tensor:
-    if backbone.hears:  # three windows, and no more
-        samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
-        inputs = [backbone.preprocessing.inputs(noise(samples, seed)) for seed in range(count)]
-        missing = torch.full((count, 64 - 3, *inputs[0].shape[1:]), torch.nan)
-        return torch.cat([torch.stack(inputs), missing], 1)
-    return pictures(count, CHECKPOINTS[name].sampling.frames, 3, 32, 32)
 
 
 @each()
@@ -50,7 +32,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     assert default.sampling == card.sampling
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=arrays)
     assert backbone.arrays == card.arrays
-    pixels = clips_for(backbone, name)
+    pixels = clips_for(backbone)
     values = embed(backbone, pixels)
     assert {key: tuple(value.shape) for key, value in values.items()} == {
         spec.name: (2, *spec.shape) for spec in card.arrays
@@ -67,20 +49,20 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
 @each()
 def test_neither_time_nor_batch_changes_features(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
-    pixels = clips_for(backbone, name, 3)
+    pixels = clips_for(backbone, 3)
     together, again = embed(backbone, pixels), embed(backbone, pixels)
     for array, values in embed(backbone, pixels[1:2]).items():
         assert torch.equal(together[array], again[array])
         torch.testing.assert_close(together[array][1:2], values, atol=1e-5, rtol=0)
     for count in (pixels.shape[1] // 2, 2 * pixels.shape[1]):
         with pytest.raises(AssertionError, match=f"{count} frames"):
-            embed(backbone, pictures(1, count, 3, 32, 32))
+            embed(backbone, torch.zeros(1, count, 3, 32, 32))
 
 
 @each()
 def test_half_precision_is_near_and_gives_float32(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
-    pixels = clips_for(backbone, name)
+    pixels = clips_for(backbone)
     exact = embed(backbone, pixels)
     half = of.load_backbone(checkpoints[name], "cpu", precision="bfloat16")
     for array, values in embed(half, pixels).items():
@@ -103,7 +85,7 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
         assert about["config"] == json.loads((folder / "config.json").read_text())
     recorded = backbone.preprocessing.attributes()
     author = of.load_backbone(folder, "cpu", mode="author").preprocessing.attributes()
-    if name in HEARING:
+    if backbone.hears:
         assert author == recorded == recorded | {"mode": "standard"}
         assert recorded["extractor"]["sampling_rate"] == backbone.sampling.rate
         return
@@ -151,7 +133,7 @@ def test_weights_that_do_not_fit_are_one_line(copy, name):
 @each(SAFETENSORS)
 def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
-    pixels = clips_for(backbone, name, 1)
+    pixels = clips_for(backbone, 1)
     expected = embed(backbone, pixels)
     folder = in_shards(copy(name))
     parts = sorted(folder.glob("model-*.safetensors"))

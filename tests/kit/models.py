@@ -264,14 +264,12 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
                                    dino_arrays(16, 32, 4)),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
-    "tiny-ast": (write_network, ["AST", "ForAudioClassification", TINY_AST, AST_STEPS,
-                                 ("position", "token")], ast_arrays(32)),
-    "tiny-wav2vec2": (write_network, ["Wav2Vec2", "ForCTC", TINY_SPEECH, SPEECH_STEPS],
-                      speech_arrays(32)),
-    "tiny-hubert": (write_network, ["Hubert", "Model", TINY_SPEECH, SPEECH_STEPS],
-                    speech_arrays(32)),
-    "tiny-whisper": (write_network, ["Whisper", "ForConditionalGeneration", TINY_WHISPER,
-                                     WHISPER_STEPS], whisper_arrays(32)),
+    **{f"tiny-{kind.lower()}": (write_network, [kind, *rest], arrays(32))
+       for kind, arrays, *rest in (
+           ("AST", ast_arrays, "ForAudioClassification", TINY_AST, AST_STEPS),
+           ("Wav2Vec2", speech_arrays, "ForCTC", TINY_SPEECH, SPEECH_STEPS),
+           ("Hubert", speech_arrays, "Model", TINY_SPEECH, SPEECH_STEPS),
+           ("Whisper", whisper_arrays, "ForConditionalGeneration", TINY_WHISPER, WHISPER_STEPS))},
     # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
@@ -285,12 +283,9 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
 """Networks of eight frames; the others take 32."""
 
-HEARING = {
-    "tiny-ast": SoundSampling(16_000, 1, 1),
-    "tiny-wav2vec2": SoundSampling(1600, 10, 10),
-    "tiny-hubert": SoundSampling(1600, 10, 10),
-    "tiny-whisper": SoundSampling(16_000, 1, 1),
-}
+SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(1600, 10, 10)
+HEARING = {"tiny-ast": SECOND, "tiny-whisper": SECOND, "tiny-wav2vec2": SPEECH,
+           "tiny-hubert": SPEECH}  # fmt: skip
 
 
 def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
