@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
 )
 from obygaze_features.backbones.sampling import read_sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
@@ -141,15 +143,17 @@ def load(
     sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
         raise UsageError("sampling is for clips; leave it out for images and texts")
+    track = options.audio_track
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            loaded.append(resample(backbone, sampling) if sampling else backbone)
+            loaded.append(_set_track(resample(backbone, sampling) if sampling else backbone, track))
             continue
         load_one = partial(
-            load_backbone,
+            _load_backbone,
             backbone,
+            track=track,
             mode=options.preprocessing,
             precision=options.precision,
             arrays=options.arrays,
@@ -167,6 +171,8 @@ def load(
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
+    if track and not any(backbone.hears for backbone in loaded):
+        raise UsageError("--audio-track is for backbones that hear; none of these does")
     names = [backbone.name for backbone in loaded]
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
         raise UsageError(
@@ -177,6 +183,18 @@ def load(
         if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     return loaded, engine
+
+
+def _load_backbone(backbone: Any, device: str | None, *, track: int | None, **how: Any) -> Backbone:
+    return _set_track(load_backbone(backbone, device, **how), track)
+
+
+def _set_track(backbone: Backbone, track: int | None) -> Backbone:
+    """The backbone, which hears a sound track of this number if it hears."""
+    if not track or not isinstance(backbone.sampling, SoundSampling):
+        return backbone
+    how = replace(backbone.preprocessing, sampling=replace(backbone.sampling, track=track))
+    return backbone.with_changes(sampling=how.sampling, preprocessing=how)
 
 
 def fill(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -71,6 +72,8 @@ class Options:
     window, stride
         Frames in a window, by default as many as the network takes; and from one window to the
         next, by default a window's.
+    audio_track
+        The number of the sound track to hear, from 1; by default each file's own default.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
     max_gpu_memory
@@ -105,6 +108,7 @@ class Options:
     frames: int | None = None
     window: int | None = None
     stride: int | None = None
+    audio_track: int | None = None
     device: str | None = None
     max_gpu_memory: str | None = None
     batch: int | None = None
@@ -205,19 +209,28 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """How a store's rows are made, including the sampling of frames or the cutting of texts."""
+    """How a store's rows are made, including the sampling of clips or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):
         about["device"] = describe_device(backbone.device)
+    sampling = backbone.sampling
     if backbone.for_clips:
-        sampling = backbone.sampling
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+    if backbone.for_clips and isinstance(sampling, SoundSampling):
+        count, time = (sampling.tokens,), "the middle of each window in the film, in seconds"
+        loudness = "its root mean square in dB, of which full scale is 0"
+        arrays = (
+            *arrays,
+            ArraySpec("frame_time", count, "float64", time, padded=True),
+            ArraySpec("loudness", count, "float32", loudness, padded=True),
+        )
+    elif backbone.for_clips:
         count, padded = (sampling.tokens,), sampling.rate is not None
         number, time = "number in its file of each frame used", "when it is shown there, in seconds"
         if sampling.window:
             number = "number in its file of the frame in the middle of each window"
             time = "the middle of the window there, in seconds"
-        preprocessing = {"sampling": sampling.words, **preprocessing}
         arrays = (
             *arrays,
             ArraySpec("frame_index", count, "int32", number, padded),

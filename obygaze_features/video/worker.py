@@ -1,8 +1,9 @@
 """A process that decodes, for the pool in `extraction.readers`.
 
 FFmpeg may hang or crash on a broken file; in a separate process it harms no other. Requests come
-over a socket, one line of JSON each; pictures go into memory shared with the caller. The worker
-sends a heartbeat while it makes progress, and exits when the other end of the socket closes.
+over a socket, one line of JSON each; pictures, and sound after them, go into memory shared with the
+caller. The worker sends a heartbeat while it makes progress, and exits when the other end of the
+socket closes.
 
     python -m obygaze_features.video.worker SOCKET MEMORY     (both are file descriptors)
 """
@@ -30,6 +31,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_frames, decode_into
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file
+from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART = 128
 """Frames in one answer, in full size; a caller asks for the rest of a clip with ``skip``."""
@@ -96,27 +98,47 @@ class _Heartbeat:
 def _answer(
     request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
 ) -> dict[str, Any]:
-    path, start, end = Path(request["path"]), request["start"], request["end"]
-    samplings = [Sampling(**fields) for fields in request["samplings"]]
+    path = Path(request["path"])
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    index, problem, answer = None, None, dict[str, Any]()
     try:
-        changed = path.stat().st_mtime_ns if path.is_file() else 0
         index = _cached_index(path, changed, heartbeat)
+        answer = {"left": 0, "source": fingerprint(path, index)}
         if request["task"] == "examine":
-            span_options = {"start": start, "end": end, "samplings": samplings}
-            return {"examination": examine(path, index, **span_options, tick=heartbeat)}
-        span = index.span(path, start, end)
-        times = index.times[span.start : span.stop]
-        numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-        left = np.unique(np.concatenate(numbers))[request["skip"] :]
-        part = left[:FRAMES_PER_PART]
-        frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
-        source = fingerprint(path, index)
-    except VideoError as problem:
-        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
+            span_options = {"start": request["start"], "end": request["end"]}
+            samplings = [Sampling(**fields) for fields in request["samplings"]]
+            film = examine(path, index, **span_options, samplings=samplings, tick=heartbeat)
+            return {"examination": film}
+        if request["samplings"]:
+            answer |= _decode_pictures(path, index, request, memory, heartbeat)
+    except VideoError as caught:
+        problem = {"error": caught.reason, "source": _fingerprint_if_readable(path)}
+        if not request.get("sounds"):
+            return problem
+    if request.get("sounds"):
+        # Its failure is its own: a file may have sound alone, or pictures alone.
+        used = int(np.prod(answer.get("shape", 0)))
+        answer["sound"] = _decode_sound(path, index, request, memory, used, heartbeat)
+    return answer | (problem or {})
+
+
+def _decode_pictures(
+    path: Path,
+    index: FrameIndex,
+    request: Mapping[str, Any],
+    memory: Memory,
+    heartbeat: Callable[[], None],
+) -> dict[str, Any]:
+    samplings = [Sampling(**fields) for fields in request["samplings"]]
+    span = index.span(path, request["start"], request["end"])
+    times = index.times[span.start : span.stop]
+    numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
+    left = np.unique(np.concatenate(numbers))[request["skip"] :]
+    part = left[:FRAMES_PER_PART]
+    frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
     return {
         "shape": frames.rgb.shape,
         "left": len(left) - len(part),
-        "source": source,
         "why_slow": index.why_slow,
         "rows": [
             np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
@@ -125,6 +147,32 @@ def _answer(
         "times": [index.times[picked].tolist() for picked in numbers],
         "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
     }
+
+
+def _decode_sound(
+    path: Path,
+    index: FrameIndex | None,
+    request: Mapping[str, Any],
+    memory: Memory,
+    used: int,
+    heartbeat: Callable[[], None],
+) -> dict[str, Any]:
+    """The sound at each rate, in memory from the byte `used` on: where, and how many samples."""
+    seconds = index.seconds if index else 0.0
+    try:
+        sound = decode_sound(
+            path, request["start"], request["end"], request["sounds"],
+            track=request["track"], seconds=seconds, tick=heartbeat,
+        )  # fmt: skip
+        source = fingerprint(path, index)
+    except VideoError as problem:
+        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
+    end, spans = -(-used // 4), {}
+    for rate, samples in sound.samples.items():
+        begin, end = end, end + len(samples)
+        memory.array((4 * end,)).view(np.float32)[begin:] = samples
+        spans[rate] = begin, end
+    return {"spans": spans, "track": sound.track, "source": source}
 
 
 @lru_cache(maxsize=1)
