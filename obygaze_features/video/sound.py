@@ -196,6 +196,7 @@ class _Cut:
         for packet in self._container.demux(self._stream):
             tick()
             if packet.pts is not None and self._time(packet.pts) < since:
+                self.reached = max(self.reached, self._time(packet.pts + (packet.duration or 0)))
                 held = packet
                 continue
             for due in [held, packet] if held else [packet]:

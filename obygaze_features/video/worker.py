@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_frames, decode_into
-from obygaze_features.video.index import FrameIndex, fingerprint, index_file
+from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART = 128
@@ -204,8 +204,8 @@ def examine(
     (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of the span;
     ``decode_seconds``, and ``why_slow`` it is decoded from its start. Of its ``problems`` none
     prevents extraction: ``short`` (fewer frames than a backbone takes: some are repeated or
-    missing), ``ends early`` (the film ends before the span does), ``variable frame rate`` and
-    ``decoded in order``.
+    missing), ``ends early`` (the film ends before the span does), ``variable frame rate``,
+    ``decoded in order`` and ``no sound``, for backbones that hear.
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -215,6 +215,8 @@ def examine(
     begin = time.perf_counter()
     decode_into(pictures, index, tick)
     decode_seconds = time.perf_counter() - begin
+    with open_media(path) as container:
+        is_silent = not container.streams.audio
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
     problems = {
@@ -225,6 +227,7 @@ def examine(
         "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": _is_variable(times),
         "decoded in order": index.why_slow is not None,
+        "no sound": is_silent,
     }
     _, height, width, _ = pictures.rgb.shape
     return {
