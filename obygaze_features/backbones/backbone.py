@@ -260,6 +260,8 @@ class Backbone:
         """
         if texts:
             self.check_reads_texts()
+        if images and self.embedding and not self.encode_images:
+            raise self._reads_no("images")
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
@@ -317,6 +319,11 @@ class KnownCheckpoint:
     credits: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def hears(self) -> bool:
+        """Whether it takes a clip's sound, not its frames."""
+        return isinstance(self.sampling, SoundSampling)
+
+    @property
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
         return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
@@ -332,7 +339,7 @@ def published(
         KnownCheckpoint(
             row["name"],
             row["title"],
-            Sampling(row.get("frames", 0)),
+            SoundSampling(*row["sound"]) if "sound" in row else Sampling(row.get("frames", 0)),
             arrays(**row.get("sizes", {})),
             row["repository"],
             credits={key: row[key] for key in CREDITS if key in row},
@@ -361,7 +368,7 @@ class Family:
     load
         From a checkpoint's path and a preprocessing mode to its network.
     embeds_texts
-        Whether it also embeds images and texts.
+        Whether it also embeds texts, and images if it sees.
     embeds_images
         Whether it also embeds images.
     plugin

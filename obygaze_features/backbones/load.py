@@ -160,18 +160,18 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
 
     if not isinstance(backbone, Backbone):
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
+    steps = SoundPreprocessing if backbone.hears else Preprocessing
     with plugin_errors(plugin, BrokenBackbone):
         json.dumps(dict(backbone.config))
-        steps = SoundPreprocessing if backbone.hears else Preprocessing
-        for name, value, kinds in (
-            ("module", backbone.module, (Module,)),
-            ("sampling", backbone.sampling, (Sampling, SoundSampling)),
-            ("preprocessing", backbone.preprocessing, (steps,)),
-            *(("arrays", spec, (ArraySpec,)) for spec in backbone.arrays),
+        for name, value, kind in (
+            ("module", backbone.module, Module),
+            ("sampling", backbone.sampling, SoundSampling if backbone.hears else Sampling),
+            ("preprocessing", backbone.preprocessing, steps),
+            *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
         ):
-            if not isinstance(value, kinds):
-                given, expected = type(value).__name__, " or ".join(k.__name__ for k in kinds)
-                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {expected}")
+            if not isinstance(value, kind):
+                given = type(value).__name__
+                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
     return backbone
 
 

@@ -109,25 +109,19 @@ class SoundPreprocessing:
         The extractor's class.
     settings
         All settings that its numbers depend on.
-    options
-        Of its call.
-    output
-        What of its output is the input.
     masked
-        Whether the input gets a last channel, 1 where there is sound and 0 where there is padding.
+        Whether windows are padded to their full length, and the input gets a last channel, 1 where
+        there is sound and 0 where there is padding.
     """
 
     sampling: SoundSampling
     extractor: str
     settings: Mapping[str, Any]
-    options: Mapping[str, Any]
-    output: str
     masked: bool = False
-    mode: str = "standard"
 
     def attributes(self) -> dict[str, Any]:
         """As recorded in a store's attributes."""
-        return {"mode": self.mode, "extractor": self.extractor, **self.settings, **self.options}
+        return {"mode": "standard", "extractor": self.extractor, **self.settings}
 
     def inputs(self, sound: NDArray[np.float32]) -> Tensor:
         """A clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
@@ -137,17 +131,16 @@ class SoundPreprocessing:
         import torch
 
         extract = _make_extractor(self.extractor, json.dumps(dict(self.settings)))
-        shortest = round(SHORTEST_S * self.sampling.rate)
+        rate, size = self.sampling.rate, round(self.sampling.window * self.sampling.rate)
+        padding = {"padding": "max_length", "max_length": size, "return_attention_mask": True}
         windows = []
         for first, end in self.sampling.windows(len(sound)):
-            window = np.zeros(max(end - first, shortest), np.float32)
+            window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
-            output = extract(
-                window, sampling_rate=self.sampling.rate, return_tensors="np", **self.options
-            )
-            values = np.atleast_2d(output[self.output][0])
+            output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
+            values = np.atleast_2d(output[extract.model_input_names[0]][0])
             if self.masked:
-                values = np.concatenate([values, output["attention_mask"]])
+                values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
             windows.append(torch.from_numpy(values.astype(np.float32)))
         return torch.stack(windows)
 

@@ -80,8 +80,10 @@ def shuffle_norms(folder: Path) -> None:
     random = torch.Generator().manual_seed(3)
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
-        for name in [name for name in tensors if "norm" in name]:
+        for name in [name for name in tensors if "norm" in name and "num_" not in name]:
             tensors[name] = torch.randn(tensors[name].shape, generator=random)
+            if "var" in name:
+                tensors[name].abs_()
 
     edit_weights(folder, change)
 
