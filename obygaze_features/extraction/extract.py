@@ -8,7 +8,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
 )
 from obygaze_features.backbones.sampling import read_sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
@@ -38,6 +36,7 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
+    set_track,
     shared_block_rows,
     store_paths,
 )
@@ -143,17 +142,15 @@ def load(
     sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
         raise UsageError("sampling is for clips; leave it out for images and texts")
-    track = options.audio_track
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            loaded.append(_set_track(resample(backbone, sampling) if sampling else backbone, track))
+            loaded.append(resample(backbone, sampling) if sampling else backbone)
             continue
         load_one = partial(
-            _load_backbone,
+            load_backbone,
             backbone,
-            track=track,
             mode=options.preprocessing,
             precision=options.precision,
             arrays=options.arrays,
@@ -171,7 +168,8 @@ def load(
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
-    if track and not any(backbone.hears for backbone in loaded):
+    loaded = [set_track(backbone, options.audio_track) for backbone in loaded]
+    if options.audio_track and not any(backbone.hears for backbone in loaded):
         raise UsageError("--audio-track is for backbones that hear; none of these does")
     names = [backbone.name for backbone in loaded]
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
@@ -183,18 +181,6 @@ def load(
         if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
     return loaded, engine
-
-
-def _load_backbone(backbone: Any, device: str | None, *, track: int | None, **how: Any) -> Backbone:
-    return _set_track(load_backbone(backbone, device, **how), track)
-
-
-def _set_track(backbone: Backbone, track: int | None) -> Backbone:
-    """The backbone, which hears a sound track of this number if it hears."""
-    if not track or not isinstance(backbone.sampling, SoundSampling):
-        return backbone
-    how = replace(backbone.preprocessing, sampling=replace(backbone.sampling, track=track))
-    return backbone.with_changes(sampling=how.sampling, preprocessing=how)
 
 
 def fill(

@@ -216,7 +216,8 @@ class Embedder:
         for name in block.names(row):
             if name in self._broken.reasons:
                 continue
-            if failed := item if isinstance(item, Failed) else item.failures.get(name):
+            if isinstance(item, Failed) or name in item.failures:
+                failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
             else:
                 # Popped, so that a backbone that is done frees its input.

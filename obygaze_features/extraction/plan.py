@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -214,28 +214,19 @@ def recipe_of(backbone: Backbone) -> Recipe:
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):
         about["device"] = describe_device(backbone.device)
-    sampling = backbone.sampling
     if backbone.for_clips:
-        preprocessing = {"sampling": sampling.words, **preprocessing}
-    if backbone.for_clips and isinstance(sampling, SoundSampling):
-        count, time = (sampling.tokens,), "the middle of each window in the film, in seconds"
-        loudness = "its root mean square in dB, of which full scale is 0"
-        arrays = (
-            *arrays,
-            ArraySpec("frame_time", count, "float64", time, padded=True),
-            ArraySpec("loudness", count, "float32", loudness, padded=True),
-        )
-    elif backbone.for_clips:
+        sampling = backbone.sampling
         count, padded = (sampling.tokens,), sampling.rate is not None
         number, time = "number in its file of each frame used", "when it is shown there, in seconds"
         if sampling.window:
             number = "number in its file of the frame in the middle of each window"
             time = "the middle of the window there, in seconds"
-        arrays = (
-            *arrays,
-            ArraySpec("frame_index", count, "int32", number, padded),
-            ArraySpec("frame_time", count, "float64", time, padded),
-        )
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+        first = ArraySpec("frame_index", count, "int32", number, padded)
+        if backbone.hears:
+            level = "root mean square of each window in dB, of which full scale is 0"
+            first = ArraySpec("loudness", count, "float32", level, padded)
+        arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"
         if not backbone.encode_images:
@@ -249,6 +240,13 @@ def recipe_of(backbone: Backbone) -> Recipe:
         precision=backbone.precision,
         arrays=arrays,
     )
+
+
+def set_track(backbone: Backbone, track: int | None) -> Backbone:
+    """The backbone, which takes the sound track of this number if it hears."""
+    if not track or not isinstance(backbone.sampling, SoundSampling):
+        return backbone
+    return backbone.with_changes(sampling=replace(backbone.sampling, track=track))
 
 
 def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:

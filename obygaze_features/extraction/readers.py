@@ -123,38 +123,29 @@ class ItemReader:
             return self._read_image(item, names)
         return self._read_clip(decoder, item, names)
 
-    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
+    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
-        samplings = [self._backbones[name].sampling for name in seeing]
-        media = self._folders["clip"]
+        samplings = [self._backbones[name].sampling for name in names]
+        media, heard = self._folders["clip"], ReadItem(None, {})
         parts: list[ReadItem] = []
-        heard, answer = ReadItem(None, {}), dict[str, Any](left=True)
+        answer: dict[str, Any] = {"left": True}
         while answer.get("left"):
             skip = sum(part.pictures for part in parts)
-            sounds = [] if skip else [self._backbones[name].sampling for name in hearing]
-            answer = ask_decoder(
-                decoder, "decode", media, item, samplings, skip=skip, sounds=sounds
-            )
-            status = Status.UNREADABLE if answer["file"] else Status.MISSING
-            if sounds:
-                heard = self._hear(decoder, item, hearing, answer.get("sound", answer), status)
+            answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
+            if hearing and not skip:
+                heard = self._hear(decoder, item, hearing, answer.get("sound", answer))
             if seeing and "error" not in answer:
                 frames = torch.from_numpy(decoder.pictures(answer["shape"]))
                 parts.append(self._resize(frames, dict(zip(seeing, answer["rows"], strict=True))))
         if not seeing:
             return heard
         if "error" in answer:
-            failed = Failed(status, answer["error"], answer["source"])
-            failures = {**heard.failures, **dict.fromkeys(seeing, failed)}
-            return replace(heard, failures=failures) if hearing else failed
-        sampled = {
-            name: sampling.row(*row)
-            for name, sampling, *row in zip(
-                seeing, samplings, answer["numbers"], answer["times"], strict=True
-            )
-        }
+            failures = dict.fromkeys(seeing, _failed(answer))
+            return replace(heard, failures={**heard.failures, **failures})
         seen = _join(parts)
+        rows = zip(seeing, answer["numbers"], answer["times"], strict=True)
+        sampled = {name: self._backbones[name].sampling.row(*row) for name, *row in rows}
         return replace(
             seen,
             source=answer["source"],
@@ -167,17 +158,11 @@ class ItemReader:
         )
 
     def _hear(
-        self,
-        decoder: Decoder,
-        item: Item,
-        names: Sequence[str],
-        answer: Mapping[str, Any],
-        status: Status,
+        self, decoder: Decoder, item: Item, names: Sequence[str], answer: Mapping[str, Any]
     ) -> ReadItem:
         """The sound of the decoder's last answer, as each backbone takes it."""
         if "error" in answer:
-            failed = Failed(status, answer["error"], answer["source"])
-            return ReadItem(None, {}, failures=dict.fromkeys(names, failed))
+            return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
         inputs, sampled = {}, {}
         for name in names:
             how = self._backbones[name].preprocessing
@@ -218,6 +203,11 @@ class ItemReader:
         )
 
 
+def _failed(answer: Mapping[str, Any]) -> Failed:
+    status = Status.UNREADABLE if answer["file"] else Status.MISSING
+    return Failed(status, answer["error"], answer["source"])
+
+
 def _join(parts: Sequence[ReadItem]) -> ReadItem:
     """The parts of a clip as one."""
     if len(parts) == 1:
@@ -236,27 +226,28 @@ def ask_decoder(
     task: str,
     media: MediaFolder,
     item: Item,
-    samplings: Iterable[Sampling],
+    samplings: Iterable[Sampling | SoundSampling],
     *,
     skip: int = 0,
-    sounds: Sequence[SoundSampling] = (),
 ) -> dict[str, Any]:
     """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
 
-    With the ``file``, which is None if the item has none, and perhaps an ``error``; so has the
-    ``sound``, if any is asked for. The first `skip` of the frames are left out.
+    With the ``file``, which is None if the item has none, and perhaps an ``error``; so has its
+    ``sound``. The first `skip` of the frames are left out, and then the sound.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
         return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
+    samplings = list(samplings)
+    sounds = [s for s in samplings if isinstance(s, SoundSampling) and not skip]
     answer = decoder.ask(
         {
             "task": task,
             "path": str(path),
             "start": item.start,
             "end": item.end,
-            "samplings": [asdict(sampling) for sampling in samplings],
+            "samplings": [asdict(s) for s in samplings if isinstance(s, Sampling)],
             "skip": skip,
             "sounds": sorted({sampling.rate for sampling in sounds}),
             "track": sounds[0].track if sounds else None,
@@ -264,9 +255,10 @@ def ask_decoder(
     )
     file = str(path.relative_to(media.root))
     for part in (answer, answer.get("sound", {})):
+        part["file"] = file
         if "error" in part:
             part["error"] = at(file, part["error"])
-    return {"file": file, **answer}
+    return answer
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:

@@ -30,12 +30,14 @@ TAIL_S = 0.1
 """Decoded after it, for the resampler."""
 MAX_JITTER_S = 0.02
 """Clocks of files are rounded: a frame that starts this near the end of the last one follows it."""
-FRAMES_PER_STEP = 32
-"""Frames that are mixed and resampled together."""
+SAMPLES_PER_STEP = 1 << 16
+"""Resampled together: a frame a time costs twice as much."""
 MIX = {"rematrix_maxval": "1"}
 """FFmpeg's weights of channels, made to sum to 1: the same sound in all channels stays as it is."""
 
 Samples = NDArray[np.float32]
+Run = tuple[int, int, list[Samples]]
+"""The number of its first sample, its rate, and its samples."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,9 @@ class Sound:
 
 
 def decode_sound(
-    path: Path,
-    start: float | None,
-    end: float | None,
-    rates: Sequence[int],
-    *,
-    track: int | None = None,
-    seconds: float = 0.0,
-    tick: Callable[[], None] = lambda: None,
-) -> Sound:
+    path: Path, start: float | None, end: float | None, rates: Sequence[int], *,
+    track: int | None = None, seconds: float = 0.0, tick: Callable[[], None] = lambda: None,
+) -> Sound:  # fmt: skip
     """Decode the sound of a film from `start` to `end`, in seconds; all of it by default.
 
     At each rate these are ``round(end * rate) - round(start * rate)`` samples from -1 to 1; without
@@ -76,25 +72,22 @@ def decode_sound(
     for is_sought in (True, False):
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
-            cut = _Cut(path, container, stream, begin, until, rates)
-            if cut.decode(tick, is_sought=is_sought):
+            reader = _Reader(path, container, stream, tick)
+            listed = reader.time((stream.start_time or 0) + (stream.duration or 0))
+            is_listed = container.format.name == TIMED[0]
+            if reader.read(begin, until, is_sought=is_sought):
                 break
-    if cut.ended:
-        is_cut_short = container.format.name == TIMED[0] and cut.listed > cut.reached + MAX_BEYOND_S
-        last = max(cut.reached, seconds)
-        if is_cut_short:
-            reason = f"is cut short: its sound ends at {cut.reached:.3f} s of {cut.listed:.3f} s"
-        elif cut.reached == -math.inf:
-            reason = "has an empty sound track"
-        elif begin >= last:
-            reason = f": there is no sound from {begin:g} s on; it ends at {last:.3f} s"
-        elif end is not None and end - last > max(MAX_BEYOND_S, (end - begin) / 2):
-            reason = f": most of the clip ({begin:g} s to {end:g} s) is after its end, {last:.3f} s"
-        else:
-            reason = ""
-        if reason:
-            raise VideoError(path, reason)
-    return Sound({output.rate: output.span(begin, end) for output in cut.outputs}, label)
+    last, reason = max(reader.reached, seconds), ""
+    if reader.reached == -math.inf:
+        reason = "has an empty sound track"
+    elif reader.ended and is_listed and listed > reader.reached + MAX_BEYOND_S:
+        reason = f"is cut short: its sound ends at {reader.reached:.3f} s of {listed:.3f} s"
+    elif begin >= last or math.inf > until > last + max(MAX_BEYOND_S, (until - begin) / 2):
+        span = f"{begin:g} s to {until:g} s"
+        reason = f": its sound ends at {last:.3f} s, and most of the clip is after that ({span})"
+    if reason:
+        raise VideoError(path, reason)
+    return Sound({rate: _resample(reader.runs, rate, begin, end) for rate in rates}, label)
 
 
 def _choose_track(
@@ -102,13 +95,11 @@ def _choose_track(
 ) -> tuple[AudioStream, str]:
     """The sound track of this number, from 1, or the default one; its name, if it is not alone."""
     tracks = list(container.streams.audio)
-    if not tracks:
-        raise VideoError(path, "has no sound track")
-    if number is not None and number > len(tracks):
-        raise VideoError(path, f"has {counted(len(tracks), 'sound track')}, so none is {number}")
-    best = container.streams.best("audio")
-    stream = tracks[number - 1] if number else best if best in tracks else tracks[0]
-    assert isinstance(stream, AudioStream)
+    if len(tracks) < (number or 1):
+        has = f"has {counted(len(tracks), 'sound track')}, so none is {number}"
+        raise VideoError(path, has if tracks else "has no sound track")
+    best: Any = container.streams.best("audio")
+    stream = tracks[number - 1] if number else best or tracks[0]
     if stream.codec_context is None:
         raise VideoError(path, "has sound that cannot be decoded: FFmpeg does not know its codec")
     stream.codec_context.thread_count = 1
@@ -117,111 +108,82 @@ def _choose_track(
     return stream, label if len(tracks) > 1 else ""
 
 
-class _Cut:
-    """The span from `begin` to `until` of a track, decoded into `outputs`."""
+class _Reader:
+    """Reads `runs` of samples of a sound track, each without a gap."""
 
     def __init__(
-        self,
-        path: Path,
-        container: InputContainer,
-        stream: AudioStream,
-        begin: float,
-        until: float,
-        rates: Sequence[int],
+        self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
     ) -> None:
         assert stream.time_base is not None
-        self.outputs = [_Output(rate) for rate in rates]
+        self.runs: list[Run] = []
         self.ended, self.reached = False, -math.inf
-        self._path, self._container, self._stream = path, container, stream
-        self._begin, self._until = begin, until
+        self._path, self._container, self._stream, self._tick = path, container, stream, tick
         self._unit = float(stream.time_base)
-        zero = 0 if container.format.name == "avi" else container.start_time or 0
-        self._zero = zero / av.time_base
-        self.listed = self._time((stream.start_time or 0) + (stream.duration or 0))
-        self._pending: list[tuple[NDArray[Any], tuple[int, str, str]]] = []
+        is_avi = container.format.name == "avi"
+        self._zero = 0.0 if is_avi else (container.start_time or 0) / av.time_base
         self._grid: tuple[int, int] | None = None
         """Of frames of one length: where one starts, and the length."""
 
-    def decode(self, tick: Callable[[], None], *, is_sought: bool) -> bool:
-        """Decode the span; false if a seek missed its beginning, so that it is to be read to."""
-        since = self._begin - PREROLL_S
+    def time(self, pts: int) -> float:
+        """A time of the file in seconds of the film's clock."""
+        return pts * self._unit - self._zero
+
+    def read(self, begin: float, until: float, *, is_sought: bool) -> bool:
+        """Read from `begin` to `until`; false if a seek missed the beginning."""
+        since = begin - PREROLL_S
         if is_sought := is_sought and since > 0:
             try:
-                self._measure_frames(tick)
+                self._measure_frames()
                 target = math.floor((since + self._zero) / self._unit)
                 self._container.seek(target, stream=self._stream)
             except av.FFmpegError:
                 return False
         run, expected = None, 0
-        for position, frame in self._place(self._frames(since, tick)):
+        for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if is_sought and position > since * rate:
                 return False
             is_sought = False
             self.reached = max(self.reached, (position + frame.samples) / rate)
-            if position >= (self._until + TAIL_S) * rate:
-                break
+            if position >= (until + TAIL_S) * rate:
+                return True
             this = rate, frame.format.name, frame.layout.name
             if (this, position) != (run, expected):
-                self._end_run()
-                self._mixer = av.AudioResampler("flt", "mono", rate, options=MIX)
-                for output in self.outputs:
-                    output.begin(position, rate)
+                mixer = av.AudioResampler("flt", "mono", rate, options=MIX)
+                self.runs.append((position, rate, []))
             run, expected = this, position + frame.samples
-            self._pending.append((frame.to_ndarray(), this))
-            if len(self._pending) == FRAMES_PER_STEP:
-                self._mix()
-        else:
-            self.ended = True
-        self._end_run()
+            self.runs[-1][2].extend(mixed.to_ndarray()[0] for mixed in mixer.resample(frame))
+        self.ended = True
         return not is_sought
 
-    def _mix(self) -> None:
-        """Give the outputs the frames that wait, as one: a frame a time costs twice as much."""
-        if self._pending:
-            rate, name, layout = self._pending[0][1]
-            samples = np.concatenate([values for values, _ in self._pending], axis=1)
-            frame = av.AudioFrame.from_ndarray(samples, format=name, layout=layout)
-            frame.sample_rate = rate
-            for mixed in self._mixer.resample(frame):
-                for output in self.outputs:
-                    output.put(mixed.to_ndarray()[0])
-            self._pending.clear()
-
-    def _end_run(self) -> None:
-        self._mix()
-        for output in self.outputs:
-            output.end()
-
-    def _time(self, pts: int) -> float:
-        return pts * self._unit - self._zero
-
-    def _measure_frames(self, tick: Callable[[], None]) -> None:
+    def _measure_frames(self) -> None:
         """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
         alone would put them up to a millisecond away. Most codecs have frames of one length.
         """
-        frames = self._place(self._frames(-math.inf, tick))
         if self._unit * self._stream.codec_context.sample_rate > 1:
+            frames = self._place(self._frames(-math.inf, 0))
             _, (position, frame) = next(frames, None), next(frames, (0, None))
-            if frame:
-                self._grid = position, frame.samples
+            self._grid = (position, frame.samples) if frame else None
 
-    def _frames(self, since: float, tick: Callable[[], None]) -> Iterator[AudioFrame]:
-        """The frames from the packet before a time on."""
+    def _frames(self, since: float, begin: float) -> Iterator[AudioFrame]:
+        """The frames from the packet before a time on; `VideoError` if any after `begin` is lost.
+
+        But at the end of the file: it may be cut short.
+        """
         held, damaged = None, -math.inf
         for packet in self._container.demux(self._stream):
-            tick()
-            if packet.pts is not None and self._time(packet.pts) < since:
-                self.reached = max(self.reached, self._time(packet.pts + (packet.duration or 0)))
+            self._tick()
+            if packet.pts is not None and self.time(packet.pts) < since:
+                self.reached = max(self.reached, self.time(packet.pts + (packet.duration or 0)))
                 held = packet
                 continue
             for due in [held, packet] if held else [packet]:
                 try:
                     frames = due.decode()
-                except av.FFmpegError:  # at the end of a file it is cut short, which may be
-                    damaged = self._begin if due.pts is None else self._time(due.pts)
+                except av.FFmpegError:
+                    damaged = begin if due.pts is None else self.time(due.pts)
                     continue
-                if frames and self._begin <= damaged:
+                if frames and begin <= damaged:
                     reason = f"has sound that cannot be decoded at {damaged:.3f} s; it is damaged"
                     raise VideoError(self._path, f"{reason} there")
                 yield from frames
@@ -231,70 +193,43 @@ class _Cut:
         """Each frame with the number of its first sample."""
         expected, rate, is_anchored = 0.0, 0, False
         for frame in frames:
-            if rate and rate != frame.sample_rate:
-                expected *= frame.sample_rate / rate
+            expected *= frame.sample_rate / (rate or 1)
             rate = frame.sample_rate
             if frame.pts is not None:
-                sample, tick = self._time(frame.pts) * rate, self._unit * rate
+                sample = self.time(frame.pts) * rate
                 if not is_anchored or abs(sample - expected) > MAX_JITTER_S * rate:
-                    expected, is_anchored = sample, True
-                    if self._grid:
-                        first, length = self._grid
+                    expected, (first, length) = sample, self._grid or (0, 0)
+                    is_anchored = length in (0, frame.samples)
+                    if length and is_anchored:
                         on_grid = first + round((sample - first) / length) * length
-                        is_anchored = frame.samples == length
-                        if is_anchored and abs(on_grid - sample) <= tick + 1:
-                            expected = on_grid
+                        near = abs(on_grid - sample) <= self._unit * rate + 1
+                        expected = on_grid if near else sample
             expected = round(expected)
             yield expected, frame
             expected += frame.samples
 
 
-class _Output:
-    """The sound at one rate, in runs without a gap, each with the number of its first sample."""
-
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self._runs: list[tuple[int, list[Samples]]] = []
-        self._resampler: av.AudioResampler | None = None
-
-    def begin(self, position: int, rate: int) -> None:
-        """Start a run whose first sample has this number at its own rate."""
-        self._from = rate
-        self._resampler = av.AudioResampler("flt", "mono", self.rate)
+def _resample(runs: Sequence[Run], rate: int, begin: float, end: float | None) -> Samples:
+    """The samples of a span at a rate, silent where there are none."""
+    placed: list[tuple[int, Samples]] = []
+    for position, source, pieces in runs:
         # From a sample on that both rates have, so that all have their numbers' times.
-        divisor = math.gcd(rate, self.rate)
-        silence = position % (rate // divisor)
-        first = (position - silence) * self.rate // rate
-        self._runs.append((first, []))
-        if silence:
-            self.put(np.zeros(silence, np.float32))
-
-    def put(self, samples: Samples) -> None:
-        """Add samples of the run's own rate."""
-        frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
-        frame.sample_rate = self._from
-        self._resample(frame)
-
-    def end(self) -> None:
-        """End a run, if there is one."""
-        self._resample(None)
-        self._resampler = None
-
-    def _resample(self, frame: AudioFrame | None) -> None:
-        for resampled in self._resampler.resample(frame) if self._resampler else ():
-            if resampled:  # None, where nothing is to be resampled
-                self._runs[-1][1].append(resampled.to_ndarray()[0])
-
-    def span(self, begin: float, end: float | None) -> Samples:
-        """The samples of a span, silent where there are none."""
-        runs = [(first, np.concatenate(pieces)) for first, pieces in self._runs if pieces]
-        low = round(begin * self.rate)
-        high = max([low, *(first + len(run) for first, run in runs)])
-        if end is not None:
-            high = round(end * self.rate)
-        samples = np.zeros(high - low, np.float32)
-        for first, run in runs:
-            cut = run[max(0, low - first) : max(0, high - first)]
-            offset = max(0, first - low)
-            samples[offset : offset + len(cut)] = cut
-        return samples
+        silence = position % (source // math.gcd(source, rate))
+        resampler, resampled = av.AudioResampler("flt", "mono", rate), list[AudioFrame | None]()
+        whole = np.concatenate([np.zeros(silence, np.float32), *pieces])
+        for first in range(0, len(whole), SAMPLES_PER_STEP):
+            step = whole[None, first : first + SAMPLES_PER_STEP]
+            frame = av.AudioFrame.from_ndarray(step, format="flt", layout="mono")
+            frame.sample_rate = source
+            resampled += resampler.resample(frame)
+        resampled += resampler.resample(None)
+        samples = [whole[:0], *(frame.to_ndarray()[0] for frame in resampled if frame)]
+        placed.append(((position - silence) * rate // source, np.concatenate(samples)))
+    low = round(begin * rate)
+    high = max([low, *(first + len(run) for first, run in placed)])
+    span = np.zeros((high if end is None else round(end * rate)) - low, np.float32)
+    for first, run in placed:
+        part = run[max(0, low - first) : max(0, low + len(span) - first)]
+        offset = max(0, first - low)
+        span[offset : offset + len(part)] = part
+    return span

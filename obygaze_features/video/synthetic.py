@@ -14,7 +14,6 @@ from pathlib import Path
 
 import av
 import numpy as np
-from av.audio.stream import AudioStream
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
@@ -91,7 +90,6 @@ def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint
         stream = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
         sound = container.add_stream("aac", rate=SOUND_RATE, layout="mono")
         assert isinstance(stream, VideoStream)
-        assert isinstance(sound, AudioStream)
         sound.bit_rate = 32_000
         stream.height, stream.width, stream.pix_fmt = _HEIGHT, _WIDTH, "yuv420p"
         stream.gop_size, stream.max_b_frames = 12, 2

@@ -98,42 +98,46 @@ class _Heartbeat:
 def _answer(
     request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
 ) -> dict[str, Any]:
-    path = Path(request["path"])
-    changed = path.stat().st_mtime_ns if path.is_file() else 0
-    index, problem, answer = None, None, dict[str, Any]()
+    path, start, end = Path(request["path"]), request["start"], request["end"]
+    samplings = [Sampling(**fields) for fields in request["samplings"]]
+    index, answer = None, dict[str, Any]()
     try:
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
         index = _cached_index(path, changed, heartbeat)
-        answer = {"left": 0, "source": fingerprint(path, index)}
         if request["task"] == "examine":
-            span_options = {"start": request["start"], "end": request["end"]}
-            samplings = [Sampling(**fields) for fields in request["samplings"]]
-            film = examine(path, index, **span_options, samplings=samplings, tick=heartbeat)
-            return {"examination": film}
-        if request["samplings"]:
-            answer |= _decode_pictures(path, index, request, memory, heartbeat)
-    except VideoError as caught:
-        problem = {"error": caught.reason, "source": _fingerprint_if_readable(path)}
-        if not request.get("sounds"):
-            return problem
+            span_options = {"start": start, "end": end, "samplings": samplings}
+            return {"examination": examine(path, index, **span_options, tick=heartbeat)}
+        answer = {"left": 0, "source": fingerprint(path, index)}
+        if samplings:
+            span = index.span(path, start, end)
+            wanted = span, samplings, request["skip"]
+            answer |= _decode_pictures(path, index, *wanted, memory, heartbeat)
+    except VideoError as problem:
+        answer = _describe_failure(path, problem)
     if request.get("sounds"):
         # Its failure is its own: a file may have sound alone, or pictures alone.
-        used = int(np.prod(answer.get("shape", 0)))
-        answer["sound"] = _decode_sound(path, index, request, memory, used, heartbeat)
-    return answer | (problem or {})
+        options = {"track": request["track"], "seconds": index.seconds if index else 0.0}
+        try:
+            sound = decode_sound(path, start, end, request["sounds"], **options, tick=heartbeat)
+            source, spans = fingerprint(path, index), {}
+            last = -(-int(np.prod(answer.get("shape", 0))) // 4)
+            for rate, samples in sound.samples.items():
+                first, last = last, last + len(samples)
+                memory.array((4 * last,)).view(np.float32)[first:] = samples
+                spans[rate] = first, last
+            answer["sound"] = {"track": sound.track, "source": source, "spans": spans}
+        except VideoError as problem:
+            answer["sound"] = _describe_failure(path, problem)
+    return answer
 
 
 def _decode_pictures(
-    path: Path,
-    index: FrameIndex,
-    request: Mapping[str, Any],
-    memory: Memory,
-    heartbeat: Callable[[], None],
-) -> dict[str, Any]:
-    samplings = [Sampling(**fields) for fields in request["samplings"]]
-    span = index.span(path, request["start"], request["end"])
+    path: Path, index: FrameIndex, span: range, samplings: Sequence[Sampling], skip: int,
+    memory: Memory, heartbeat: Callable[[], None],
+) -> dict[str, Any]:  # fmt: skip
     times = index.times[span.start : span.stop]
     numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-    left = np.unique(np.concatenate(numbers))[request["skip"] :]
+    left = np.unique(np.concatenate(numbers))[skip:]
     part = left[:FRAMES_PER_PART]
     frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
     return {
@@ -149,42 +153,17 @@ def _decode_pictures(
     }
 
 
-def _decode_sound(
-    path: Path,
-    index: FrameIndex | None,
-    request: Mapping[str, Any],
-    memory: Memory,
-    used: int,
-    heartbeat: Callable[[], None],
-) -> dict[str, Any]:
-    """The sound at each rate, in memory from the byte `used` on: where, and how many samples."""
-    seconds = index.seconds if index else 0.0
-    try:
-        sound = decode_sound(
-            path, request["start"], request["end"], request["sounds"],
-            track=request["track"], seconds=seconds, tick=heartbeat,
-        )  # fmt: skip
-        source = fingerprint(path, index)
-    except VideoError as problem:
-        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
-    end, spans = -(-used // 4), {}
-    for rate, samples in sound.samples.items():
-        begin, end = end, end + len(samples)
-        memory.array((4 * end,)).view(np.float32)[begin:] = samples
-        spans[rate] = begin, end
-    return {"spans": spans, "track": sound.track, "source": source}
-
-
 @lru_cache(maxsize=1)
 def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> FrameIndex:
     """The index of the last film, for its next span."""
     return index_file(path, tick=heartbeat)
 
 
-def _fingerprint_if_readable(path: Path) -> str | None:
+def _describe_failure(path: Path, problem: VideoError) -> dict[str, Any]:
+    source = None
     with contextlib.suppress(VideoError):
-        return fingerprint(path) if path.is_file() else None
-    return None
+        source = fingerprint(path) if path.is_file() else None
+    return {"error": problem.reason, "source": source}
 
 
 def examine(

@@ -50,7 +50,7 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
     backbones = ["--backbone", "tiny-xclip", "--backbone", f"clap={clap_weights}"]
     assert "4 of 4 clips done in" in obygaze(*command, *backbones, code=0).stdout
     seen, heard = (of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny-xclip", "clap"))
-    assert heard.arrays == ["native", "frames", "frame_time", "loudness"]
+    assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
     assert [verify(store.path) for store in (seen, heard)] == [[], []]
     sound = all_samples(videos / "Night Bus.mp4", 16_000)
     extractor = transformers.ClapFeatureExtractor.from_pretrained(clap_weights)

@@ -179,8 +179,8 @@ def test_a_file_without_an_end_is_heard_to_where_it_breaks_off(tmp_path, name, c
         np.testing.assert_array_equal(sound, part(NOISE, 1, None)[: len(sound)])
     assert len(cut(path, 2, 3)) == RATE
     for start, end, reason in (
-        (3, 8, r"most of the clip \(3 s to 8 s\) is after its end, (3.|4.)"),
-        (6, 8, "there is no sound from 6 s on; it ends at (3.|4.)"),
+        (3, 8, r"ends at [34].*most of the clip is after that \(3 s to 8 s\)"),
+        (6, 8, r"ends at [34].*most of the clip is after that \(6 s to 8 s\)"),
     ):
         with pytest.raises(VideoError, match=reason):
             cut(path, start, end)
