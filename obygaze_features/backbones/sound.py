@@ -36,6 +36,8 @@ class SoundSampling:
         clip that is shorter than a window is one window.
     frames
         Windows of a clip at most; a longer clip has these evenly, ends included.
+    track
+        The number of a file's sound track, from 1; by default its default one.
 
     Examples
     --------
@@ -54,13 +56,16 @@ class SoundSampling:
     window: float
     stride: float
     frames: int = MAX_FRAMES
+    track: int | None = None
 
     @property
     def words(self) -> str:
         """A description of the rule, for a store's attributes."""
+        track = f"; sound track {self.track}" if self.track else ""
         return (
             f"sound at {self.rate} a second, in windows of {self.window:g} s, one every "
             f"{self.stride:g} s, the last at the end; at most {self.frames} evenly, ends included"
+            f"{track}"
         )
 
     @property
