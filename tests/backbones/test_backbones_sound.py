@@ -13,22 +13,14 @@ from safetensors.torch import load_file
 
 import obygaze_features as of
 from obygaze_features.backbones.sound import _make_extractor
-from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import dimensions
-from tests.backbones.conftest import (  # fmt: skip
-    MISSING,
-    clips_for,
-    edit_json,
-    embed,
-    noise,
-    shuffle_norms,
-    tensor,
-)
+from tests.backbones import conftest as kit
+from tests.backbones.test_backbones_parity import close
 
 CLAP = "tiny-clap"
 NETWORKS = {  # transformers' class, and the embedding of a window by it
-    CLAP: ("ClapModel", lambda model, x, _: tensor(model.get_audio_features(**x))),
+    CLAP: ("ClapModel", lambda model, x, _: kit.tensor(model.get_audio_features(**x))),
     "tiny-ast": ("ASTModel", lambda model, x, _: model(**x).pooler_output),
     "tiny-wav2vec2": ("Wav2Vec2Model", lambda model, x, _: model(**x).last_hidden_state.mean(1)),
     "tiny-hubert": ("HubertModel", lambda model, x, _: model(**x).last_hidden_state.mean(1)),
@@ -36,23 +28,16 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
     "tiny-whisper": ("WhisperModel", lambda model, x, samples: model.encoder(
         **x).last_hidden_state[:, :math.ceil(samples / 320)].mean(1)),
 }  # fmt: skip
-GATE = pytest.mark.gate
-EACH = [name if name in (CLAP, "tiny-wav2vec2") else pytest.param(name, marks=GATE)
-        for name in NETWORKS]  # fmt: skip
 
 
 def hear(backbone, *sounds):
-    return embed(backbone, clips_for(backbone, sounds=sounds))
+    return kit.embed(backbone, kit.clips_for(backbone, sounds=sounds))
 
 
-def close(ours, expected, atol=1e-4):
-    torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
-
-
-@pytest.mark.parametrize("name", EACH)
+@kit.each(list(NETWORKS))
 def test_sound_is_embedded_as_transformers_does_it(copy, name):
     folder, (class_name, embed_window) = copy(name), NETWORKS[name]
-    shuffle_norms(folder)
+    kit.shuffle_norms(folder)
     model = getattr(transformers, class_name).from_pretrained(folder).eval()
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
     backbone = of.load_backbone(folder, "cpu")
@@ -61,7 +46,7 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
     size = round(rate * backbone.sampling.window)
     long, short, tail = 9 * size + size // 3, size // 3, size // 4
     starts = [[*range(0, 9 * size, size), long - size], [0], [0, tail]]
-    sounds = [noise(samples, samples) for samples in (long, short, size + tail)]
+    sounds = [kit.noise(samples, samples) for samples in (long, short, size + tail)]
     together = hear(backbone, *sounds)
     for clip, (sound, firsts) in enumerate(zip(sounds, starts, strict=True)):
         expected = []
@@ -71,7 +56,7 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
             with torch.no_grad():
                 expected.append(embed_window(model, x, len(window)))
         frames, rest = together["frames"][clip].split([len(firsts), 64 - len(firsts)])
-        assert (rest == MISSING).all()
+        assert (rest == kit.MISSING).all()
         close(together["native"][clip], frames.mean(0), 1e-6)
         assert len(firsts) == 1 or torch.pdist(frames).min() > 1e-4
         if name == CLAP:  # of which transformers gives the direction alone
@@ -103,25 +88,25 @@ def test_a_window_is_as_loud_as_full_scale_or_silent():
     assert axes["loudness"] == axes["frames"][:2] == ("item", "frame")
 
 
-@GATE
+@pytest.mark.gate
 def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
     """An AST's extractor would take its spectrograms from there."""
     steps = of.load_backbone(checkpoints["tiny-ast"], "cpu").preprocessing
-    expected = steps.inputs(noise(16_000))
+    expected = steps.inputs(kit.noise(16_000))
     module = sys.modules[transformers.ASTFeatureExtractor.__module__]
     monkeypatch.setattr("transformers.utils.is_speech_available", lambda: True)
     monkeypatch.setattr(module, "is_speech_available", lambda: True)
     for part in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         monkeypatch.setitem(sys.modules, part, ModuleType(part))
     _make_extractor.cache_clear()
-    assert torch.equal(steps.inputs(noise(16_000)), expected)
+    assert torch.equal(steps.inputs(kit.noise(16_000)), expected)
 
 
-@GATE
+@pytest.mark.gate
 def test_published_speech_weights_load(checkpoints, copy):
     """wav2vec2-base-960h lacks the vector of masks; older files name a norm's parts otherwise."""
     folder = copy("tiny-wav2vec2")
-    expected = hear(of.load_backbone(folder, "cpu"), noise(9000))
+    expected = hear(of.load_backbone(folder, "cpu"), kit.noise(9000))
     tensors = load_file(folder / "model.safetensors")
     del tensors["wav2vec2.masked_spec_embed"]
     for key in [key for key in tensors if "parametrizations" in key]:
@@ -129,22 +114,5 @@ def test_published_speech_weights_load(checkpoints, copy):
         tensors[old.replace("_0", "_g").replace("_1", "_v")] = tensors.pop(key)
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
-    for array, values in hear(of.load_backbone(folder, "cpu"), noise(9000)).items():
+    for array, values in hear(of.load_backbone(folder, "cpu"), kit.noise(9000)).items():
         assert torch.equal(values, expected[array])
-
-
-@pytest.mark.parametrize(("name", "change", "facts"), [
-    (CLAP, {"truncation": "fusion"}, "feature fusion.*laion/clap-htsat-unfused"),
-    (CLAP, {"feature_size": 20}, r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
-    (CLAP, {"hop_length": "no"}, "settings that do not work"),
-    (CLAP, {"feature_extractor_type": "Other"}, "not the configuration of a ClapFeatureExtr"),
-    pytest.param("tiny-ast", {"max_length": 90}, r"\(90, 16\)", marks=GATE),
-    pytest.param("tiny-whisper", {"chunk_length": 2}, r"\(17, 200\)", marks=GATE),
-])  # fmt: skip
-def test_settings_that_do_not_fit_are_one_line(copy, name, change, facts):
-    folder = copy(name)
-    edit_json(folder / "preprocessor_config.json", **change)
-    with pytest.raises(BackboneError, match=facts) as caught:
-        of.load_backbone(folder, "cpu")
-    assert "\n" not in str(caught.value)
-    assert "preprocessor_config.json" in str(caught.value) or "truncation" in change
