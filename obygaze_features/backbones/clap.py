@@ -38,8 +38,8 @@ def load(path: Path, mode: str) -> Backbone:
     audio, text = model.config.audio_config, model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
-            f"{path} is a CLAP with feature fusion, which takes random parts of long sound. Use "
-            "one without, such as laion/clap-htsat-unfused"
+            f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use a "
+            "CLAP without, such as laion/clap-htsat-unfused"
         )
     frames = settings["max_length_s"] * settings["sampling_rate"] // settings["hop_length"] + 1
     most = audio.spec_size * (audio.spec_size // audio.num_mel_bins)

@@ -121,7 +121,7 @@ class SoundPreprocessing:
 
     def attributes(self) -> dict[str, Any]:
         """As recorded in a store's attributes."""
-        return {"mode": "standard", "extractor": self.extractor, **self.settings}
+        return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
     def inputs(self, sound: NDArray[np.float32]) -> Tensor:
         """A clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.

@@ -86,13 +86,9 @@ def sound_backbone(
             f"according to config.json the network takes {takes}"
         )
 
-    def embed_clip(clip: Tensor) -> dict[str, Tensor]:
-        windows = torch.cat([embed(step) for step in clip.split(WINDOWS_PER_STEP)]).float()
-        frames = clip.new_full(arrays[1].shape, torch.nan)
-        frames[: len(windows)] = windows
-        return {"native": windows.mean(0), "frames": frames}
+    def embed_windows(clip: Tensor) -> dict[str, Tensor]:
+        return {"native": torch.cat([embed(step) for step in clip.split(WINDOWS_PER_STEP)]).float()}
 
-    return Backbone(
-        network, preprocessing.sampling, arrays=arrays, encode_clips=clip_by_clip(embed_clip),
-        **fields, **more,
-    )  # fmt: skip
+    encode_clips = clip_by_clip(embed_windows, arrays[1].shape)
+    sampling = preprocessing.sampling
+    return Backbone(network, sampling, arrays=arrays, encode_clips=encode_clips, **fields, **more)

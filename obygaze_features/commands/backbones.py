@@ -159,7 +159,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
         "title": checkpoint.title,
         "package": family.plugin.package if family.plugin else "obygaze",
-        "images_and_texts": all(_also_takes(family).values()),
+        "images_and_texts": family.embeds_texts and not checkpoint.hears,
         **_also_takes(family),
         "window_s": checkpoint.sampling.window if checkpoint.hears else None,
         "repository": checkpoint.repository,

@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from obygaze_features.backbones import Backbone
 from tests.kit.models import TINY, Checkpoints
 
-ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip")
+ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip", "tiny-clap")
 """The families of `make test`; the others wait for the gate."""
+MISSING = 99.0
 
 
 def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
@@ -32,8 +35,31 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
+    """Sound that grows louder, about a mean that is not zero."""
+    values = np.random.default_rng(seed).standard_normal(samples) * np.linspace(0.01, 0.2, samples)
+    return (values + 0.05).astype(np.float32)
+
+
+def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) -> torch.Tensor:
+    """Input of random clips, or of these sounds; NaN after their end."""
+    if not backbone.hears:
+        return pictures(count, backbone.sampling.frames, 3, 32, 32)
+    samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
+    inputs = [
+        backbone.preprocessing.inputs(sound)
+        for sound in sounds or [noise(samples, seed) for seed in range(count)]
+    ]
+    clips = torch.full((len(inputs), backbone.sampling.frames, *inputs[0].shape[1:]), torch.nan)
+    for clip, values in zip(clips, inputs, strict=True):
+        clip[: len(values)] = values
+    return clips
+
+
 def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-    return backbone.embed_clips(pixels, torch.ones(pixels.shape[:2], dtype=torch.bool))
+    """Arrays with `MISSING` in place of NaN, for `torch.equal`."""
+    arrays = backbone.embed_clips(pixels, ~pixels.flatten(2).isnan().any(2))
+    return {name: values.nan_to_num(MISSING) for name, values in arrays.items()}
 
 
 def tensor(output: Any) -> torch.Tensor:
