@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -14,7 +13,7 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
-from tests.kit.films import clips, write_clip, write_sound
+from tests.kit.films import clips, everything_heard, write_clip, write_sound
 from tests.kit.models import write_checkpoint
 
 NOISE = np.random.default_rng(8).normal(0, 0.1, 96_000)
@@ -30,17 +29,6 @@ def clap(clap_weights: Path) -> Backbone:
     return of.load_backbone(f"clap={clap_weights}", "cpu")
 
 
-def all_samples(path: Path, rate: int) -> np.ndarray:
-    """The plain loop: a file's whole sound, decoded in order and resampled at once."""
-    with av.open(path) as container:
-        sound = [frame.to_ndarray() for frame in container.decode(audio=0)]
-        source = container.streams.audio[0].rate
-    frame = av.AudioFrame.from_ndarray(np.concatenate(sound, 1), format="fltp", layout="mono")
-    frame.sample_rate = source
-    resampler = av.AudioResampler("fltp", "mono", rate)
-    return np.concatenate([f.to_ndarray()[0] for f in resampler.resample(frame) if f])
-
-
 def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
     """Spans of a film, in windows of a second; transformers hears what the plain loop decodes."""
     table = write_synthetic_dataset(tmp_path / "data", seconds=2.5, titles=["Night Bus"])
@@ -52,7 +40,7 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
     seen, heard = (of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny-xclip", "clap"))
     assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
     assert [verify(store.path) for store in (seen, heard)] == [[], []]
-    sound = all_samples(videos / "Night Bus.mp4", 16_000)
+    sound = everything_heard(videos / "Night Bus.mp4", 16_000)
     extractor = transformers.ClapFeatureExtractor.from_pretrained(clap_weights)
     model = transformers.ClapModel.from_pretrained(clap_weights).eval()
     for item in manifest.items:

@@ -206,3 +206,15 @@ def write_sound(
                 container.mux(packet)
         container.mux(film.encode() if film else [])
     return path
+
+
+def everything_heard(path: Path, rate: int) -> np.ndarray:
+    """A file's whole mono sound, decoded in order as PyAV gives it, and resampled at once."""
+    with av.open(path) as container:
+        sound = [np.atleast_2d(frame.to_ndarray()) for frame in container.decode(audio=0)]
+        stream = container.streams.audio[0]
+    whole = np.concatenate(sound, axis=1)
+    frame = av.AudioFrame.from_ndarray(whole, format=stream.format.name, layout="mono")
+    frame.sample_rate, resampler = stream.rate, av.AudioResampler("flt", "mono", rate)
+    frames = [*resampler.resample(frame), *resampler.resample(None)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames if frame])
