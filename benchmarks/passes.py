@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tempfile
@@ -14,7 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -28,7 +32,8 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, ask_decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
-from tests.kit.films import write_clip
+from obygaze_features.video.sound import decode_sound
+from tests.kit.films import write_clip, write_sound
 from tests.kit.models import write_checkpoint
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
@@ -44,6 +49,8 @@ def measure() -> Iterator[Result]:
         yield _beside_the_networks(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
+        yield _sound_alone(folder)
+        yield _sound_beside(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -208,6 +215,53 @@ def _memory(folder: Path) -> Result:
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
+
+
+def _sound_alone(folder: Path) -> Result:
+    """Clips of ten seconds that make up a film, each sought; the peer decodes it once and cuts."""
+    seconds, rate, least = 300, 16_000, 50
+    film = write_sound(folder / "sound.mp4", "aac", _noise(seconds), pictures=seconds)
+    starts = range(0, seconds, 10)
+
+    def ours() -> object:
+        return [decode_sound(film, start, start + 10, [rate]) for start in starts]
+
+    def peer() -> object:
+        resampler, pieces = av.AudioResampler("flt", "mono", rate), []
+        with av.open(film) as container:
+            for frame in container.decode(audio=0):
+                pieces += [part.to_ndarray()[0] for part in resampler.resample(frame)]
+        sound = np.concatenate(pieces)
+        return [sound[start * rate : (start + 10) * rate].copy() for start in starts]
+
+    name = f"sound of {seconds} s in clips, on one core (av's plain loop); share of 1/{least}"
+    timed = side_by_side(name, ours, peer, target=1, runs=3)
+    return replace(timed, ratio=timed.value / (seconds / least))
+
+
+def _sound_beside(folder: Path) -> Result:
+    """X-CLIP with a network that hears and computes little, so that reading the sound shows."""
+    videos, count = folder / "beside-sound", 4
+    videos.mkdir()
+    for number in range(count):
+        write_sound(videos / f"clip{number}.mp4", "aac", _noise(10), pictures=10)
+    items = [Item(f"clip-{row}", media=f"clip{row}.mp4") for row in range(count)]
+    manifest = Manifest("clips", Items.of(items))
+    if not (folder / FULL).exists():
+        write_checkpoint(FULL, folder / FULL)
+    write_checkpoint("tiny-clap", folder / "tiny-clap")
+    sees, hears = (load_backbone(str(folder / name), "cpu") for name in (FULL, "tiny-clap"))
+    runs = itertools.count()
+
+    def fill(*backbones: Backbone) -> object:
+        return extract(manifest, videos, backbones, folder / f"run{next(runs)}")
+
+    name = f"{count} clips of 10 s, full-size X-CLIP on CPU, with sound (without)"
+    return side_by_side(name, partial(fill, sees, hears), partial(fill, sees), target=1.1, runs=2)
+
+
+def _noise(seconds: int) -> NDArray[Any]:
+    return np.random.default_rng(0).normal(0, 0.1, (48_000 * seconds, 2))
 
 
 def _clips(

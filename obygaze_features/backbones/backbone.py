@@ -18,6 +18,7 @@ from obygaze_features.backbones.devices import (
     move_to_device,
 )
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.plugins import Plugin, plugin_errors
 from obygaze_features.errors import BrokenBackbone, UsageError
 from obygaze_features.store import ArraySpec
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from obygaze_features.backbones.preprocess import Preprocessing
     from obygaze_features.backbones.weights import Tokenizer
 
 ARRAYS_ON_REQUEST = frozenset({"tokens"})
@@ -70,14 +70,15 @@ class Backbone:
     module
         Holds the weights of the vision side.
     sampling
-        Which frames of a clip the network sees.
+        Which frames of a clip the network sees, or which windows of its sound it hears.
     preprocessing
-        How frames and images become its input.
+        How frames and images become its input (`Preprocessing`), or sound (`SoundPreprocessing`).
     arrays
         The arrays that `embed_clips` returns.
     encode_clips
-        From input ``[B,T,3,h,w]``, a mask ``[B,T]`` that is false for padding, and the names of
-        the requested arrays, to those arrays (and possibly others). Tokens of padding are NaN.
+        From input ``[B,T,3,h,w]`` (of sound ``[B,W,...]``), a mask ``[B,T]`` that is false for
+        padding, and the names of the requested arrays, to those arrays (and possibly others).
+        Tokens of padding are NaN.
     weights
         The files that were read.
     config
@@ -108,8 +109,8 @@ class Backbone:
     """
 
     module: Module
-    sampling: Sampling
-    preprocessing: Preprocessing
+    sampling: Sampling | SoundSampling
+    preprocessing: Any
     arrays: tuple[ArraySpec, ...]
     encode_clips: Callable[[Tensor, Tensor, frozenset[str]], Mapping[str, Tensor]]
     weights: tuple[Path, ...]
@@ -149,7 +150,7 @@ class Backbone:
         Parameters
         ----------
         pixels
-            Preprocessed frames ``[B,T,3,h,w]``.
+            Preprocessed frames ``[B,T,3,h,w]``, or windows of sound ``[B,W,...]``.
         present
             ``[B,T]``, false where a clip has no frame and `pixels` is padding.
         """
@@ -217,6 +218,11 @@ class Backbone:
                 raise
 
     @property
+    def hears(self) -> bool:
+        """Whether its input is a clip's sound, not its frames."""
+        return isinstance(self.sampling, SoundSampling)
+
+    @property
     def label(self) -> str:
         """Its name, and that of a plug-in with its package, for messages."""
         return f"{self.name} ({self.plugin})" if self.plugin else self.name
@@ -254,6 +260,8 @@ class Backbone:
         """
         if texts:
             self.check_reads_texts()
+        if images and self.embedding and not self.encode_images:
+            raise self._reads_no("images")
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
@@ -288,7 +296,7 @@ class KnownCheckpoint:
     title
         One line for people.
     sampling
-        Which frames of a clip it takes; none for models of texts.
+        Which frames of a clip it takes, or windows of its sound; none for models of texts.
     arrays
         All arrays that a store can keep of it.
     repository
@@ -303,12 +311,17 @@ class KnownCheckpoint:
 
     name: str
     title: str
-    sampling: Sampling = NO_CLIPS
+    sampling: Sampling | SoundSampling = NO_CLIPS
     arrays: tuple[ArraySpec, ...] = ()
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
     how_to_get: str = ""
     credits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hears(self) -> bool:
+        """Whether it takes a clip's sound, not its frames."""
+        return isinstance(self.sampling, SoundSampling)
 
     @property
     def bytes_per_clip(self) -> int:
@@ -326,7 +339,7 @@ def published(
         KnownCheckpoint(
             row["name"],
             row["title"],
-            Sampling(row.get("frames", 0)),
+            SoundSampling(*row["sound"]) if "sound" in row else Sampling(row.get("frames", 0)),
             arrays(**row.get("sizes", {})),
             row["repository"],
             credits={key: row[key] for key in CREDITS if key in row},
@@ -355,7 +368,7 @@ class Family:
     load
         From a checkpoint's path and a preprocessing mode to its network.
     embeds_texts
-        Whether it also embeds images and texts.
+        Whether it also embeds texts, and images if it sees.
     embeds_images
         Whether it also embeds images.
     plugin

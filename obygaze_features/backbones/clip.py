@@ -47,9 +47,12 @@ def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
 
 
 def make_text_tower(
-    path: Path, model: Any, project: Any = None, *, padding: str = "longest"
+    path: Path, model: Any, project: Any = None, *, padding: str = "longest", unused: int = 0
 ) -> TextTower:
-    """The text tower of a checkpoint: its transformer, and a projection if that has none."""
+    """The text tower of a checkpoint: its transformer, and a projection if that has none.
+
+    Tokens are never at so many `unused` positions.
+    """
     config = model.config
 
     def encode(tokens: Mapping[str, Tensor]) -> Tensor:
@@ -57,7 +60,8 @@ def make_text_tower(
         return project(embedded) if project else embedded
 
     def load_tokenizer() -> Tokenizer:
-        return read_tokenizer(path, config.max_position_embeddings, config.vocab_size, padding)
+        longest = config.max_position_embeddings - unused
+        return read_tokenizer(path, longest, config.vocab_size, padding)
 
     return TextTower([model, project] if project else [model], encode, load_tokenizer)
 

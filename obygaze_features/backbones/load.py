@@ -20,6 +20,7 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import Maker, find_maker, known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
@@ -159,12 +160,13 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
 
     if not isinstance(backbone, Backbone):
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
+    steps = SoundPreprocessing if backbone.hears else Preprocessing
     with plugin_errors(plugin, BrokenBackbone):
         json.dumps(dict(backbone.config))
         for name, value, kind in (
             ("module", backbone.module, Module),
-            ("sampling", backbone.sampling, Sampling),
-            ("preprocessing", backbone.preprocessing, Preprocessing),
+            ("sampling", backbone.sampling, SoundSampling if backbone.hears else Sampling),
+            ("preprocessing", backbone.preprocessing, steps),
             *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
         ):
             if not isinstance(value, kind):

@@ -36,6 +36,10 @@ _MODULES = (
     "vjepa2",
     "timesformer",
     "dinov2",
+    "clap",
+    "spectrogram",
+    "speech",
+    "whisper",
     "words",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"

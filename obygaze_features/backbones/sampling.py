@@ -102,9 +102,11 @@ def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
     settings = {name: count for name, count in counts.items() if count is not None}
     if text is None and not settings:
         return None
-    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", (text or "").strip().lower())
+    numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
+    if text is None:
+        raise UsageError(f"{numbers}: this goes with a rate. Add --sampling '2 fps'")
+    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", text.strip().lower())
     if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
-        numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
         raise UsageError(
             "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
             f"least 1 (got {', '.join(filter(None, (text, numbers)))})"

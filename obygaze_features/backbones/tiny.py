@@ -82,6 +82,30 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
     write_model(folder, make, processor, seed)
 
 
+def write_clap(folder: Path, seed: int) -> None:
+    """Write a CLAP that hears windows of a second."""
+    need("transformers", extra="extract")
+    from transformers import ClapConfig, ClapModel
+
+    text = clip_text_config()
+    text["max_position_embeddings"] += text["pad_token_id"] + 1
+    audio = {
+        "num_mel_bins": 16, "spec_size": 64, "window_size": 4, "depths": [1, 1], "hidden_size": 32,
+        "num_attention_heads": [2, 2], "patch_embeds_hidden_size": 16,
+    }  # fmt: skip
+    config = ClapConfig(
+        text_config=text, audio_config=audio, projection_dim=32, synthetic=RANDOM_WEIGHTS_NOTE
+    )
+    extractor = {
+        "feature_extractor_type": "ClapFeatureExtractor", "sampling_rate": 16_000,
+        "feature_size": 16, "fft_window_size": 256, "hop_length": 80, "max_length_s": 1,
+        "frequency_min": 50, "frequency_max": 8000, "truncation": "rand_trunc",
+        "padding": "repeatpad",
+    }  # fmt: skip
+    write_model(folder, lambda: ClapModel(config), extractor, seed)
+    write_clip_tokenizer(folder, clip_text_config()["max_position_embeddings"])
+
+
 def video_processor(size: int) -> dict[str, Any]:
     """The processor of X-CLIP and VideoMAE, for input of `size` pixels."""
     return {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,11 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
     evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
     over frames or windows, and `max` is the maximum.
     """
+    if backbone.hears:
+        raise UsageError(
+            f"{backbone.label}: --sampling is for frames, and it hears windows of "
+            f"{backbone.sampling.window:g} s; extract it without --sampling"
+        )
     specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in specs:
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
@@ -48,23 +54,38 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
         present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
         return backbone.encode_clips(pixels, present, names)
 
-    def embed_clip(clip: Tensor) -> dict[str, Tensor]:
+    def embed_tokens(clip: Tensor) -> dict[str, Tensor]:
         spans = sampling.windows(len(clip))
         rows = np.array([first + uniform_indices(end - first, size) for first, end in spans])
         steps = torch.from_numpy(rows).split(max(1, FRAMES_PER_STEP // size))
         parts = [embed(clip[step.to(clip.device)]) for step in steps]
-        tokens = {name: torch.cat([part[name] for part in parts]).float() for name in names}
-        row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
-        row["frames"] = clip.new_full(shape, torch.nan)
-        row["frames"][: len(spans)] = tokens["native"]
-        return row
-
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        counts = present.sum(1).tolist()
-        rows = [embed_clip(clip[:count]) for clip, count in zip(pixels, counts, strict=True)]
-        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return {name: torch.cat([part[name] for part in parts]).float() for name in names}
 
     pooled = (replace(s, meaning=f"pooled over {part}s: {s.meaning}") for s in specs.values())
     frames = ArraySpec("frames", shape, "float16", f"embedding of each {part}", padded=True)
     arrays = (*pooled, frames)
+    encode_clips = clip_by_clip(embed_tokens, shape)
     return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
+
+
+def clip_by_clip(
+    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], shape: tuple[int, ...]
+) -> Callable[..., Any]:
+    """`Backbone.encode_clips` by a function of one clip's frames or windows, without padding.
+
+    From the embeddings of each: `frames` are those that are `native`, in an array of this shape.
+    """
+
+    def embed_clip(clip: Tensor) -> dict[str, Tensor]:
+        tokens = embed_tokens(clip)
+        row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
+        row["frames"] = clip.new_full(shape, torch.nan)
+        row["frames"][: len(tokens["native"])] = tokens["native"]
+        return row
+
+    def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        counts = present.sum(1).tolist()
+        rows = [embed_clip(clip[:count]) for clip, count in zip(inputs, counts, strict=True)]
+        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+    return encode_clips

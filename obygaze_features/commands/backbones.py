@@ -51,11 +51,11 @@ def backbones(as_json: bool) -> None:
         echo_json(cards)
         return
     width = max(map(len, known_checkpoints()))
-    echo(f"{'name':<{width}}  sees  keeps frames  per clip  from")
+    echo(f"{'name':<{width}}  {'sees or hears':<13}  keeps frames  per clip  from")
     for checkpoint in known_checkpoints().values():
         shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
         echo(
-            f"{checkpoint.name:<{width}}  {checkpoint.sampling.frames:>4}  {shape:>12}"
+            f"{checkpoint.name:<{width}}  {_takes(checkpoint):<13}  {shape:>12}"
             f"  {checkpoint.bytes_per_clip:>6,} B  {_source(checkpoint)}"
         )
     if plugins or problems:
@@ -67,9 +67,9 @@ def backbones(as_json: bool) -> None:
     echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
     for family in families():
         checkpoint = family.checkpoints[0]
-        echo(f"\n{checkpoint.name}: {checkpoint.title}\n  frames seen: {checkpoint.sampling.words}")
-        if family.embeds_texts or family.embeds_images:
-            echo(f"  also takes single images{', and texts' * family.embeds_texts}")
+        echo(f"\n{checkpoint.name}: {checkpoint.title}\n  takes: {checkpoint.sampling.words}")
+        if others := [kind for kind, taken in _also_takes(family).items() if taken]:
+            echo(f"  also takes {' and '.join(others)}")
         for array in checkpoint.arrays:
             size = f"{array.row_bytes:,} B"
             on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
@@ -115,8 +115,8 @@ def prefetch(names: tuple[str, ...]) -> None:
 def make_weights(name: str, folder: Path, overwrite: bool) -> None:
     """Write a checkpoint of random weights, trained on nothing.
 
-    NAME is tiny-xclip, tiny-vivit or tiny-xclip-lsmdc. They serve to try the software without a
-    download. Features made with them mean nothing.
+    NAME is tiny-xclip, tiny-vivit, tiny-clap or tiny-xclip-lsmdc. They serve to try the software
+    without a download. Features made with them mean nothing.
 
     \b
     Examples:
@@ -137,6 +137,18 @@ def _shape(array: ArraySpec) -> str:
     return " x ".join(map(str, array.shape))
 
 
+def _takes(checkpoint: KnownCheckpoint) -> str:
+    if checkpoint.hears:
+        return f"{checkpoint.sampling.window:g} s of sound"
+    return f"{checkpoint.sampling.frames} frames" if checkpoint.sampling.frames else "texts"
+
+
+def _also_takes(family: Family) -> dict[str, bool]:
+    hears = any(checkpoint.hears for checkpoint in family.checkpoints)
+    images = not hears and (family.embeds_texts or family.embeds_images)
+    return {"images": images, "texts": family.embeds_texts}
+
+
 def _source(checkpoint: KnownCheckpoint) -> str:
     if checkpoint.write:
         return "made here, no download"
@@ -147,8 +159,9 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
         "title": checkpoint.title,
         "package": family.plugin.package if family.plugin else "obygaze",
-        "images_and_texts": family.embeds_texts,
-        "images": family.embeds_texts or family.embeds_images,
+        "images_and_texts": family.embeds_texts and not checkpoint.hears,
+        **_also_takes(family),
+        "window_s": checkpoint.sampling.window if checkpoint.hears else None,
         "repository": checkpoint.repository,
         "needs_download": checkpoint.write is None,
         "obtain": checkpoint.how_to_get or None,

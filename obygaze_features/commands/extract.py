@@ -53,6 +53,9 @@ _input_options = join_options(
                  "clips.  [default: as many as it takes]"),
     click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
                  "[default: a window's]"),
+    click.option("--audio-track", type=click.IntRange(1), metavar="N",
+                 help="The sound track that backbones hear, counted from 1.  [default: each "
+                 "file's default one]"),
 )  # fmt: skip
 
 _ray_options = join_options(
@@ -138,6 +141,9 @@ def extract(
     dinov2 and dinov3 for images),
     which embed both in one space; texts need no folder.
 
+    Backbones that hear (clap and others) and that see fill their stores in one pass. A clip without
+    a sound track fails only for those that hear.
+
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be
     reachable from them; --workers then counts the decoding processes of the whole cluster.
 
@@ -219,6 +225,8 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     if summary.thinned and is_sampled:  # else it is as the network was trained
         thinned = counted(summary.thinned, "clip")
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
+    for track, count in summary.tracks.items():
+        echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
         echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)

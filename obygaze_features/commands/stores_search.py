@@ -119,7 +119,7 @@ def search(
     if not matches:
         echo("no rows to search: none is done")
         return
-    header = ["", "clip", "film", "from", *(["nearest frame"] if frames else []), "cosine"]
+    header = ["", "clip", "film", "from", *(["nearest at"] if frames else []), "cosine"]
     table = []
     for rank, (match, row) in enumerate(zip(matches, rows, strict=True), start=1):
         moment = f"frame {match.frame}" if match.time is None else format_time(match.time)

@@ -26,6 +26,7 @@ EXPLANATIONS = {
     "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
     "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI must be",
+    "no sound": "without a sound track, which backbones that hear need",
 }
 
 Row = Mapping[str, Any]

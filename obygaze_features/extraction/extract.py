@@ -36,6 +36,7 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
+    set_track,
     shared_block_rows,
     store_paths,
 )
@@ -167,6 +168,9 @@ def load(
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
+    loaded = [set_track(backbone, options.audio_track) for backbone in loaded]
+    if options.audio_track and not any(backbone.hears for backbone in loaded):
+        raise UsageError("--audio-track is for backbones that hear; none of these does")
     names = [backbone.name for backbone in loaded]
     if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
         raise UsageError(

@@ -21,6 +21,7 @@ from obygaze_features.backbones.devices import (
     run_if_it_fits,
 )
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import BackboneError, BrokenBackbone
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
@@ -149,7 +150,10 @@ class Forward:
         present = torch.zeros(shape, dtype=torch.bool, device=backbone.device)
         for i, clip in enumerate(inputs):
             count = len(clip)
-            normalise(clip, backbone.preprocessing, pixels[i, :count])
+            if backbone.hears:
+                pixels[i, :count] = clip
+            else:
+                normalise(clip, backbone.preprocessing, pixels[i, :count])
             pixels[i, count:] = 0
             present[i, :count] = True
         return backbone.embed_clips(pixels, present)
@@ -212,8 +216,9 @@ class Embedder:
         for name in block.names(row):
             if name in self._broken.reasons:
                 continue
-            if isinstance(item, Failed):
-                self._outcomes[name][row] = item
+            if isinstance(item, Failed) or name in item.failures:
+                failed = item if isinstance(item, Failed) else item.failures[name]
+                self._outcomes[name][row] = failed
             else:
                 # Popped, so that a backbone that is done frees its input.
                 value = item.inputs.pop(name)
@@ -287,15 +292,26 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
     )
 
 
+def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
+    """The sound of the probe: a tone that rises, computed in whole numbers as its frames are."""
+    number = np.arange(round(seconds * rate), dtype=np.int64)
+    return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
+
+
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
     if not backbone.for_clips and backbone.encode_images is None:
         return Forward(backbone, 1)([PROBE_TEXT])[0]
-    count = min(backbone.sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
-        frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
-        pixels = resize_and_crop(frames, backbone.preprocessing)
-        (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
+        sampling = backbone.sampling
+        if isinstance(sampling, SoundSampling):
+            sound = probe_sound(1.5 * sampling.window, sampling.rate)
+            (row,) = Forward(backbone, 1)([backbone.preprocessing.inputs(sound)])
+        else:
+            count = min(sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
+            frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
+            pixels = resize_and_crop(frames, backbone.preprocessing)
+            (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
     for spec in backbone.arrays if backbone.plugin else ():
         if np.isnan(spec.without_padding(row[spec.name])).any():
             raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip has NaN")

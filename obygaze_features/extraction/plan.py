@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -71,6 +72,8 @@ class Options:
     window, stride
         Frames in a window, by default as many as the network takes; and from one window to the
         next, by default a window's.
+    audio_track
+        The number of the sound track to hear, from 1; by default each file's own default.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
     max_gpu_memory
@@ -105,6 +108,7 @@ class Options:
     frames: int | None = None
     window: int | None = None
     stride: int | None = None
+    audio_track: int | None = None
     device: str | None = None
     max_gpu_memory: str | None = None
     batch: int | None = None
@@ -205,7 +209,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """How a store's rows are made, including the sampling of frames or the cutting of texts."""
+    """How a store's rows are made, including the sampling of clips or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):
@@ -218,11 +222,11 @@ def recipe_of(backbone: Backbone) -> Recipe:
             number = "number in its file of the frame in the middle of each window"
             time = "the middle of the window there, in seconds"
         preprocessing = {"sampling": sampling.words, **preprocessing}
-        arrays = (
-            *arrays,
-            ArraySpec("frame_index", count, "int32", number, padded),
-            ArraySpec("frame_time", count, "float64", time, padded),
-        )
+        first = ArraySpec("frame_index", count, "int32", number, padded)
+        if backbone.hears:
+            level = "root mean square of each window in dB, of which full scale is 0"
+            first = ArraySpec("loudness", count, "float32", level, padded)
+        arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"
         if not backbone.encode_images:
@@ -236,6 +240,13 @@ def recipe_of(backbone: Backbone) -> Recipe:
         precision=backbone.precision,
         arrays=arrays,
     )
+
+
+def set_track(backbone: Backbone, track: int | None) -> Backbone:
+    """The backbone, which takes the sound track of this number if it hears."""
+    if not track or not isinstance(backbone.sampling, SoundSampling):
+        return backbone
+    return backbone.with_changes(sampling=replace(backbone.sampling, track=track))
 
 
 def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:

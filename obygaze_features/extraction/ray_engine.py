@@ -44,6 +44,7 @@ from obygaze_features.extraction.plan import (
     Load,
     Options,
     recipe_of,
+    set_track,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
 from obygaze_features.extraction.readers import (
@@ -369,7 +370,8 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(setup.folder)
         expected = {backbone.name: comparable(backbone) for backbone in setup.backbones}
-        loaded = [load(setup.plan.device) for load in setup.loads]
+        track = setup.options.audio_track
+        loaded = [set_track(load(setup.plan.device), track) for load in setup.loads]
         backbones = [backbone for backbone in loaded if backbone.name in expected]
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], comparable(backbone)):

@@ -28,6 +28,7 @@ from obygaze_features.backbones.devices import (
     default_workers,
 )
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
@@ -65,10 +66,13 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) or its image, or the text; arrays in place of
-        tensors where they travel between machines.
+        For each backbone its frames (``[T,3,h,w]``), windows of sound or its image, or the text;
+        arrays in place of tensors where they travel between machines.
     sampled
-        For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip.
+        For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip; for
+        one that hears, of ``frame_time`` and ``loudness``.
+    failures
+        Why backbones get no input: a file without sound is one for those that see.
     pictures, why_slow
         How many frames or images were read; why the film was decoded from its start, if it was.
     uploads
@@ -77,16 +81,20 @@ class ReadItem:
         Whether a GPU had no memory to resize them.
     thinned
         Whether a clip has more frames at a backbone's rate than it takes.
+    track
+        Which sound track was heard, if there are several.
     """
 
     source: str | None
     inputs: dict[str, Any]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    failures: Mapping[str, Failed] = field(default_factory=dict)
     pictures: int = 0
     why_slow: str | None = None
     uploads: Sequence[torch.cuda.Event] = ()
     resized_by_cpu: bool = False
     thinned: bool = False
+    track: str = ""
 
 
 class ItemReader:
@@ -115,33 +123,53 @@ class ItemReader:
             return self._read_image(item, names)
         return self._read_clip(decoder, item, names)
 
-    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        backbones = [self._backbones[name] for name in names]
-        samplings = [backbone.sampling for backbone in backbones]
-        media = self._folders["clip"]
+    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+        hearing = [name for name in names if self._backbones[name].hears]
+        seeing = [name for name in names if name not in hearing]
+        samplings = [self._backbones[name].sampling for name in names]
+        media, heard = self._folders["clip"], ReadItem(None, {})
         parts: list[ReadItem] = []
         answer: dict[str, Any] = {"left": True}
-        while answer["left"]:
+        while answer.get("left"):
             skip = sum(part.pictures for part in parts)
             answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
-            if "error" in answer:
-                status = Status.UNREADABLE if answer["file"] else Status.MISSING
-                return Failed(status, answer["error"], answer["source"])
-            frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-            parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
-        sampled = {
-            name: sampling.row(*row)
-            for name, sampling, *row in zip(
-                names, samplings, answer["numbers"], answer["times"], strict=True
-            )
-        }
+            if hearing and not skip:
+                heard = self._hear(decoder, item, hearing, answer.get("sound", answer))
+            if seeing and "error" not in answer:
+                frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+                parts.append(self._resize(frames, dict(zip(seeing, answer["rows"], strict=True))))
+        if not seeing:
+            return heard
+        if "error" in answer:
+            failures = dict.fromkeys(seeing, _failed(answer))
+            return replace(heard, failures={**heard.failures, **failures})
+        seen = _join(parts)
+        rows = zip(seeing, answer["numbers"], answer["times"], strict=True)
+        sampled = {name: self._backbones[name].sampling.row(*row) for name, *row in rows}
         return replace(
-            _join(parts),
+            seen,
             source=answer["source"],
-            sampled=sampled,
+            inputs={**seen.inputs, **heard.inputs},
+            sampled={**sampled, **heard.sampled},
+            failures=heard.failures,
             why_slow=answer["why_slow"],
             thinned=answer["thinned"],
+            track=heard.track,
         )
+
+    def _hear(
+        self, decoder: Decoder, item: Item, names: Sequence[str], answer: Mapping[str, Any]
+    ) -> ReadItem:
+        """The sound of the decoder's last answer, as each backbone takes it."""
+        if "error" in answer:
+            return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
+        inputs, sampled = {}, {}
+        for name in names:
+            how = self._backbones[name].preprocessing
+            sound = decoder.sound(*answer["spans"][str(how.sampling.rate)])
+            inputs[name] = how.inputs(sound)
+            sampled[name] = how.sampling.row(sound, item.start or 0.0)
+        return ReadItem(answer["source"], inputs, sampled, track=answer["track"])
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folders["image"], Status.MISSING, None
@@ -175,6 +203,11 @@ class ItemReader:
         )
 
 
+def _failed(answer: Mapping[str, Any]) -> Failed:
+    status = Status.UNREADABLE if answer["file"] else Status.MISSING
+    return Failed(status, answer["error"], answer["source"])
+
+
 def _join(parts: Sequence[ReadItem]) -> ReadItem:
     """The parts of a clip as one."""
     if len(parts) == 1:
@@ -193,33 +226,39 @@ def ask_decoder(
     task: str,
     media: MediaFolder,
     item: Item,
-    samplings: Iterable[Sampling],
+    samplings: Iterable[Sampling | SoundSampling],
     *,
     skip: int = 0,
 ) -> dict[str, Any]:
     """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
 
-    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
-    `skip` of the frames are left out.
+    With the ``file``, which is None if the item has none, and perhaps an ``error``; so has its
+    ``sound``. The first `skip` of the frames are left out, and then the sound.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
         return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
+    samplings = list(samplings)
+    sounds = [s for s in samplings if isinstance(s, SoundSampling) and not skip]
     answer = decoder.ask(
         {
             "task": task,
             "path": str(path),
             "start": item.start,
             "end": item.end,
-            "samplings": [asdict(sampling) for sampling in samplings],
+            "samplings": [asdict(s) for s in samplings if isinstance(s, Sampling)],
             "skip": skip,
+            "sounds": sorted({sampling.rate for sampling in sounds}),
+            "track": sounds[0].track if sounds else None,
         }
     )
     file = str(path.relative_to(media.root))
-    if "error" in answer:
-        answer["error"] = at(file, answer["error"])
-    return {"file": file, **answer}
+    for part in (answer, answer.get("sound", {})):
+        part["file"] = file
+        if "error" in part:
+            part["error"] = at(file, part["error"])
+    return answer
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:
@@ -264,6 +303,10 @@ class Decoder:
     def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
         """The pictures of the last answer; the next request overwrites them."""
         return self._memory.array(tuple(shape))
+
+    def sound(self, first: int, end: int) -> NDArray[np.float32]:
+        """These samples of the last answer; the next request overwrites them."""
+        return self._memory.array((4 * end,)).view(np.float32)[first:]
 
     def stop(self) -> None:
         """Kill the process and start no other, from any thread; a pending `ask` gets an error."""

@@ -26,7 +26,8 @@ class Tally:
     Items, and the frames read for them; the seconds that the run waited for frames (`decode`), for
     the device (`device`; a CPU computes then) and for the disk (`write`); why files were `slow` and
     processes `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips
-    that were `thinned`, seen at less than the rate; texts that were `cut`, and their token counts.
+    that were `thinned`, seen at less than the rate; texts that were `cut`, and their token counts;
+    which sound `tracks` were heard in files of several, and in how many.
     """
 
     clips: int = 0
@@ -39,6 +40,7 @@ class Tally:
     resized_by_cpu: int = 0
     thinned: int = 0
     cut: dict[str, int] = field(default_factory=dict)
+    tracks: Counter[str] = field(default_factory=Counter)
 
     def count(self, item: ReadItem | Failed) -> None:
         """Count an item that was read, or could not be."""
@@ -47,6 +49,8 @@ class Tally:
             self.frames += item.pictures
             self.resized_by_cpu += item.resized_by_cpu
             self.thinned += item.thinned
+            if item.track:
+                self.tracks[item.track] += 1
             if item.why_slow:
                 self.slow[item.why_slow] += 1
 
@@ -89,6 +93,8 @@ class Summary:
         How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
     cut
         Texts of which this run read only the beginning, and their token counts.
+    tracks
+        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
@@ -113,6 +119,7 @@ class Summary:
     resized_by_cpu: int
     thinned: int
     cut: dict[str, int]
+    tracks: dict[str, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -174,6 +181,7 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         resized_by_cpu=tally.resized_by_cpu,
         thinned=tally.thinned,
         cut=dict(tally.cut),
+        tracks=dict(tally.tracks),
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=run.batches,

@@ -19,7 +19,9 @@ from obygaze_features.errors import VideoError, translate
 from obygaze_features.manifests.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
-MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])
+"""Of files without pictures, which count where there is no other."""
+MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 MAX_NAMES_SHOWN = 10
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
@@ -88,6 +90,8 @@ class MediaFolder:
             for stem in self._stems(item):
                 if files := self._files(folder / below).get(stem.casefold()):
                     exact = [file for file in files if file.name == name]
+                    seen = [f for f in files if f.suffix.lower() not in SOUND_SUFFIXES]
+                    files = seen or files
                     return exact if len(exact) == 1 else files
         return []
 

@@ -306,7 +306,7 @@ def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, s
     image = '<img alt="" src="data:image/jpeg;base64,{}">'
     moment, level = None if match is None else match.time, clips.level(clip)
     likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
-    likeness += "" if moment is None else f", nearest frame at {format_time(moment)}"
+    likeness += "" if moment is None else f", nearest at {format_time(moment)}"
     return fill(
         "hit", kind="query" if match is None else "hit", clip=clip, name=clips.name(clip),
         picture=html(image, pictures[clip]) if clip in pictures else "",

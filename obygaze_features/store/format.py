@@ -49,7 +49,7 @@ SHARD_BYTES = 256 * 2**20
 CHUNK_BYTES = 64 * 2**10
 """Size of a chunk in a final store, where a row takes at most a quarter of it."""
 
-_FRAME_NUMBERS = ("frame_index", "frame_time")
+_FRAME_NUMBERS = ("frame_index", "frame_time", "loudness")
 _BY_FRAME = (*_FRAME_NUMBERS, "frames", "frames_temporal")
 """Arrays whose first axis within a row is the frames."""
 

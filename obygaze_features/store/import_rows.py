@@ -31,7 +31,7 @@ from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN, check_attributes
 
-_STEPS = "sampling mode shortest_edge filter crop scale mean std offset squash middle"
+_STEPS = "sampling mode shortest_edge filter crop scale mean std offset squash middle extractor"
 _PREPROCESSING = msgspec.defstruct(
     "Preprocessing", [(key, Any, None) for key in _STEPS.split()], forbid_unknown_fields=True
 )

@@ -28,7 +28,7 @@ NEIGHBOUR_ROWS = 1024
 FORGET_BYTES = 64 * 2**20
 """How much is read before the memory of mapped shards is released."""
 MAX_THREADS = 4
-_NOT_FEATURES = ("frame_index", "frame_time", "tokens")
+_NOT_FEATURES = ("frame_index", "frame_time", "loudness", "tokens")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
-_TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """DivX's note that it packs two frames into one packet, and none into the next."""
@@ -127,8 +127,8 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 
 
 @contextmanager
-def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a film's video stream; FFmpeg's errors inside the block become a `VideoError`."""
+def open_media(path: Path) -> Iterator[InputContainer]:
+    """Open a file with FFmpeg; its errors inside the block become a `VideoError`."""
     with translate(VideoError, path, "cannot be decoded: {}", foreign=(av.FFmpegError, OSError)):
         if not path.is_file():
             # A pipe is not opened: it may never answer.
@@ -137,21 +137,28 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             raise VideoError(path, "is empty")
         # Old AVI files hold titles in any encoding; they are not needed.
         with av.open(path, metadata_errors="ignore") as container:
-            # The cover picture in a music file is a video stream too.
-            streams = [
-                stream
-                for stream in container.streams.video
-                if not stream.disposition & Disposition.attached_pic
-            ]
-            if not streams:
-                kinds = sorted({stream.type for stream in container.streams})
-                raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'nothing'}")
-            if streams[0].codec_context is None:
-                raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
-            # Slices: one clip on one core, without the delay and copies of frame threads.
-            streams[0].thread_type = "SLICE"
-            streams[0].codec_context.thread_count = 1
-            yield container, streams[0]
+            yield container
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a film's video stream, as `open_media`."""
+    with open_media(path) as container:
+        # The cover picture in a music file is a video stream too.
+        streams = [
+            stream
+            for stream in container.streams.video
+            if not stream.disposition & Disposition.attached_pic
+        ]
+        if not streams:
+            kinds = sorted({stream.type for stream in container.streams})
+            raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'nothing'}")
+        if streams[0].codec_context is None:
+            raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
+        # Slices: one clip on one core, without the delay and copies of frame threads.
+        streams[0].thread_type = "SLICE"
+        streams[0].codec_context.thread_count = 1
+        yield container, streams[0]
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
@@ -261,7 +268,7 @@ def _read_packets(
         dts.append(NO_TIME if packet.dts is None else packet.dts)
         spare.append(is_disposable(codec, data, length_bytes))
         duration = packet.duration or 0
-    listed = len(stream.index_entries) if container.format.name == _TIMED[0] else 0
+    listed = len(stream.index_entries) if container.format.name == TIMED[0] else 0
     if len(pts) < listed:
         raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames are there")
     return _Packets(
@@ -278,7 +285,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
     """Why the packets' times do not tell which frame comes when."""
     if kind == "avi":
         return "AVI does not say when frames are shown"
-    if kind not in _TIMED:
+    if kind not in TIMED:
         return f"{kind} cannot seek to every frame"
     if codec not in PARSED_CODECS:
         return f"the codec {codec} is not parsed here"

@@ -3,13 +3,13 @@
 Each frame carries its number as a strip of black and white squares along its top edge, so that a
 decoder's output can be checked against the picture itself. Below it, the three levels look
 different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
-with a small disc, Hard Negative in between. So models of them score between chance and one.
+with a small disc, Hard Negative in between. So models of them score between chance and one. Each
+clip sounds: a tone, which tells clips apart and nothing about their levels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 import av
@@ -25,6 +25,7 @@ from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.media import clip_id
 
 FRAMES_PER_SECOND = 24
+SOUND_RATE = 24_000
 BITS = 16
 SQUARE = 8
 _WIDTH, _HEIGHT = 160, 120
@@ -56,7 +57,7 @@ def write_synthetic_dataset(
         if Path(title).name != title:
             raise UsageError(f"a title names a file (got {title!r}). Write it without a slash.")
     rows: list[dict[str, object]] = []
-    videos: dict[Path, list[Iterable[NDArray[np.uint8]]]] = {}
+    videos: dict[Path, list[tuple[int, Iterable[NDArray[np.uint8]]]]] = {}
     names = obygaze_scheme().visual_concepts
     for number in range((len(titles) or films) * scenes):
         at, scene = divmod(number, scenes)
@@ -64,7 +65,7 @@ def write_synthetic_dataset(
         level = _LEVELS[(scene + at * bool(titles)) % len(_LEVELS)]
         media = f"{titles[at]}.mp4" if titles else f"{film}_scene_{scene + 1}.mp4"
         pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
-        videos.setdefault(Path("" if titles else film, media), []).append(pictures)
+        videos.setdefault(Path("" if titles else film, media), []).append((number, pictures))
         row: dict[str, object] = {
             "id": clip_id(film, scene + 1),
             "film": film,
@@ -78,22 +79,35 @@ def write_synthetic_dataset(
         write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
         for path, scenes_of_film in videos.items():
             (new / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
-            _write_clip(new / "videos" / path, chain.from_iterable(scenes_of_film))
+            _write_clip(new / "videos" / path, scenes_of_film)
         write_text(new / "annotations.csv", format_rows(rows))
     return folder / "annotations.csv"
 
 
-def _write_clip(path: Path, pictures: Iterable[NDArray[np.uint8]]) -> None:
+def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint8]]]]) -> None:
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(path, "w") as container:
         stream = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
+        sound = container.add_stream("aac", rate=SOUND_RATE, layout="mono")
         assert isinstance(stream, VideoStream)
+        sound.bit_rate = 32_000
         stream.height, stream.width, stream.pix_fmt = _HEIGHT, _WIDTH, "yuv420p"
         stream.gop_size, stream.max_b_frames = 12, 2
         stream.codec_context.thread_count = 1
-        for picture in pictures:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode())
+        for seed, pictures in scenes:
+            for number, picture in enumerate(pictures):
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+                tone = av.AudioFrame.from_ndarray(draw_tone(seed, number), "fltp", "mono")
+                tone.sample_rate = SOUND_RATE
+                container.mux(sound.encode(tone))
+        container.mux([*stream.encode(), *sound.encode()])
+
+
+def draw_tone(seed: int, number: int) -> NDArray[np.float32]:
+    """The sound of a frame: of each clip a tone of its own, which does not depend on its level."""
+    count = SOUND_RATE // FRAMES_PER_SECOND
+    time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
+    return (0.3 * np.sin(2 * np.pi * (220 + 20 * (seed % 40)) * time)).astype(np.float32)[None]
 
 
 def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:

@@ -1,8 +1,9 @@
 """A process that decodes, for the pool in `extraction.readers`.
 
 FFmpeg may hang or crash on a broken file; in a separate process it harms no other. Requests come
-over a socket, one line of JSON each; pictures go into memory shared with the caller. The worker
-sends a heartbeat while it makes progress, and exits when the other end of the socket closes.
+over a socket, one line of JSON each; pictures, and sound after them, go into memory shared with the
+caller. The worker sends a heartbeat while it makes progress, and exits when the other end of the
+socket closes.
 
     python -m obygaze_features.video.worker SOCKET MEMORY     (both are file descriptors)
 """
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_frames, decode_into
-from obygaze_features.video.index import FrameIndex, fingerprint, index_file
+from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
+from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART = 128
 """Frames in one answer, in full size; a caller asks for the rest of a clip with ``skip``."""
@@ -98,25 +100,49 @@ def _answer(
 ) -> dict[str, Any]:
     path, start, end = Path(request["path"]), request["start"], request["end"]
     samplings = [Sampling(**fields) for fields in request["samplings"]]
+    index, answer = None, dict[str, Any]()
     try:
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         index = _cached_index(path, changed, heartbeat)
         if request["task"] == "examine":
             span_options = {"start": start, "end": end, "samplings": samplings}
             return {"examination": examine(path, index, **span_options, tick=heartbeat)}
-        span = index.span(path, start, end)
-        times = index.times[span.start : span.stop]
-        numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-        left = np.unique(np.concatenate(numbers))[request["skip"] :]
-        part = left[:FRAMES_PER_PART]
-        frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
-        source = fingerprint(path, index)
+        answer = {"left": 0, "source": fingerprint(path, index)}
+        if samplings:
+            span = index.span(path, start, end)
+            wanted = span, samplings, request["skip"]
+            answer |= _decode_pictures(path, index, *wanted, memory, heartbeat)
     except VideoError as problem:
-        return {"error": problem.reason, "source": _fingerprint_if_readable(path)}
+        answer = _describe_failure(path, problem)
+    if request.get("sounds"):
+        # Its failure is its own: a file may have sound alone, or pictures alone.
+        options = {"track": request["track"], "seconds": index.seconds if index else 0.0}
+        try:
+            sound = decode_sound(path, start, end, request["sounds"], **options, tick=heartbeat)
+            source, spans = fingerprint(path, index), {}
+            last = -(-int(np.prod(answer.get("shape", 0))) // 4)
+            for rate, samples in sound.samples.items():
+                first, last = last, last + len(samples)
+                memory.array((4 * last,)).view(np.float32)[first:] = samples
+                spans[rate] = first, last
+            answer["sound"] = {"track": sound.track, "source": source, "spans": spans}
+        except VideoError as problem:
+            answer["sound"] = _describe_failure(path, problem)
+    return answer
+
+
+def _decode_pictures(
+    path: Path, index: FrameIndex, span: range, samplings: Sequence[Sampling], skip: int,
+    memory: Memory, heartbeat: Callable[[], None],
+) -> dict[str, Any]:  # fmt: skip
+    times = index.times[span.start : span.stop]
+    numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
+    left = np.unique(np.concatenate(numbers))[skip:]
+    part = left[:FRAMES_PER_PART]
+    frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
     return {
         "shape": frames.rgb.shape,
         "left": len(left) - len(part),
-        "source": source,
         "why_slow": index.why_slow,
         "rows": [
             np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
@@ -133,10 +159,11 @@ def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> Fr
     return index_file(path, tick=heartbeat)
 
 
-def _fingerprint_if_readable(path: Path) -> str | None:
+def _describe_failure(path: Path, problem: VideoError) -> dict[str, Any]:
+    source = None
     with contextlib.suppress(VideoError):
-        return fingerprint(path) if path.is_file() else None
-    return None
+        source = fingerprint(path) if path.is_file() else None
+    return {"error": problem.reason, "source": source}
 
 
 def examine(
@@ -156,8 +183,8 @@ def examine(
     (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of the span;
     ``decode_seconds``, and ``why_slow`` it is decoded from its start. Of its ``problems`` none
     prevents extraction: ``short`` (fewer frames than a backbone takes: some are repeated or
-    missing), ``ends early`` (the film ends before the span does), ``variable frame rate`` and
-    ``decoded in order``.
+    missing), ``ends early`` (the film ends before the span does), ``variable frame rate``,
+    ``decoded in order`` and ``no sound``, for backbones that hear.
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -167,6 +194,8 @@ def examine(
     begin = time.perf_counter()
     decode_into(pictures, index, tick)
     decode_seconds = time.perf_counter() - begin
+    with open_media(path) as container:
+        is_silent = not container.streams.audio
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
     problems = {
@@ -177,6 +206,7 @@ def examine(
         "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": _is_variable(times),
         "decoded in order": index.why_slow is not None,
+        "no sound": is_silent,
     }
     _, height, width, _ = pictures.rgb.shape
     return {

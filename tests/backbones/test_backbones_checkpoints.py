@@ -16,6 +16,10 @@ def config(**changes):
     return lambda folder: edit_json(folder / "config.json", **changes)
 
 
+def processor(**changes):
+    return lambda folder: edit_json(folder / "preprocessor_config.json", **changes)
+
+
 def without_head(folder):
     settings = json.loads((folder / "config.json").read_text())["vision_config"]
     edit_json(folder / "config.json", vision_config=settings | {"vision_use_head": False})
@@ -36,14 +40,19 @@ def leading_out(folder):
 
 TYPES = (
     "xclip, vivit, clip, siglip, videomae, vjepa2, timesformer, dinov2, dinov2_with_registers, "
-    "dinov3_vit, obygaze-words$"
+    "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, whisper, obygaze-words$"
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; .* are: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", file("preprocessor_config.json", "[]"), "not a processor's configuration"),
-    ("tiny-xclip", lambda folder: edit_json(folder / "preprocessor_config.json", crop_size=16),
-     "crops to 16x16, .* takes 32x32"),
+    ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
+    ("tiny-clap", processor(truncation="fusion"), "fusion.* use .*laion/clap-htsat-unfused"),
+    ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
+    ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
+    ("tiny-clap", processor(feature_extractor_type="Other"), "not .* of a ClapFeatureExtractor"),
+    ("tiny-ast", processor(max_length=90), r"\(90, 16\).* takes \(100, 16\)"),
+    ("tiny-whisper", processor(chunk_length=2), r"\(17, 200\).* takes \(17, 100\)"),
     ("tiny-vivit", leading_out, "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9),
      r"config\.json: num_frames must be a multiple .* 2 frames \(got 9\)"),

@@ -19,7 +19,7 @@ from tests.backbones.conftest import in_shards
 from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.servers import in_a_thread
 
-SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc"]
+SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc", "tiny-clap"]
 
 
 def test_backbones_are_listed_for_people_and_scripts(obygaze):
@@ -30,6 +30,9 @@ def test_backbones_are_listed_for_people_and_scripts(obygaze):
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     paper = cards["xclip-kinetics"]
     assert (paper["frames"], paper["bytes_a_clip"]) == (32, 3 * 512 * 4 + 2 * 32 * 512 * 2)
+    assert "10 s of sound" in text
+    heard = cards["clap"]
+    assert (heard["window_s"], heard["images"], heard["texts"]) == (10, False, True)
     assert [name for name, card in cards.items() if not card["needs_download"]] == [
         *SHIPPED, "words",
     ]  # fmt: skip

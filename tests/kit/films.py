@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -161,3 +162,59 @@ def rows(count: int, films: int = 6) -> Manifest:
     """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
+
+
+def write_sound(
+    path: Path,
+    codec: str,
+    *tracks: np.ndarray,
+    rate: int = 48_000,
+    pictures: float = 0,
+    late: float = 0,
+    gap: tuple[float, float] = (math.inf, 0),
+    **settings: Any,
+) -> Path:
+    """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` of so many
+    seconds. The sound starts so much `late`, and what is heard from ``gap[0]`` on is heard
+    ``gap[1]`` seconds later."""
+    with av.open(path, "w", **settings) as container:
+        film: Any = container.add_stream("mpeg4", rate=24) if pictures else None
+        if film:
+            film.width, film.height = 64, 48
+        streams: list[Any] = []
+        for number, samples in enumerate(tracks):
+            layout = "mono" if samples.ndim == 1 else "stereo"
+            streams.append(container.add_stream(codec, rate=rate, layout=layout))
+            streams[-1].metadata["language"] = ("fra", "deu", "ita")[number]
+        for _ in range(round(24 * pictures)):
+            picture = np.zeros((48, 64, 3), np.uint8)
+            container.mux(film.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        for stream, samples in zip(streams, tracks, strict=True):
+            layout = stream.layout.name
+            converter = av.AudioResampler(stream.format.name, layout, rate)
+            frames: list[Any] = []
+            for first in range(0, len(samples), 1024):
+                plain = samples[first : first + 1024].reshape(1, -1).astype(np.float32)
+                frame = av.AudioFrame.from_ndarray(plain, format="flt", layout=layout)
+                frame.sample_rate, frame.pts = rate, first
+                frame.time_base = Fraction(1, rate)
+                frames += converter.resample(frame)
+            for packet in chain(*map(stream.encode, [*frames, None])):
+                seconds = float(packet.pts * packet.time_base)
+                shift = round((late + gap[1] * (seconds >= gap[0])) / packet.time_base)
+                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                container.mux(packet)
+        container.mux(film.encode() if film else [])
+    return path
+
+
+def everything_heard(path: Path, rate: int) -> np.ndarray:
+    """A file's whole mono sound, decoded in order as PyAV gives it, and resampled at once."""
+    with av.open(path) as container:
+        sound = [np.atleast_2d(frame.to_ndarray()) for frame in container.decode(audio=0)]
+        stream = container.streams.audio[0]
+    whole = np.concatenate(sound, axis=1)
+    frame = av.AudioFrame.from_ndarray(whole, format=stream.format.name, layout="mono")
+    frame.sample_rate, resampler = stream.rate, av.AudioResampler("flt", "mono", rate)
+    frames = [*resampler.resample(frame), *resampler.resample(None)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames if frame])

@@ -1,5 +1,5 @@
 """Networks of random weights for the tests: small ones of every family, and full-size ones. The
-package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-xclip-lsmdc`."""
+package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,15 @@ from obygaze_features.backbones.clip import clip_arrays
 from obygaze_features.backbones.dinov2 import dino_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.siglip import siglip_arrays
+from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.backbones.spectrogram import arrays_of as ast_arrays
+from obygaze_features.backbones.speech import arrays_of as speech_arrays
 from obygaze_features.backbones.timesformer import timesformer_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
 from obygaze_features.backbones.videomae import videomae_arrays
 from obygaze_features.backbones.vjepa2 import vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.backbones.whisper import arrays_of as whisper_arrays
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
 
@@ -225,6 +229,18 @@ TINY_VJEPA2: Sizes = {
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
+TINY_SPEECH = {**SMALL, "conv_dim": [16, 16], "conv_kernel": [10, 6], "conv_stride": [5, 32],
+               "num_feat_extract_layers": 2}  # fmt: skip
+TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
+TINY_WHISPER: Sizes = {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "num_mel_bins": 16, "max_source_positions": 50, "vocab_size": 60,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
+}  # fmt: skip
+AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
+SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 1600}
+# Older files have the filters too, which nobody reads.
+WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
 EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
@@ -240,6 +256,12 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
                                    dino_arrays(16, 32, 4)),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
+    **{f"tiny-{kind.lower()}": (write_network, [kind, *rest], arrays(32))
+       for kind, arrays, *rest in (
+           ("AST", ast_arrays, "ForAudioClassification", TINY_AST, AST_STEPS),
+           ("Wav2Vec2", speech_arrays, "ForCTC", TINY_SPEECH, SPEECH_STEPS),
+           ("Hubert", speech_arrays, "Model", TINY_SPEECH, SPEECH_STEPS),
+           ("Whisper", whisper_arrays, "ForConditionalGeneration", TINY_WHISPER, WHISPER_STEPS))},
     # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
@@ -253,9 +275,13 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
 """Networks of eight frames; the others take 32."""
 
+SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(1600, 10, 10)
+HEARING = {"tiny-ast": SECOND, "tiny-whisper": SECOND, "tiny-wav2vec2": SPEECH,
+           "tiny-hubert": SPEECH}  # fmt: skip
+
 
 def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
-    sampling = Sampling(8 if name in VIDEO else 32)
+    sampling = HEARING.get(name) or Sampling(8 if name in VIDEO else 32)
     return KnownCheckpoint(
         name, "", sampling, arrays, write=lambda folder, seed: write(folder, seed, *sizes)
     )

@@ -147,9 +147,9 @@ def test_a_span_is_examined_and_damage_named(tmp_path):
     path = write(tmp_path / "upright.mp4", seconds=15)
     film = SimpleNamespace(**examine(path, index_file(path), start=1, end=14, samplings=BOTH))
     assert (film.width, film.height, film.rotation) == (120, 160, 90)
-    assert (film.frames, film.seconds, film.problems) == (13 * 24, pytest.approx(13), [])
+    assert (film.frames, film.seconds, film.problems) == (13 * 24, pytest.approx(13), ["no sound"])
     rounded = examine(path, index_file(path), start=1, end=15.9, samplings=BOTH)
-    assert rounded["problems"] == ["ends early"]
+    assert rounded["problems"] == ["ends early", "no sound"]
     for span, reason in (
         ({"start": 40.0}, "there is no frame from 40 s"),
         ({"end": 99.0}, r"\(0 s to 99 s\) is after the film's end: the film is 15.000 s long"),
@@ -167,7 +167,8 @@ def test_a_span_is_examined_and_damage_named(tmp_path):
 def test_what_is_unusual_about_a_film_has_a_name(tmp_path, name, seconds, problems):
     path = write(tmp_path / name, seconds=seconds)
     film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
-    assert (film.problems, bool(film.why_slow)) == (problems, "decoded in order" in problems)
+    assert film.problems == [*problems, "no sound"]
+    assert bool(film.why_slow) == ("decoded in order" in problems)
 
 
 def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):

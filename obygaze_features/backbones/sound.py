@@ -1,0 +1,162 @@
+"""Which windows of a clip's sound a backbone hears, and how they become its input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.backbones.sampling import MAX_FRAMES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SILENCE_DB = -100.0
+"""The loudness of silence, and the least that there is."""
+SHORTEST_S = 0.025
+"""Shorter sound is followed by silence: extractors and networks need as much."""
+
+
+@dataclass(frozen=True)
+class SoundSampling:
+    """A backbone's rule for choosing windows of a clip's sound.
+
+    Parameters
+    ----------
+    rate
+        Samples a second.
+    window, stride
+        Seconds of a window, and from one window to the next. The last window ends with the clip; a
+        clip that is shorter than a window is one window.
+    frames
+        Windows of a clip at most; a longer clip has these evenly, ends included.
+    track
+        The number of a file's sound track, from 1; by default its default one.
+
+    Examples
+    --------
+    >>> SoundSampling(10, window=2, stride=1).windows(35)
+    [(0, 20), (10, 30), (15, 35)]
+    >>> SoundSampling(10, window=2, stride=1, frames=2).windows(35)
+    [(0, 20), (15, 35)]
+    >>> SoundSampling(10, window=2, stride=1).windows(7)
+    [(0, 7)]
+    >>> row = SoundSampling(10, window=2, stride=2, frames=3).row(np.ones(40, "f4"), start=60)
+    >>> row["frame_time"].tolist(), row["loudness"].tolist()
+    ([61.0, 63.0, nan], [0.0, 0.0, nan])
+    """
+
+    rate: int
+    window: float
+    stride: float
+    frames: int = MAX_FRAMES
+    track: int | None = None
+
+    @property
+    def words(self) -> str:
+        """A description of the rule, for a store's attributes."""
+        track = f"; sound track {self.track}" if self.track else ""
+        return (
+            f"sound at {self.rate} a second, in windows of {self.window:g} s, one every "
+            f"{self.stride:g} s, the last at the end; at most {self.frames} evenly, ends included"
+            f"{track}"
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many windows have a place in a clip's row."""
+        return self.frames
+
+    def windows(self, samples: int) -> list[tuple[int, int]]:
+        """The windows of so many samples: the first of each, and the one after its last."""
+        size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
+        size = min(size, samples)
+        starts = np.array([*range(0, samples - size, stride), samples - size])
+        if len(starts) > self.frames:
+            starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
+        return [(start, start + size) for start in starts.tolist()]
+
+    def row(self, sound: NDArray[np.float32], start: float = 0.0) -> dict[str, NDArray[Any]]:
+        """A clip's row of ``frame_time`` and ``loudness``, for a clip that starts at `start`.
+
+        The middle of each window in the film's seconds, and its level in dB of full scale (of its
+        root mean square); both are NaN after the clip's end.
+        """
+        time = np.full(self.tokens, np.nan)
+        loudness = np.full(self.tokens, np.nan, np.float32)
+        for i, (first, end) in enumerate(self.windows(len(sound))):
+            power = np.square(sound[first:end], dtype=np.float64).sum() / max(1, end - first)
+            time[i] = start + (first + end) / 2 / self.rate
+            loudness[i] = 10 * np.log10(max(power, 10 ** (SILENCE_DB / 10)))
+        return {"frame_time": time, "loudness": loudness}
+
+
+@dataclass(frozen=True)
+class SoundPreprocessing:
+    """How windows of sound become a backbone's input, by a feature extractor of transformers.
+
+    Parameters
+    ----------
+    sampling
+        Which windows.
+    extractor
+        The extractor's class.
+    settings
+        All settings that its numbers depend on.
+    masked
+        Whether windows are padded to their full length, and the input gets a last channel, 1 where
+        there is sound and 0 where there is padding.
+    """
+
+    sampling: SoundSampling
+    extractor: str
+    settings: Mapping[str, Any]
+    masked: bool = False
+
+    def attributes(self) -> dict[str, Any]:
+        """As recorded in a store's attributes."""
+        return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
+
+    def inputs(self, sound: NDArray[np.float32]) -> Tensor:
+        """A clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
+
+        Each window alone, so that its bits depend on nothing else. On the CPU.
+        """
+        import torch
+
+        extract = _make_extractor(self.extractor, json.dumps(dict(self.settings)))
+        rate, size = self.sampling.rate, round(self.sampling.window * self.sampling.rate)
+        padding = {"padding": "max_length", "max_length": size, "return_attention_mask": True}
+        windows = []
+        for first, end in self.sampling.windows(len(sound)):
+            window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
+            window[: end - first] = sound[first:end]
+            output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
+            values = np.atleast_2d(output[extract.model_input_names[0]][0])
+            if self.masked:
+                values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
+            windows.append(torch.from_numpy(values.astype(np.float32)))
+        return torch.stack(windows)
+
+
+@lru_cache(maxsize=8)
+def _make_extractor(name: str, settings: str) -> Any:
+    """A feature extractor of transformers, by its class's name."""
+    import transformers
+
+    extractor = getattr(transformers, name)
+    if name == "ASTFeatureExtractor":
+        # It would use torchaudio where that is installed, for other bits: a module of our own, in
+        # which it is not.
+        spec: Any = find_spec(extractor.__module__)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        vars(module)["is_speech_available"] = lambda: False
+        extractor = vars(module)[name]
+    return extractor(**json.loads(settings))

@@ -1,0 +1,94 @@
+"""What the families that hear have in common: their files read, and a clip window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.sampling import MAX_FRAMES
+from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
+from obygaze_features.backbones.weights import load_model, weight_files
+from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
+from obygaze_features.errors import BackboneError, translate
+from obygaze_features.store import ArraySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG = "preprocessor_config.json"
+WINDOWS_PER_STEP = 8
+"""Windows in one forward pass."""
+
+
+def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
+    """The arrays of a network that embeds each window of sound in `dim` numbers."""
+    return (
+        ArraySpec("native", (dim,), "float32", "clip embedding: mean over `frames`"),
+        ArraySpec("frames", (MAX_FRAMES, dim), "float16", f"{meaning} of each window", padded=True),
+    )
+
+
+def load_sound(
+    path: Path, model: str, extractor: str, defaults: Mapping[str, Any],
+    window: Callable[[Any], float], *, masked: bool = False, **options: Any,
+) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+    """Load a transformers model that hears, by its class's name, and fields of its `Backbone`.
+
+    Parameters
+    ----------
+    path, model, options
+        The folder, and as of `load_model`.
+    extractor, masked
+        As of `SoundPreprocessing`.
+    defaults
+        The settings of the extractor that matter, where the folder does not give them.
+    window
+        From the settings to the seconds of a window.
+    """
+    file = path / CONFIG
+    config = read_json(file, BackboneError)
+    if not isinstance(config, dict) or config.get("feature_extractor_type", extractor) != extractor:
+        raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
+    settings = {name: config.get(name, default) for name, default in defaults.items()}
+    with translate(BackboneError, file, "has settings that do not work: {}"):
+        seconds = window(settings)
+        sampling = SoundSampling(settings["sampling_rate"], seconds, seconds)
+        preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
+        preprocessing.inputs(np.zeros(1, np.float32))
+    files, config = weight_files(path), read_json(path / "config.json", BackboneError)
+    network_class = getattr(need("transformers", extra="extract"), model)
+    fields = {"preprocessing": preprocessing, "weights": files, "config": config}
+    return load_model(network_class, path, files, **options), fields
+
+
+def sound_backbone(
+    network: Any, embed: Callable[[Tensor], Tensor], arrays: tuple[ArraySpec, ...],
+    fields: Mapping[str, Any], takes: tuple[int, ...] = (), **more: Any,
+) -> Backbone:  # fmt: skip
+    """The backbone of a network that embeds windows of sound, ``[W,...]`` to ``[W,D]``.
+
+    `takes` is the shape of a window that it takes, if it takes no other.
+    """
+    import torch
+
+    from obygaze_features.backbones.windows import clip_by_clip
+
+    preprocessing = fields["preprocessing"]
+    given = tuple(preprocessing.inputs(np.zeros(1, np.float32)).shape[1:])
+    if takes and given != takes:
+        raise BackboneError(
+            f"{fields['weights'][0].with_name(CONFIG)} gives input of the shape {given}, but "
+            f"according to config.json the network takes {takes}"
+        )
+
+    def embed_windows(clip: Tensor) -> dict[str, Tensor]:
+        return {"native": torch.cat([embed(step) for step in clip.split(WINDOWS_PER_STEP)]).float()}
+
+    encode_clips = clip_by_clip(embed_windows, arrays[1].shape)
+    sampling = preprocessing.sampling
+    return Backbone(network, sampling, arrays=arrays, encode_clips=encode_clips, **fields, **more)

@@ -1,0 +1,118 @@
+"""Families that hear, against transformers' own feature extractors and forwards."""
+
+import math
+import pickle
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import obygaze_features as of
+from obygaze_features.backbones.sound import _make_extractor
+from obygaze_features.store import ArraySpec
+from obygaze_features.store.format import dimensions
+from tests.backbones import conftest as kit
+from tests.backbones.test_backbones_parity import close
+
+CLAP = "tiny-clap"
+NETWORKS = {  # transformers' class, and the embedding of a window by it
+    CLAP: ("ClapModel", lambda model, x, _: kit.tensor(model.get_audio_features(**x))),
+    "tiny-ast": ("ASTModel", lambda model, x, _: model(**x).pooler_output),
+    "tiny-wav2vec2": ("Wav2Vec2Model", lambda model, x, _: model(**x).last_hidden_state.mean(1)),
+    "tiny-hubert": ("HubertModel", lambda model, x, _: model(**x).last_hidden_state.mean(1)),
+    # A state of 20 ms is covered if sound begins it.
+    "tiny-whisper": ("WhisperModel", lambda model, x, samples: model.encoder(
+        **x).last_hidden_state[:, :math.ceil(samples / 320)].mean(1)),
+}  # fmt: skip
+
+
+def hear(backbone, *sounds):
+    return kit.embed(backbone, kit.clips_for(backbone, sounds=sounds))
+
+
+@kit.each(list(NETWORKS))
+def test_sound_is_embedded_as_transformers_does_it(copy, name):
+    folder, (class_name, embed_window) = copy(name), NETWORKS[name]
+    kit.shuffle_norms(folder)
+    model = getattr(transformers, class_name).from_pretrained(folder).eval()
+    extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
+    backbone = of.load_backbone(folder, "cpu")
+    assert backbone.hears
+    rate = backbone.sampling.rate
+    size = round(rate * backbone.sampling.window)
+    long, short, tail = 9 * size + size // 3, size // 3, size // 4
+    starts = [[*range(0, 9 * size, size), long - size], [0], [0, tail]]
+    sounds = [kit.noise(samples, samples) for samples in (long, short, size + tail)]
+    together = hear(backbone, *sounds)
+    for clip, (sound, firsts) in enumerate(zip(sounds, starts, strict=True)):
+        expected = []
+        for first in firsts:
+            window = sound[first : first + size]
+            x = extractor(window, sampling_rate=rate, return_tensors="pt")
+            with torch.no_grad():
+                expected.append(embed_window(model, x, len(window)))
+        frames, rest = together["frames"][clip].split([len(firsts), 64 - len(firsts)])
+        assert (rest == kit.MISSING).all()
+        close(together["native"][clip], frames.mean(0), 1e-6)
+        assert len(firsts) == 1 or torch.pdist(frames).min() > 1e-4
+        if name == CLAP:  # of which transformers gives the direction alone
+            assert (frames.norm(dim=1) - 1).abs().min() > 0.01
+            frames = torch.nn.functional.normalize(frames, dim=1)
+        close(frames, torch.cat(expected))
+        # Neither the other clips of a batch nor another process change a clip's bits.
+        steps = pickle.loads(pickle.dumps(backbone.preprocessing))
+        for array, values in hear(backbone.with_changes(preprocessing=steps), sound).items():
+            assert torch.equal(values[0], together[array][clip])
+    # Less sound than an extractor takes is followed by silence.
+    assert hear(backbone, sounds[0][:3])["native"].isfinite().all()
+
+
+def test_a_window_is_as_loud_as_full_scale_or_silent():
+    sampling = of.load_backbone(CLAP, "cpu").sampling
+    wave = np.sin(np.arange(40_000) * 2 * np.pi * 440 / 16_000).astype("f4")
+    wave[16_000:] *= np.repeat([0.1, 0], [16_000, 8000])
+    row = sampling.row(wave, start=7.25)
+    assert row["frame_time"][:3].tolist() == [7.75, 8.75, 9.25]
+    # A sine's root mean square is 3.01 dB below its peak; of the last window half is silent.
+    level = [-3.0103, -23.0103, -23.0103 - 3.0103]
+    assert row["loudness"][:3].tolist() == pytest.approx(level, abs=0.01)
+    assert np.isnan([row["loudness"][3:], row["frame_time"][3:]]).all()
+    assert sampling.row(np.zeros(16_000, "f4"))["loudness"][0] == -100
+    # As xarray shows it: of windows, not the numbers of a feature.
+    shapes = {"loudness": (4,), "frames": (4, 32)}
+    axes = dimensions([ArraySpec(key, shapes[key], "float32", "") for key in shapes])
+    assert axes["loudness"] == axes["frames"][:2] == ("item", "frame")
+
+
+@pytest.mark.gate
+def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
+    """An AST's extractor would take its spectrograms from there."""
+    steps = of.load_backbone(checkpoints["tiny-ast"], "cpu").preprocessing
+    expected = steps.inputs(kit.noise(16_000))
+    module = sys.modules[transformers.ASTFeatureExtractor.__module__]
+    monkeypatch.setattr("transformers.utils.is_speech_available", lambda: True)
+    monkeypatch.setattr(module, "is_speech_available", lambda: True)
+    for part in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+        monkeypatch.setitem(sys.modules, part, ModuleType(part))
+    _make_extractor.cache_clear()
+    assert torch.equal(steps.inputs(kit.noise(16_000)), expected)
+
+
+@pytest.mark.gate
+def test_published_speech_weights_load(checkpoints, copy):
+    """wav2vec2-base-960h lacks the vector of masks; older files name a norm's parts otherwise."""
+    folder = copy("tiny-wav2vec2")
+    expected = hear(of.load_backbone(folder, "cpu"), kit.noise(9000))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["wav2vec2.masked_spec_embed"]
+    for key in [key for key in tensors if "parametrizations" in key]:
+        old = key.replace("parametrizations.weight.original", "weight_")
+        tensors[old.replace("_0", "_g").replace("_1", "_v")] = tensors.pop(key)
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    for array, values in hear(of.load_backbone(folder, "cpu"), kit.noise(9000)).items():
+        assert torch.equal(values, expected[array])
