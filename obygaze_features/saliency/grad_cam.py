@@ -50,8 +50,7 @@ class GradCamModel:
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
     """Load a backbone for saliency, as `load_backbone` does."""
-    backbone = load_backbone(spec, device)
-    backbone.check_reads_texts()
+    backbone = load_backbone(spec, device).for_images_and_texts(texts=True, images=True)
     config: Any = backbone.module["vision"].config
     side = config.image_size // config.patch_size
     return GradCamModel(backbone, (side, side))

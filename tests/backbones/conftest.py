@@ -46,14 +46,10 @@ def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) ->
     if not backbone.hears:
         return pictures(count, backbone.sampling.frames, 3, 32, 32)
     samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
-    inputs = [
-        backbone.preprocessing.inputs(sound)
-        for sound in sounds or [noise(samples, seed) for seed in range(count)]
-    ]
-    clips = torch.full((len(inputs), backbone.sampling.frames, *inputs[0].shape[1:]), torch.nan)
-    for clip, values in zip(clips, inputs, strict=True):
-        clip[: len(values)] = values
-    return clips
+    sounds = sounds or [noise(samples, seed) for seed in range(count)]
+    clips = [backbone.preprocessing.inputs(sound) for sound in sounds]
+    ends = [torch.full((64 - len(clip), *clip.shape[1:]), torch.nan) for clip in clips]
+    return torch.stack([torch.cat(parts) for parts in zip(clips, ends, strict=True)])
 
 
 def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -168,6 +168,7 @@ def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monke
     result = bring("npy max=features --precision float32 --retry-failed --json")
     assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
     assert open_store("s.zarr").arrays == ["max"]
-    write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"')
+    of_sound = "[preprocessing.extractor]", 'class = "ClapFeatureExtractor"'
+    write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"', *of_sound)
     result = bring("npy features --recipe made.toml --json", output="t.zarr")
     assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]

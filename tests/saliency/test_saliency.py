@@ -81,9 +81,10 @@ def test_maps_are_those_of_finite_differences(checkpoints, name):
     assert not model.layer._forward_hooks
 
 
-def test_a_backbone_that_reads_no_texts_is_refused(checkpoints):
-    with pytest.raises(UsageError, match="the family vivit reads no texts"):
-        load_grad_cam_model(checkpoints["tiny-vivit"], "cpu")
+@pytest.mark.parametrize(("kind", "what"), [("vivit", "texts"), ("clap", "images")])
+def test_what_reads_no_texts_or_images_is_refused(checkpoints, kind, what):
+    with pytest.raises(UsageError, match=f"the family {kind} reads no {what}"):
+        load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
 
 
 TITLE, BELOW = 22, 34
