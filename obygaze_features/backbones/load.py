@@ -160,9 +160,9 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
 
     if not isinstance(backbone, Backbone):
         raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
-    steps = SoundPreprocessing if backbone.hears else Preprocessing
     with plugin_errors(plugin, BrokenBackbone):
         json.dumps(dict(backbone.config))
+        steps = SoundPreprocessing if backbone.hears else Preprocessing
         for name, value, kind in (
             ("module", backbone.module, Module),
             ("sampling", backbone.sampling, SoundSampling if backbone.hears else Sampling),

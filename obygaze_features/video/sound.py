@@ -96,8 +96,8 @@ def _choose_track(
     """The sound track of this number, from 1, or the default one; its name, if it is not alone."""
     tracks = list(container.streams.audio)
     if len(tracks) < (number or 1):
-        has = f"has {counted(len(tracks), 'sound track')}, so none is {number}"
-        raise VideoError(path, has if tracks else "has no sound track")
+        reason = f"has {counted(len(tracks), 'sound track')}, so there is no track {number}"
+        raise VideoError(path, reason if tracks else "has no sound track")
     best: Any = container.streams.best("audio")
     stream = tracks[number - 1] if number else best or tracks[0]
     if stream.codec_context is None:
@@ -216,15 +216,15 @@ def _resample(runs: Sequence[Run], rate: int, begin: float, end: float | None) -
         # From a sample on that both rates have, so that all have their numbers' times.
         silence = position % (source // math.gcd(source, rate))
         resampler, resampled = av.AudioResampler("flt", "mono", rate), list[AudioFrame | None]()
-        whole = np.concatenate([np.zeros(silence, np.float32), *pieces])
-        for first in range(0, len(whole), SAMPLES_PER_STEP):
-            step = whole[None, first : first + SAMPLES_PER_STEP]
+        samples = np.concatenate([np.zeros(silence, np.float32), *pieces])
+        for first in range(0, len(samples), SAMPLES_PER_STEP):
+            step = samples[None, first : first + SAMPLES_PER_STEP]
             frame = av.AudioFrame.from_ndarray(step, format="flt", layout="mono")
             frame.sample_rate = source
             resampled += resampler.resample(frame)
         resampled += resampler.resample(None)
-        samples = [whole[:0], *(frame.to_ndarray()[0] for frame in resampled if frame)]
-        placed.append(((position - silence) * rate // source, np.concatenate(samples)))
+        arrays = [samples[:0], *(frame.to_ndarray()[0] for frame in resampled if frame)]
+        placed.append(((position - silence) * rate // source, np.concatenate(arrays)))
     low = round(begin * rate)
     high = max([low, *(first + len(run) for first, run in placed)])
     span = np.zeros((high if end is None else round(end * rate)) - low, np.float32)

@@ -110,8 +110,8 @@ def _answer(
         answer = {"left": 0, "source": fingerprint(path, index)}
         if samplings:
             span = index.span(path, start, end)
-            wanted = span, samplings, request["skip"]
-            answer |= _decode_pictures(path, index, *wanted, memory, heartbeat)
+            frames = span, samplings, request["skip"]
+            answer |= _decode_pictures(path, index, *frames, memory, heartbeat)
     except VideoError as problem:
         answer = _describe_failure(path, problem)
     if request.get("sounds"):
