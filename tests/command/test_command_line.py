@@ -142,7 +142,7 @@ def test_another_of_our_folders_is_named(monkeypatch, obygaze) -> None:
     """And the order of the arguments, which is what was mistaken most often."""
     monkeypatch.chdir(GOLDEN)
     for command, words in (
-        ("models predict xclip.zarr models/mlp", "is a model, not a feature store"),
+        ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),
         ("models run run", "is a run, not the TOML file of an experiment"),
         ("models compare manifest run", "is a manifest, not a run"),
         ("stores info manifest", "is a manifest, not a feature store"),
