@@ -54,13 +54,11 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
        "Hard Negative": "<!--<script>"}  # fmt: skip
 
 
-@pytest.fixture(scope="package", autouse=True)
-def four_films_are_enough():
+@pytest.fixture(autouse=True)
+def four_films_are_enough(monkeypatch):
     """So many has the world of these pages; elsewhere intervals need five."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (intervals, record):
-            patch.setattr(module, "MIN_FILMS", 4)
-        yield
+    for module in (intervals, record):
+        monkeypatch.setattr(module, "MIN_FILMS", 4)
 
 
 @pytest.fixture(scope="session")
