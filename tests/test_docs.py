@@ -239,6 +239,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/papers": "",
     "how-to/search": "3 True\nTrue\n",
     "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
+    "tutorials/senses": "",
     "explanation/scores": "F1 of the positive class 0.50, weighted F1 0.80\n"
     "F1 of the positive class 0.00, weighted F1 0.71\n",
 }

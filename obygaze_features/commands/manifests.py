@@ -86,13 +86,13 @@ def _aligned(facts: dict[str, object]) -> str:
 @click.option(
     "--films",
     type=PATH,
-    help="A table (columns film, file) of files that are not named by a film's id or title.",
+    help="A table (columns film, file) of files that are not named by a film's id, title or video.",
 )
 def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """Make texts of the words spoken in a manifest's clips.
 
-    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
-    title (tt0467406.srt, "Juno (2007).en.vtt"); or MObyGaze's tractive_subtitles.sql, with
+    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named by the film's id,
+    title or video (tt0467406.srt, "Juno (2007).en.vtt"); or MObyGaze's tractive_subtitles.sql, with
     tractive_movies.sql beside it. The texts have the ids of the clips; a line belongs to the clip
     that has most of it. Ends with exit code 3 if files or lines could not be used.
 

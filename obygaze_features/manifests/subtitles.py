@@ -18,7 +18,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import Items
+from obygaze_features.manifests.items import Items, media_stem
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import film_titles, match_film
 
@@ -60,8 +60,8 @@ def with_subtitles(
     manifest
         The clips, which are spans of films.
     source
-        An SRT or WebVTT file, or a folder of them, one per film, named by the film's id or
-        title (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
+        An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title or
+        video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
     shift
         Seconds by which all lines are moved; below zero earlier.
     films
@@ -77,7 +77,8 @@ def with_subtitles(
     texts = [""] * len(items)
     titles = {film: title for film, title in film_titles(manifest).items() if film in items.films}
     titles |= {film: film for film in items.films if film not in titles}
-    lines_of = dict(_read(source, titles, films, problems))
+    videos = {media_stem(Path(item.media).name): item.film for item in items if item.media}
+    lines_of = dict(_read(source, titles, videos, films, problems))
     for film in dict.fromkeys(items.films):
         lines = [
             Line(line.start + shift, line.end + shift, line.text) for line in lines_of.get(film, ())
@@ -132,7 +133,11 @@ def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
 
 
 def _read(
-    source: Path, titles: Mapping[str, str], films: Path | str | None, problems: list[str]
+    source: Path,
+    titles: Mapping[str, str],
+    videos: Mapping[str, str],
+    films: Path | str | None,
+    problems: list[str],
 ) -> Iterator[tuple[str, list[Line]]]:
     """Films with their lines; what cannot be used is a problem, one line each."""
     if not source.exists():
@@ -159,7 +164,7 @@ def _read(
         try:
             # The stem of "Juno (2007).en.srt" is "Juno (2007)".
             stem = re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
-            film_name = named.get(name) or named.get(path.name) or stem
+            film_name = named.get(name) or named.get(path.name) or videos.get(stem) or stem
             film = match_film(film_name, titles)
             if film in used:
                 raise ManifestError(f"{used[film].name} has the lines of {film} already")
@@ -173,8 +178,8 @@ def _read(
                 )
         except UsageError:
             problems.append(
-                f"{name}: not used, {film_name!r} is no id or title of the manifest's films; "
-                "name its film in a table: --films TABLE.csv (columns film, file)"
+                f"{name}: not used, {film_name!r} is no id, title or video of a film of the "
+                "manifest; name its film in a table: --films TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
             problems.append(f"{name}: not used, {problem.reason}")

@@ -3,8 +3,9 @@
 Each frame carries its number as a strip of black and white squares along its top edge, so that a
 decoder's output can be checked against the picture itself. Below it, the three levels look
 different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
-with a small disc, Hard Negative in between. So models of them score between chance and one. Each
-clip sounds: a tone, which tells clips apart and nothing about their levels.
+with a small disc, Hard Negative in between. So models of them score between chance and one. In half
+of the scenes, whatever they look like, there is a voice instead of a tone, and in most of these
+something is understood.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _SPREAD = 0.5
 """How far the warmth of a level's scenes spreads, as a standard deviation."""
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """How many concepts a scene of a level has."""
+_SAID = ("Where were you?", "", "Look at me.", "Not here, please.", "Say something!")
+"""What the voice of a scene says, repeated; in some nothing is understood."""
 
 
 def write_synthetic_dataset(
@@ -49,9 +52,10 @@ def write_synthetic_dataset(
 ) -> Path:
     """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; returns its path.
 
-    Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. With
-    `titles`, each is a whole film in one file, ``videos/TITLE.mp4``, and the clips are spans of
-    it. With `overwrite` an earlier synthetic data set is replaced.
+    Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. The column
+    ``heard`` says ``voice`` or ``tone``. With `titles`, each is a whole film in one file,
+    ``videos/TITLE.mp4``, with ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`
+    an earlier synthetic data set is replaced.
     """
     for title in titles:
         if Path(title).name != title:
@@ -74,12 +78,18 @@ def write_synthetic_dataset(
         }
         row["concepts"] = [names[(number + n) % len(names)] for n in range(_CONCEPTS[level])]
         span = {"start": scene * seconds, "end": (scene + 1) * seconds} if titles else {}
+        row["heard"] = "voice" if has_voice(number) else "tone"
         rows.append({**row, **span, "synthetic": "drawn by a program"})
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
         for path, scenes_of_film in videos.items():
             (new / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
             _write_clip(new / "videos" / path, scenes_of_film)
+            if titles:
+                scene_numbers = [number for number, _ in scenes_of_film]
+                write_text(
+                    new / "videos" / path.with_suffix(".srt"), _subtitles(scene_numbers, seconds)
+                )
         write_text(new / "annotations.csv", format_rows(rows))
     return folder / "annotations.csv"
 
@@ -97,17 +107,43 @@ def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint
         for seed, pictures in scenes:
             for number, picture in enumerate(pictures):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-                tone = av.AudioFrame.from_ndarray(draw_tone(seed, number), "fltp", "mono")
+                tone = av.AudioFrame.from_ndarray(draw_sound(seed, number), "fltp", "mono")
                 tone.sample_rate = SOUND_RATE
                 container.mux(sound.encode(tone))
         container.mux([*stream.encode(), *sound.encode()])
 
 
-def draw_tone(seed: int, number: int) -> NDArray[np.float32]:
-    """The sound of a frame: of each clip a tone of its own, which does not depend on its level."""
+def has_voice(seed: int) -> bool:
+    """Whether a voice is heard in a scene; it does not depend on what is seen."""
+    return bool(np.random.default_rng([seed, 1]).random() < 0.5)
+
+
+def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
+    """The sound of a frame: a steady tone, or syllables of a voice; the pitch tells nothing."""
     count = SOUND_RATE // FRAMES_PER_SECOND
     time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
-    return (0.3 * np.sin(2 * np.pi * (220 + 20 * (seed % 40)) * time)).astype(np.float32)[None]
+    pitch = 180 + 10 * (seed % 13)
+    waves = [np.sin(2 * np.pi * pitch * n * time) / n for n in range(1, 9)]
+    sound = sum(waves) * np.sin(np.pi * 4 * time) ** 2 if has_voice(seed) else waves[0]
+    return (0.3 * sound).astype(np.float32)[None]
+
+
+def _subtitles(scenes: Sequence[int], seconds: float) -> str:
+    """What is understood in a film's scenes, as SRT."""
+    voices = [n for n in scenes if has_voice(n)]
+    said = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
+    lines = [
+        f"{_clock(at * seconds)} --> {_clock((at + 1) * seconds)}\n{said[n]}\n"
+        for at, n in enumerate(scenes)
+        if said.get(n)
+    ]
+    return "\n".join(f"{number}\n{line}" for number, line in enumerate(lines, 1))
+
+
+def _clock(seconds: float) -> str:
+    milliseconds = round(seconds * 1000)
+    minutes, milliseconds = divmod(milliseconds, 60_000)
+    return f"00:{minutes:02}:{milliseconds // 1000:02},{milliseconds % 1000:03}"
 
 
 def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:

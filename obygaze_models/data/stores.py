@@ -130,7 +130,7 @@ class _StoreGroup:
         }
 
 
-def name_stores(addresses: Sequence[str]) -> list[str]:
+def name_stores(addresses: Iterable[str]) -> list[str]:
     """What stores are called: their files' names, with a number where two are alike."""
     names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
     counts = [names[: row + 1].count(name) for row, name in enumerate(names)]

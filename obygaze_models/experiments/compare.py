@@ -106,6 +106,8 @@ class Comparisons:
 
     comparisons: list[Comparison]
     left_out: tuple[str, ...]
+    stores: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By run the names of its stores, if the comparisons tell what each of them adds."""
 
     def __str__(self) -> str:
         return self.table()
@@ -138,6 +140,8 @@ class Comparisons:
     def table(self, metric: str | None = None) -> str:
         """The comparisons as text: a table a test set."""
         selected = self.select(metric)
+        if self.stores:
+            return self._store_table(selected)
         runs = _runs_of_one_model(selected)
         by_test = group_by(selected, lambda pair: _describe_test(*pair))
         names = ["model", *runs] if runs else ["first", "second", "1st", "2nd"]
@@ -162,6 +166,26 @@ class Comparisons:
             "exact test of these, as if clips of a film were independent.",
         )
         return "\n\n".join([*parts, "\n".join(fill(note, WIDTH) for note in notes)])
+
+    def _store_table(self, selected: Sequence[tuple[Comparison, str]]) -> str:
+        """Each store alone, and all stores with and without it."""
+        parts = []
+        by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].first.name))
+        for (test, model), pairs in by_model.items():
+            (all_stores, key), names = pairs[0], self.stores[pairs[0][0].first.run]
+            variants = store_variants(all_stores.first.model, names)
+            by_stores = {variants[pair.second.model]: pair for pair, _ in pairs}
+            rows = []
+            for name in names:
+                alone = by_stores.get((name,))
+                without = by_stores.get(tuple(other for other in names if other != name))
+                cells = [_format(pair and pair.scores[key].second) for pair in (alone, without)]
+                rows.append([name, *cells, *(_table_cells(without, key)[2:4] if without else "--")])
+            table = align(["", "alone", "all without it", "adds", "95%"], rows, left=1, width=WIDTH)
+            everything = _format(all_stores.scores[key].first)
+            parts.append(f"{test}\n{model} on all stores: {everything}\n{table}")
+        note = "adds: all stores minus all without it; the interval is over draws of films."
+        return "\n\n".join([*parts, note])
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each comparison and metric, for `pandas.DataFrame`."""
@@ -278,8 +302,7 @@ def compare(
 
     def are_comparable(first: _Candidate, second: _Candidate) -> bool:
         if stores:
-            names = name_stores([*as_list(first.run.record.experiment["store"])])
-            own = store_variants(first.ref.model, names)
+            own = store_variants(first.ref.model, _store_names(first.run))
             return first.run is second.run and second.ref.model in own
         if models:
             return first.ref.model in models and second.ref.model in models
@@ -307,7 +330,12 @@ def compare(
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
-    return Comparisons(comparisons, tuple(dict.fromkeys(left_out)))
+    names_of = {c.ref.run: _store_names(c.run) for c in candidates if stores}
+    return Comparisons(comparisons, tuple(dict.fromkeys(left_out)), names_of)
+
+
+def _store_names(run: Run) -> list[str]:
+    return name_stores(as_list(run.record.experiment["store"]))
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:

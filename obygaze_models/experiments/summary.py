@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import as_list, counted
 from obygaze_features.manifests.items import group_noun
+from obygaze_models.data.stores import name_stores
+from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_FILMS, too_few
@@ -227,7 +229,11 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
-    models = [scores for scores in record.scores if scores.test == test]
+    variants: set[str] = set()
+    if record.experiment.get("each_store"):
+        names = name_stores(as_list(record.experiment["store"]))
+        variants.update(*(store_variants(scores.model, names) for scores in record.scores))
+    models = [s for s in record.scores if s.test == test and s.model not in variants]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles = record.films.titles
     noun = group_noun(record.films.by)

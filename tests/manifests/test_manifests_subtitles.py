@@ -44,7 +44,7 @@ WORDS = ["Look at her! Mostly before the minute.", "Caf\u00e9 & bar", ""]
 
 def minutes(film, count=3):
     return [
-        Item(f"{film}-{n}", film=film, media=film, start=60 * n, end=60 * n + 60)
+        Item(f"{film}-{n}", film=film, media=f"{film} disc.mp4", start=60 * n, end=60 * n + 60)
         for n in range(count)
     ]
 
@@ -56,6 +56,7 @@ def films():
 
 @pytest.mark.parametrize(("name", "data"), [
     (f"{JUNO}.srt", SRT.encode()),
+    (f"{JUNO} disc.srt", SRT.encode()),  # as its video
     ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
     ("a/b/JUNO.srt", SRT.encode("utf-16")),
     ("juno.srt", SRT.encode("latin-1")),
