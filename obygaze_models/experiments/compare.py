@@ -179,7 +179,9 @@ class Comparisons:
             for name in names:
                 alone = by_stores.get((name,))
                 without = by_stores.get(tuple(other for other in names if other != name))
-                cells = [_format(pair and pair.scores[key].second) for pair in (alone, without)]
+                cells = [
+                    _format(pair.scores[key].second) if pair else "-" for pair in (alone, without)
+                ]
                 rows.append([name, *cells, *(_table_cells(without, key)[2:4] if without else "--")])
             table = align(["", "alone", "all without it", "adds", "95%"], rows, left=1, width=WIDTH)
             everything = _format(all_stores.scores[key].first)

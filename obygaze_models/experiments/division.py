@@ -136,8 +136,8 @@ def make_division(
             labels=experiment.label_set,
             groups=column,
             gap=gap,
-            name=f"stratified, {folds} folds{f' by {column}' * bool(column)}, "
-            f"seed {experiment.seed}",
+            name=f"{'stretches of files' if gap else 'stratified'}, {folds} folds"
+            f"{f' by {column}' * bool(column)}, seed {experiment.seed}",
         )
         near = "" if column or experiment.gap else describe_neighbours(items, split)
         whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)

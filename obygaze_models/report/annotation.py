@@ -11,6 +11,7 @@ from typing import ClassVar
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.agreement import annotator_label_sets
 from obygaze_features.annotations.merge import MERGED, merge_labels
+from obygaze_features.common.files import describe_absent
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
@@ -98,6 +99,9 @@ def open_annotation(source: object) -> Annotation | None:
         elif not any(
             (folder / name).exists() for name in ("run.json", "predictions.csv", "zarr.json")
         ):
+            if not folder.exists():
+                wish = "a run (obygaze models run), a manifest or timelines"
+                raise ExperimentError(describe_absent(folder, wish))
             inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
             hint = f"did you mean {min(inside)}?" if inside else "make one: " + MAKE
             raise ExperimentError(f"{folder} is not a manifest, timelines or a run; {hint}")

@@ -297,6 +297,9 @@ def _verdict(head: Headline) -> Html:
         better, title = "are better" if is_clear else unclear, METRICS[head.metric].title
         numbers = title, number(score), number(guess[1])
         verdict = html("{} than guessing ({} {}; guessing {})", better, *numbers)
+        if row.few and score > guess[1]:
+            text = "score above guessing ({} {}; guessing {}), on {} more"
+            verdict = html(text, *numbers, row.few)
     if ends is None or head.run.kind == "classes":
         return verdict and html("The verdicts of a{} {}.", _who(row)[1:], verdict)
     ranks = ends[0] > 0.5

@@ -54,7 +54,7 @@ class Difference:
     first, second, difference
         The scores, and the first minus the second; None where undefined.
     interval
-        The middle 95% of the difference over draws of films; None where there is only one film,
+        The middle 95% of the difference over draws of films; None where there are too few,
         or for a score that is not resampled (the AUROC of three classes and more).
     ahead
         The share of draws in which the first is the better one; a tie counts half.
@@ -74,8 +74,8 @@ def film_intervals(
 
     In a draw each fit is scored on the clips drawn, and is weighted by how many of its own clips
     these are. So a fit on a film that was not drawn has no weight, and where all fits share a test
-    set the mean is the plain one. None where there is only one film, or the score is undefined in
-    at least half of the draws.
+    set the mean is the plain one. None where there are fewer than `MIN_FILMS`, or the score is
+    undefined in at least half of the draws.
     """
     films = sorted({film for fit in fits for film in fit.films})
     number = {film: index for index, film in enumerate(films)}
@@ -88,7 +88,7 @@ def film_intervals(
     ]
     return {
         key: percentile_interval(np.concatenate([part[key] for part in parts]))
-        if len(films) > 1
+        if len(films) >= MIN_FILMS
         else None
         for key in parts[0]
     }
@@ -119,7 +119,7 @@ def paired_differences(
     first_scores, second_scores = score(labels, first), score(labels, second)
     names, column = np.unique(films, return_inverse=True)
     draws: dict[str, list[Array]] = {}
-    if len(names) > 1:
+    if len(names) >= MIN_FILMS:
         drawn = draw_films(len(names), seed=seed, replicates=replicates)
         step = max(1, MAX_CELLS // len(labels))
         for start in range(0, replicates, step):
