@@ -16,7 +16,7 @@ from obygaze_models.data.warnings import RunWarning, group_warnings
 from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
-from tests.kit.run import make_world, write_experiment
+from tests.kit.run import FILMS, make_world, write_experiment
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     would rank films by their share of positive clips."""
     record = make_run("films", protocol="leave-film-out", split=None).record
     scores = record.scores[0]
-    groups = {f"film {film}": list(scores.groups.values())[film % 4] for film in range(20)}
+    groups = {f"film {film}": list(scores.groups.values())[film % FILMS] for film in range(20)}
     scores = [msgspec.structs.replace(scores, groups=groups)]
     record_of_many = msgspec.structs.replace(record, scores=scores)
     means = sorted(group.mean["auroc"] for group in groups.values())
@@ -118,13 +118,18 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     assert "AUROC (0.5 is chance), film left out (20 films)" in text
     full = describe_run(record_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
-    for count, why in (0, "no films are named"), (1, "the test clips are of one film"):
+    for count, why in (
+        (0, "no films are named"), (1, "the test clips are of one film"),
+        (4, "the test clips are of 4 films, and 5 are needed"),
+    ):  # fmt: skip
         films = msgspec.structs.replace(record.films, tested=count)
-        scores = [msgspec.structs.replace(record.scores[0], films=1)]
-        of_one = msgspec.structs.replace(record, films=films, scores=scores)
-        assert f"no interval: {why}" in describe_run(of_one)
-        assert "the interval is over" not in describe_run(of_one)
-        [text] = [str(said) for said in messages_of(of_one) if said.code == "one-film"]
+        scores = [msgspec.structs.replace(record.scores[0], films=max(1, count))]
+        of_few = msgspec.structs.replace(record, films=films, scores=scores)
+        printed = describe_run(of_few)
+        assert f"no interval: {why}" in " ".join(printed.split())
+        assert "the interval is over" not in printed
+        assert re.search(r"logistic .* -\n", printed)
+        [text] = [str(said) for said in messages_of(of_few) if said.code == "one-film"]
         assert why.lower() in text.lower()
 
 

@@ -14,16 +14,10 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.record import seal
-from obygaze_models.scoring import intervals
 from obygaze_models.scoring.metrics import METRICS, TREC
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
 from tests.kit.run import write_store
-
-
-@pytest.fixture(autouse=True)
-def four_films_are_enough(monkeypatch):
-    monkeypatch.setattr(intervals, "MIN_FILMS", 4)
 
 
 @pytest.fixture(scope="module")

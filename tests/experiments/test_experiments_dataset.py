@@ -18,7 +18,7 @@ from obygaze_features import manifests
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.store import ArraySpec, finalise
-from tests.kit.run import RECIPE, write_rows
+from tests.kit.run import FILMS, RECIPE, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_only_leave_film_out_goes_by_groups(data):
         with pytest.warns(UserWarning, match=f"{type(cv).__name__} ignores groups"):
             cross_val_score(*call, groups=data.groups, cv=cv)
         with sklearn.config_context(enable_metadata_routing=True):
-            assert len(cross_val_score(*call, params=films, cv=om.LeaveFilmOut())) == 4
+            assert len(cross_val_score(*call, params=films, cv=om.LeaveFilmOut())) == FILMS
             with pytest.raises(TypeError, match="not routed to any object"):
                 cross_val_score(*call, params=films, cv=cv)
 

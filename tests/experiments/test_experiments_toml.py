@@ -10,7 +10,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import Item, Items, Manifest, Split, obygaze_scheme
 from tests.kit.files import write
-from tests.kit.run import write_store
+from tests.kit.run import FILMS, LEVELS, SCENES, write_store
 
 FILE = {
     "name": '"Sure against Hard Negatives"', "manifest": '"../manifests/obygaze12"',
@@ -144,6 +144,7 @@ def with_own_levels(manifest, folder):
     return {"manifest": folder / "manifest", "split": None, "concepts": ["Red"]} | NO_TASK
 
 
+EACH = SCENES // len(LEVELS)  # clips of a level in each film
 NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
@@ -165,8 +166,9 @@ REFUSED = [
     (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; to", 'split = ""']),
     (of_files(1, gap=150), ["gap = 150 leaves 2 stretches of files", "a smaller gap"]),
     (of_files(1, gap=100, split="ten"), ["gap = 100 takes", "a smaller gap"]),
-    ({"protocol": "leave-film-out", "min_clips": 13}, [
-        "groups with 13 clips of each class, and 0 of 4 have", "min_clips = 1", "tt0   13  12"]),
+    ({"protocol": "leave-film-out", "min_clips": EACH + 1}, [
+        f"groups with {EACH + 1} clips of each class, and 0 of {FILMS} have", "min_clips = 1",
+        f"tt0   {EACH}  {EACH}"]),
     ({"groups": "serie"}, ["unknown column 'serie'; known are film, media, kind"]),
     (with_own_levels, ['write negatives = "b"']),
 ]  # fmt: skip

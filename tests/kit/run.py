@@ -21,6 +21,7 @@ from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
 LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
 CONCEPTS = ("Look", "Body", "Posture")
+FILMS, SCENES = 5, 40  # clips of each; intervals need as many films
 RECIPE = Recipe(
     name="toy",
     backbone={"name": "tiny", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
@@ -64,7 +65,7 @@ def make_world(
     """200 clips of four levels in ten folds; S is apart from the rest, with some overlap. Where
     `marked`, every clip but EN shows some of three concepts, which its features tell."""
     chance = np.random.default_rng(12)
-    ids = [f"tt{film}-{scene:03}" for film in range(4) for scene in range(50)]
+    ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
     folds = [row // 4 % 10 for row in range(len(ids))]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)

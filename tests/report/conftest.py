@@ -14,7 +14,6 @@ from msgspec import Struct, convert, structs, to_builtins
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments import record
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import FitPredictions
@@ -23,7 +22,6 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
-from obygaze_models.scoring import intervals
 from tests.kit.page import open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
@@ -48,17 +46,10 @@ EXPERIMENTS = {
     "classes": {"levels": ("EN", "HN", "S"), "estimators": BOTTLENECKS[1:]} | FOUR,
 }  # fmt: skip
 
-FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"'}
+FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"', "tt4": "-1+2"}
 """Titles of films that a spreadsheet would take for formulas."""
 ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028${hit()}",
        "Hard Negative": "<!--<script>"}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def four_films_are_enough(monkeypatch):
-    """So many has the world of these pages; elsewhere intervals need five."""
-    for module in (intervals, record):
-        monkeypatch.setattr(module, "MIN_FILMS", 4)
 
 
 @pytest.fixture(scope="session")

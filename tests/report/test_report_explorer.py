@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from obygaze_models.experiments.run_folder import Tables
-from tests.kit.run import LEVELS
+from tests.kit.run import FILMS, LEVELS, SCENES
 from tests.report.conftest import FORMULAS, explorer_of, grown, render_report
 
 CAPTURE = (
@@ -96,7 +96,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert (data["runs"][view["run"]]["name"], view["model"]) == ("films", "pcbm-logistic")
     sure = Counter(film for film, level in zip(clips["film"], clips["level"], strict=True)
                    if level == 3)  # fmt: skip
-    order = sorted(range(4), key=lambda film: -sure[film])
+    order = sorted(range(FILMS), key=lambda film: -sure[film])
     assert tab.texts(".film h4") == [f"tt{film}" for film in order]
     areas = tab.texts("#films-table td:last-child data", "value")
     assert (tab.text("#films-table [aria-sort]"), areas) == ("AUROC", sorted(areas, reverse=True))
@@ -104,7 +104,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert min(tab.texts("#films-table svg", f"{sizes}.width")) > 900
     assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
-    assert shown(tab, "clips-status") == "Shows 10 of 50 clips that match, of 200."
+    assert shown(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
     assert tab.run("location.hash") == ""
     tab.choose("choose-film", "1")
     tab.choose("choose-run", "0")
@@ -128,7 +128,7 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
         }
         assert set(listed(page)) == expected
         assert expected
-        assert len(page.texts(".film:not([hidden]) .dim")) == 50 - len(expected)
+        assert len(page.texts(".film:not([hidden]) .dim")) == SCENES - len(expected)
     page.click("#choose-reset")
     assert shown(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
     page.run("document.getElementById('show-more').focus()")
@@ -208,13 +208,13 @@ def test_the_keyboard_alone_opens_walks_and_comes_back(page):
     role = "document.activeElement.getAttribute('role')"
     assert page.run(role) == "listbox"
     film = page.text(".film h4")
-    first = 50 * int(film.removeprefix("tt"))
+    first = SCENES * int(film.removeprefix("tt"))
     active = "document.activeElement.getAttribute('aria-activedescendant')"
     assert page.run(active) == f"mark-{first}"
     page.press("ArrowRight", "ArrowRight", "ArrowLeft")
     assert page.run(active) == f"mark-{first + 1}"
     page.press("End")
-    assert page.run(active) == f"mark-{first + 49}"
+    assert page.run(active) == f"mark-{first + SCENES - 1}"
     page.press("Home", "Enter")
     assert page.run("document.activeElement.textContent") == f"{film}, scene 0"
     page.press("ArrowRight")
@@ -235,13 +235,14 @@ def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
     lanes = ".film:not([hidden]) svg[data-lane='{}'] path"
     names = page.texts(".film:not([hidden]) .lane-name", "innerText")
     assert names[:5] == ["anna", "bert", "Labels of clips", "Model, by clip", "Model differs"]
-    wrong = [clip - 50 for clip in differing(chosen_view(page, data)) if 50 <= clip < 100]
-    assert sorted(blocks(page, lanes.format("Model differs"))) == sorted(wrong)
+    of_film = range(SCENES, 2 * SCENES)
+    wrong = sorted(differing(chosen_view(page, data)) & {*of_film})
+    assert blocks(page, lanes.format("Model differs")) == [clip - SCENES for clip in wrong]
     for annotator in clips["sets"]:
-        marked = [at for at in range(50) if annotator["level"][50 + at] is not None]
+        marked = [clip - SCENES for clip in of_film if annotator["level"][clip] is not None]
         assert sorted(blocks(page, lanes.format(annotator["name"]))) == marked
     for concept, name in enumerate(clips["concepts"]):
-        marked = [at for at in range(50) if concept in clips["shows"][50 + at]]
+        marked = [clip - SCENES for clip in of_film if concept in clips["shows"][clip]]
         assert blocks(page, lanes.format(name)) == marked
 
 

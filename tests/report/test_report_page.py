@@ -22,6 +22,7 @@ from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
 from tests.kit.files import refused, write
+from tests.kit.run import FILMS
 from tests.report.conftest import (
     Page,
     explorer_of,
@@ -82,7 +83,7 @@ def test_a_runs_page_tells_its_story(page, run):
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
         "50 clips of the store have no label that is used here",
-        "Of the 4 films in the test sets, 4 have other clips in training",
+        f"Of the {FILMS} films in the test sets, {FILMS} have other clips in training",
         "3 fits share one test fold",
     ):  # fmt: skip
         assert words in page.text, words
@@ -141,10 +142,10 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
 
 
 def test_one_film_tested_gives_no_interval(run):
-    untested = dict.fromkeys(("tt0", "tt2", "tt3"), "too few clips")
+    untested = dict.fromkeys({*run.record.films.titles} - {"tt1"}, "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert "This tests 1 of 4 films: tt1." in said(finding.alarms, single)
+    assert f"This tests 1 of {FILMS} films: tt1." in said(finding.alarms, single)
     assert any("other films than tt1" in line for line in said(finding.limits, single))
     clips = {name: replace(clip, group="tt1") for name, clip in run.clips().items()}
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
@@ -220,10 +221,10 @@ def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))
-    assert said(finding.findings, run)[1] == "50 of 200 clips of 4 films are Sure."
+    assert said(finding.findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=run.record.experiment | {"manifest": "gone"})
     gone = replace(run, record=lost.record)
-    assert "50 of 150 clips used here of 4 films" in said(finding.findings, gone)[1]
+    assert f"50 of 150 clips used here of {FILMS} films" in said(finding.findings, gone)[1]
 
 
 def test_the_data_are_cited_first_and_each_once(page, results):
