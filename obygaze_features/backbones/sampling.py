@@ -97,21 +97,22 @@ class Sampling:
 def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
     """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
 
-    `counts` are the other fields of `Sampling`, where they are set.
+    `counts` are the other fields of `Sampling`, where they are set; `frames` alone, without a rate,
+    is for backbones that hear.
     """
     settings = {name: count for name, count in counts.items() if count is not None}
     if text is None and not settings:
         return None
     numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
-    if text is None:
+    if text is None and settings.keys() != {"frames"}:
         raise UsageError(f"{numbers}: this goes with a rate. Add --sampling '2 fps'")
-    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", text.strip().lower())
+    rate = re.fullmatch(r"(\d*\.?\d+) ?fps", "1 fps" if text is None else text.strip().lower())
     if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
         raise UsageError(
             "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
             f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
         )
-    return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]))
+    return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]) if text else None)
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:

@@ -89,6 +89,6 @@ def sound_backbone(
     def embed_windows(clip: Tensor) -> dict[str, Tensor]:
         return {"native": torch.cat([embed(step) for step in clip.split(WINDOWS_PER_STEP)]).float()}
 
-    encode_clips = clip_by_clip(embed_windows, arrays[1].shape)
+    encode_clips = clip_by_clip(embed_windows)
     sampling = preprocessing.sampling
     return Backbone(network, sampling, arrays=arrays, encode_clips=encode_clips, **fields, **more)

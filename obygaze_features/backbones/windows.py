@@ -12,6 +12,7 @@ from torch import Tensor
 
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.sampling import Sampling, uniform_indices
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
 
@@ -24,12 +25,28 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
     evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
-    over frames or windows, and `max` is the maximum.
+    over frames or windows, and `max` is the maximum. Without a rate,
+    `sampling` says how many windows of sound a backbone hears at most.
     """
-    if backbone.hears:
+    if isinstance(backbone.sampling, SoundSampling):
+        if sampling.rate:
+            raise UsageError(
+                f"{backbone.label}: --sampling is for frames, and it hears windows of "
+                f"{backbone.sampling.window:g} s; extract it without --sampling"
+            )
+        heard = replace(backbone.sampling, frames=sampling.frames)
+        return backbone.with_changes(
+            sampling=heard,
+            preprocessing=replace(backbone.preprocessing, sampling=heard),
+            arrays=tuple(
+                replace(spec, shape=(heard.tokens, *spec.shape[1:])) if spec.padded else spec
+                for spec in backbone.arrays
+            ),
+        )
+    if not sampling.rate:
         raise UsageError(
-            f"{backbone.label}: --sampling is for frames, and it hears windows of "
-            f"{backbone.sampling.window:g} s; extract it without --sampling"
+            f"{backbone.label} sees frames: --frames {sampling.frames} goes with a rate. "
+            "Add --sampling '2 fps', or extract backbones that hear without it"
         )
     specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in specs:
@@ -64,28 +81,30 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
     pooled = (replace(s, meaning=f"pooled over {part}s: {s.meaning}") for s in specs.values())
     frames = ArraySpec("frames", shape, "float16", f"embedding of each {part}", padded=True)
     arrays = (*pooled, frames)
-    encode_clips = clip_by_clip(embed_tokens, shape)
+    encode_clips = clip_by_clip(embed_tokens, sampling.tokens)
     return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
 
 
 def clip_by_clip(
-    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], shape: tuple[int, ...]
+    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], count: int | None = None
 ) -> Callable[..., Any]:
     """`Backbone.encode_clips` by a function of one clip's frames or windows, without padding.
 
-    From the embeddings of each: `frames` are those that are `native`, in an array of this shape.
+    From the embeddings of each: `frames` are those that are `native`, in `count` rows; by default
+    in as many as the input has places.
     """
 
-    def embed_clip(clip: Tensor) -> dict[str, Tensor]:
+    def embed_clip(clip: Tensor, places: int) -> dict[str, Tensor]:
         tokens = embed_tokens(clip)
         row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
-        row["frames"] = clip.new_full(shape, torch.nan)
+        row["frames"] = clip.new_full((places, *row["native"].shape), torch.nan)
         row["frames"][: len(tokens["native"])] = tokens["native"]
         return row
 
     def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         counts = present.sum(1).tolist()
-        rows = [embed_clip(clip[:count]) for clip, count in zip(inputs, counts, strict=True)]
+        places = count or inputs.shape[1]
+        rows = [embed_clip(clip[:n], places) for clip, n in zip(inputs, counts, strict=True)]
         return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
     return encode_clips

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.backbones.devices import PRECISIONS
+from obygaze_features.backbones.sampling import MAX_FRAMES
 from obygaze_features.commands._shared import (
     VIDEOS_HELP,
     device_option,
@@ -47,8 +48,8 @@ _input_options = join_options(
                  help="Frames at a rate, such as '2 fps', as many as a clip's length needs.  "
                  "[default: each backbone's number of frames, evenly]"),
     click.option("--frames", type=int, metavar="BOUND",
-                 help="With --sampling: how many at most; a longer clip has them evenly.  "
-                 "[default: 64]"),
+                 help="With --sampling, or without it for backbones that hear: how many frames, or "
+                 "windows of sound, at most; a longer clip has them evenly.  [default: 64]"),
     click.option("--window", type=int, help="With --sampling: frames in a window of a network of "
                  "clips.  [default: as many as it takes]"),
     click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
@@ -181,7 +182,7 @@ def extract(
         echo_json(summary.to_json())
     else:
         _describe(summary, noun, is_sampled=bool(options["sampling"]))
-    if summary.clips and not summary.done and not summary.left:
+    if summary.clips and not any(summary.done_in.values()) and not summary.left:
         raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
     exit_if(summary.failed or summary.broken or summary.left)
 
@@ -225,6 +226,13 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     if summary.thinned and is_sampled:  # else it is as the network was trained
         thinned = counted(summary.thinned, "clip")
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
+    if summary.unheard:
+        clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
+        echo(
+            f"{clips} with more windows of sound (up to {most:,}) than are heard (by default "
+            f"{MAX_FRAMES}): spread over the clip. Cut clips into spans, or extract the backbones "
+            f"that hear alone, with --frames {most}, into another folder"
+        )
     for track, count in summary.tracks.items():
         echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")
     if summary.resized_by_cpu:
@@ -248,8 +256,11 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         echo(f"The time is up, with {left} left; the same command resumes.")
     elif summary.left:
         echo(f"Other runs have {left}; the same command does what they leave.")
-    stores = ", ".join(
-        f"{path} ({format_size(store_bytes)})"
-        for path, store_bytes in zip(summary.stores, summary.bytes.values(), strict=True)
-    )
-    echo(f"{summary.done} of {counted(summary.wanted, noun)} done in {stores}")
+    wanted, sizes = counted(summary.wanted, noun), map(format_size, summary.bytes.values())
+    stores = [f"{path} ({size})" for path, size in zip(summary.stores, sizes, strict=True)]
+    if set(summary.done_in.values()) == {summary.done}:
+        echo(f"{summary.done} of {wanted} done in {', '.join(stores)}")
+        return
+    for store, done in zip(stores, summary.done_in.values(), strict=True):
+        echo(f"{done} of {wanted} done in {store}")
+    echo(f"{summary.done} of {wanted} done in all of them")

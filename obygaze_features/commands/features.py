@@ -53,7 +53,8 @@ def probe(
 
     It decodes what extraction would: clips that cannot be decoded are named with the reason, and
     the exit code is then 3. It also reports what is unusual about the others: a variable frame
-    rate, fewer frames than a backbone takes, a file that can only be decoded from its beginning.
+    rate, fewer frames than a backbone takes, a file that can only be decoded from its beginning,
+    one without sound, or with sound alone.
 
     \b
     Examples:

@@ -164,12 +164,13 @@ def accede(**options: Any) -> of.Manifest:
 @click.option(
     "--kind",
     type=click.Choice(["clip", "image"]),
-    help="Which files to list.  [default: clips, and images where there are none]",
+    help="Which files to list.  [default: clips, but images where there are no videos]",
 )
 def folder(**options: Any) -> of.Manifest:
-    """Any folder of videos or images.
+    """Any folder of videos, sound files or images.
 
     SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
+    A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is beside it.
     tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, but with --ids names.
     Then add labels: obygaze manifests label --help.
 

@@ -37,7 +37,7 @@ page_options = join_options(
 
 @click.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@click.option("--text", help="Find what this text describes (CLIP, SigLIP and X-CLIP).")
+@click.option("--text", help="Find what this text describes (CLIP, SigLIP, X-CLIP and CLAP).")
 @click.option("--like", metavar="ID", help="Find clips like this one, which is left out.")
 @click.option(
     "--vector",

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_duration, join_some
 from obygaze_features.extraction.plan import Options, check_items, check_media
 from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
+from obygaze_features.video.index import NO_PICTURES
 
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
 """Which frames the paper's three backbones take of a clip."""
+HEARD = SoundSampling(16_000, window=1, stride=1)
+"""What is decoded of a file that has no pictures."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
@@ -27,6 +31,7 @@ EXPLANATIONS = {
     "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI must be",
     "no sound": "without a sound track, which backbones that hear need",
+    "sound alone": "has sound alone: only backbones that hear extract it",
 }
 
 Row = Mapping[str, Any]
@@ -48,7 +53,12 @@ def check_videos(
     items = [manifest.items[row] for row in rows.tolist()]
 
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
-        return ask_decoder(decoder, "examine", media, item, SAMPLINGS)
+        answer = ask_decoder(decoder, "examine", media, item, (*SAMPLINGS, HEARD))
+        if NO_PICTURES not in answer.get("error", "") or "error" in answer["sound"]:
+            return answer
+        first, last = answer["sound"]["spans"][str(HEARD.rate)]
+        heard = {"problems": ["sound alone"], "seconds": (last - first) / HEARD.rate}
+        return {"file": answer["file"], "frames": 0, "decode_seconds": 0.0, **heard}
 
     for item, answer in map_items(examine, items, "Checking", settings):
         row = {"id": item.id, **answer, **answer.get("examination", {})}
@@ -64,11 +74,11 @@ def describe_checks(rows: Sequence[Row]) -> str:
     """How many clips can be used, what is unusual, and which clips cannot be used and why."""
     good = [row for row in rows if not row["error"]]
     lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
-    if good:
-        frames = sum(row["frames"] for row in good)
-        decode = sum(row["decode_seconds"] for row in good)
+    if seen := [row for row in good if row["frames"]]:
+        frames = sum(row["frames"] for row in seen)
+        decode = sum(row["decode_seconds"] for row in seen)
         lines.append(
-            f"{format_duration(sum(row['seconds'] for row in good))} of video, {frames:,} frames; "
+            f"{format_duration(sum(row['seconds'] for row in seen))} of video, {frames:,} frames; "
             f"decoding what the backbones need takes {format_duration(decode)} on one core"
         )
     problems: dict[str, list[str]] = {}

@@ -57,7 +57,7 @@ def estimate(
     settings = Options(**options)
     broken = BrokenBackbones(len(backbones))
     # The list's sizes are those of each backbone's own sampling.
-    is_listed = not settings.sampling
+    is_listed = not (settings.sampling or settings.frames)
     absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
     here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
     loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []

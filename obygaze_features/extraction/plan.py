@@ -68,7 +68,7 @@ class Options:
         backbone's own. Networks of clips see them in windows.
     frames
         How many of these a clip has at most, `MAX_FRAMES` by default; in a longer clip they are
-        spread evenly.
+        spread evenly. Without `sampling`, how many windows of sound, if all backbones hear.
     window, stride
         Frames in a window, by default as many as the network takes; and from one window to the
         next, by default a window's.

@@ -83,6 +83,8 @@ class ReadItem:
         Whether a clip has more frames at a backbone's rate than it takes.
     track
         Which sound track was heard, if there are several.
+    unheard
+        How many windows of sound a clip has, if a backbone hears fewer; else 0.
     """
 
     source: str | None
@@ -95,6 +97,7 @@ class ReadItem:
     resized_by_cpu: bool = False
     thinned: bool = False
     track: str = ""
+    unheard: int = 0
 
 
 class ItemReader:
@@ -155,6 +158,7 @@ class ItemReader:
             why_slow=answer["why_slow"],
             thinned=answer["thinned"],
             track=heard.track,
+            unheard=heard.unheard,
         )
 
     def _hear(
@@ -163,13 +167,15 @@ class ItemReader:
         """The sound of the decoder's last answer, as each backbone takes it."""
         if "error" in answer:
             return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
-        inputs, sampled = {}, {}
+        inputs, sampled, unheard = {}, {}, 0
         for name in names:
             how = self._backbones[name].preprocessing
             sound = decoder.sound(*answer["spans"][str(how.sampling.rate)])
             inputs[name] = how.inputs(sound)
             sampled[name] = how.sampling.row(sound, item.start or 0.0)
-        return ReadItem(answer["source"], inputs, sampled, track=answer["track"])
+            count = len(how.sampling.starts(len(sound)))
+            unheard = max(unheard, count if count > how.sampling.frames else 0)
+        return ReadItem(answer["source"], inputs, sampled, track=answer["track"], unheard=unheard)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folders["image"], Status.MISSING, None

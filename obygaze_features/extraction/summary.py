@@ -27,7 +27,8 @@ class Tally:
     the device (`device`; a CPU computes then) and for the disk (`write`); why files were `slow` and
     processes `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips
     that were `thinned`, seen at less than the rate; texts that were `cut`, and their token counts;
-    which sound `tracks` were heard in files of several, and in how many.
+    which sound `tracks` were heard in files of several, and in how many; how many windows of sound
+    clips have of which not all were heard (`unheard`), and how many clips.
     """
 
     clips: int = 0
@@ -41,6 +42,7 @@ class Tally:
     thinned: int = 0
     cut: dict[str, int] = field(default_factory=dict)
     tracks: Counter[str] = field(default_factory=Counter)
+    unheard: Counter[int] = field(default_factory=Counter)
 
     def count(self, item: ReadItem | Failed) -> None:
         """Count an item that was read, or could not be."""
@@ -51,6 +53,8 @@ class Tally:
             self.thinned += item.thinned
             if item.track:
                 self.tracks[item.track] += 1
+            if item.unheard:
+                self.unheard[item.unheard] += 1
             if item.why_slow:
                 self.slow[item.why_slow] += 1
 
@@ -80,11 +84,12 @@ class Summary:
         Items selected, done before or not.
     clips, frames
         Items that this run processed, and the frames or images that it read.
-    done, left
-        Selected items that are done in every store, and those still to do: time was up, or other
-        runs have them.
+    done, done_in, left
+        Selected items that are done in every store, in each by its name, and those still to do:
+        time was up, or other runs have them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items; with
+        the names of the stores that it is of, if not of all.
     slow, lost
         Why files were decoded from their start, and processes of a cluster lost; and how many.
     resized_by_cpu
@@ -95,6 +100,8 @@ class Summary:
         Texts of which this run read only the beginning, and their token counts.
     tracks
         Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+    unheard
+        How many windows of sound clips have, of which not all were heard, and how many clips.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
@@ -112,6 +119,7 @@ class Summary:
     clips: int
     frames: int
     done: int
+    done_in: dict[str, int]
     left: int
     failed: dict[str, dict[str, str]]
     slow: dict[str, int]
@@ -120,6 +128,7 @@ class Summary:
     thinned: int
     cut: dict[str, int]
     tracks: dict[str, int]
+    unheard: dict[int, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -161,11 +170,17 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     names = [name for name in run.targets if name not in run.broken.reasons]
     names = names or list(run.targets)
     stores = {name: run.targets[name].writer.store.refresh() for name in names}
-    failed: dict[str, dict[str, str]] = {}
-    for store in stores.values():
+    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind = Status(store.status[row]).name.lower()
-            failed.setdefault(kind, {})[store.ids[row]] = store.failures[store.ids[row]]
+            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
+            reasons.setdefault((kind, item), {}).setdefault(store.failures[item], []).append(name)
+    failed: dict[str, dict[str, str]] = {}
+    for (kind, item), named in reasons.items():
+        failed.setdefault(kind, {})[item] = "; ".join(
+            reason if len(own) == len(stores) else f"{reason} ({', '.join(own)})"
+            for reason, own in named.items()
+        )
     status = np.array([store.status[rows] for store in stores.values()])
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
@@ -174,6 +189,7 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         clips=tally.clips,
         frames=tally.frames,
         done=int((status == Status.DONE).all(axis=0).sum()),
+        done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
         left=left,
         failed=failed,
         slow=dict(tally.slow),
@@ -182,6 +198,7 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         thinned=tally.thinned,
         cut=dict(tally.cut),
         tracks=dict(tally.tracks),
+        unheard=dict(tally.unheard),
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=run.batches,

@@ -41,6 +41,8 @@ MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
+NO_PICTURES = "has no video, only"
+"""How the reason begins that a file without pictures is refused for."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """DivX's note that it packs two frames into one packet, and none into the next."""
 _MICROSECONDS = 1_000_000
@@ -152,7 +154,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
-            raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'nothing'}")
+            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'nothing'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slices: one clip on one core, without the delay and copies of frame threads.

@@ -104,6 +104,8 @@ class Moments:
         The name of each film's file.
     warnings
         What a reader must know.
+    part
+        What a frame is called: ``window`` where a row stands for several, or for sound.
     """
 
     moments: list[Moment]
@@ -114,6 +116,7 @@ class Moments:
     title: str = "moments"
     media: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[RunWarning] = ()
+    part: str = "frame"
 
     def __repr__(self) -> str:
         films = len({axis.film for axis in self.frames.axes})
@@ -245,9 +248,9 @@ def find_moments(
     title = f"{about['estimator']}: {about['task']}"
     if predictions.probabilities.ndim == 3:
         title += f", probability of {about['classes'][-1]}"
-    return Moments(
-        moments, frames, thresholds, min_length, close_gaps, title, media, predictions.warnings
-    )
+    part = "window" if " windows of " in str(about["features"]["preprocessing"]) else "frame"
+    shown = title, media, predictions.warnings, part
+    return Moments(moments, frames, thresholds, min_length, close_gaps, *shown)
 
 
 def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
@@ -307,7 +310,7 @@ def moment_figure(
         names = ["\n".join(wrap(name, room, 9.5)) for name, _, _ in rows]
         axes.set_yticks(
             [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35],
-            [*names, "probability of\neach frame", "moments"],
+            [*names, f"probability of\neach {moments.part}", "moments"],
         )
         axes.set_ylim(bottom - 0.1, 0.6)
         times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
@@ -393,7 +396,7 @@ def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> No
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = moments.frames.axes.count(axis)
-    text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, 'frame')}"
+    text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
     if moments.min_length is not None:
         by_default = moments.close_gaps is None
         gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"

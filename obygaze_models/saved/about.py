@@ -199,7 +199,8 @@ def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
     if counts["yes"]:
         yield f"{counts['yes']:,} of {total} were used to train the model: on these this is no test"
     if renamed := counts[SEEN_RENAMED]:
-        yield f"{renamed:,} show seconds of files that it was trained on, under other ids"
+        clips = counted(renamed, "clip shows", "clips show")
+        yield f"{clips} seconds of files that it was trained on, under other ids"
 
 
 def _name(item: Item) -> str | None:

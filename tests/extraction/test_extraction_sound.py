@@ -84,10 +84,49 @@ def test_each_sense_fails_alone(tmp_path, tiny, clap, obygaze):
     assert seen.failures["song"] == "song.mp3 has no video, only audio"
     assert heard.failures["mute"] == "mute.mp4 has no sound track"
     assert seen.failures["noise"] == heard.failures["noise"]
+    assert summary.done_in == {"tiny": 2, "clap": 2}
+    unreadable = summary.failed["unreadable"]
+    assert unreadable["song"].endswith(" only audio (tiny)")
+    assert unreadable["mute"].endswith(" no sound track (clap)")
+    assert unreadable["noise"] == seen.failures["noise"]
     assert of.extract(manifest, tmp_path, clap, tmp_path / "alone").done == 2
     manifest.save(tmp_path / "m")
     checked = obygaze("features", "probe", tmp_path / "m", "--videos", tmp_path, code=3).stdout
-    assert "mute" in next(line for line in checked.splitlines() if "without a sound track" in line)
+    lines = [line.strip() for line in checked.splitlines()]
+    assert lines[0].startswith("3 of 5")
+    assert "mute" in next(line for line in lines if "without a sound track" in line)
+    assert "song" in next(line for line in lines if "only backbones that hear" in line)
+    assert [line.split()[0] for line in lines[-2:]] == ["noise", "gone"]
+    Manifest.from_folder(tmp_path).select(ids=["mute", "song"]).save(tmp_path / "two")
+    command = [tmp_path / "two", "--videos", tmp_path]
+    obygaze("features", "probe", *command, code=0)
+    command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "t"]
+    said = obygaze("features", "extract", *command, code=3).stdout.splitlines()
+    assert [line[:6] for line in said[-3:]] == ["1 of 2", "1 of 2", "0 of 2"]
+
+
+def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, obygaze):
+    """Of 67 windows of a second 64 are heard, and it is said; --frames has all of them heard."""
+    write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
+    manifest = clips("long.wav")
+    manifest.save(tmp_path / "m")
+    command = ["features", "extract", tmp_path / "m", "--videos", tmp_path]
+    command += ["--backbone", "tiny-clap"]
+    said = obygaze(*command, "-o", tmp_path / "few", code=0).stdout
+    assert "1 clip with more windows of sound (up to 67) than are heard" in said
+    assert "--frames 67" in said
+    said = obygaze(*command, "-o", tmp_path / "all", "--frames", "67", code=0).stdout
+    assert "more windows" not in said
+    few, every = (of.open_store(tmp_path / name / "tiny-clap.zarr") for name in ("few", "all"))
+    assert (few.read("frames").shape[1], every.read("frames").shape[1]) == (64, 67)
+    assert every["long"]["frame_time"].tolist() == [0.5 + n for n in range(67)]
+    shared = np.linspace(0, 66, 64, dtype=int)
+    rows = every["long"]["frames"][shared], few["long"]["frames"]
+    np.testing.assert_allclose(*rows, atol=1e-3)
+    assert "at most 67" in every.attributes["preprocessing"]["sampling"]
+    assert verify(every.path) == []
+    with pytest.raises(UsageError, match=r"tiny sees frames: --frames 67 .*Add --sampling"):
+        of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
 
 
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, clap_weights, obygaze):

@@ -92,6 +92,14 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     annotated = annotated.select(ids=[item.id for item in annotated if item.media])
     names = [f"{i.film}/{i.film}_scene_{int(i.id[-3:])}.webm" for i in annotated]
     assert of.Manifest.from_folder(touch(tmp_path / "o", *names)).digest == annotated.digest
+    # A recording is a clip where no video of its name is beside it, and photos stay photos.
+    touch(films, "tt0110912_scene_1.wav", "b/song.MP3", "b/tt0110912_scene_1.wav", "b/song.jpg")
+    heard = of.Manifest.from_folder(films, ids="names").ids
+    assert {*heard} - {*named.ids} == {"b-song", "b-tt0110912_scene_1"}
+    heard = of.Manifest.from_folder(touch(tmp_path / "h", "a/x.wav", "a/y.flac"))
+    assert [(item.id, item.kind) for item in heard] == [("a-x", "clip"), ("a-y", "clip")]
+    photos = touch(tmp_path / "p", "x.jpg", "y.mp3")
+    assert [of.Manifest.from_folder(photos, kind=k).ids for k in (None, "clip")] == [["x"], ["y"]]
     for scene in (1, 99, 100, 1234):
         [identifier, *_] = id_from_file(f"tt0108160_scene_{scene}.avi")
         assert stem_from_id(identifier) == f"tt0108160_scene_{scene}"

@@ -1,4 +1,4 @@
-"""Any folder of videos or images: a folder for each film or group, or all in one."""
+"""Any folder of videos, sound files or images: a folder for each film or group, or all in one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import item_of_file
 from obygaze_features.manifests.items import Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, id_from_file
+from obygaze_features.manifests.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
 
-SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES}
-NOUNS = {"clip": "videos", "image": "images"}
+SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFFIXES}
+NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 
 
 def import_manifest(
@@ -23,7 +23,8 @@ def import_manifest(
 ) -> Manifest:
     """Make a manifest of the videos or images in a folder; each folder in it is a film.
 
-    Folders may be nested: the film is the outermost one.
+    Folders may be nested: the film is the outermost one. A sound file is a clip unless a video of
+    the same name is beside it.
 
     Parameters
     ----------
@@ -33,19 +34,25 @@ def import_manifest(
         ``names``: the file's name is the id, behind its film's where it does not start with it.
         By default, tt0108160_scene_1.avi is tt0108160-001.
     kind
-        ``clip`` or ``image``; by default clips, and images where there are none.
+        ``clip`` or ``image``; by default clips, but images where there are no videos.
     """
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
-    kinds = [kind] if kind else list(SUFFIXES)
+    kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]
     files_of = {name: list(_files(source, SUFFIXES[name])) for name in kinds}
     kind = next(filter(files_of.get, kinds), None)
     if kind is None:
         suffixes = sorted(frozenset().union(*(SUFFIXES[name] for name in kinds)))
         nouns = " or ".join(NOUNS[name] for name in kinds)
         raise ManifestError(f"{source} holds no {nouns} ({' '.join(suffixes)})")
+    files = files_of[kind]
+    if kind != "image":
+        kind, videos = "clip", files_of["clip"]
+        seen = {(path.parent, path.stem.casefold()) for path in videos}
+        sounds = (p for p in files_of["sound"] if (p.parent, p.stem.casefold()) not in seen)
+        files = [*videos, *sounds]
     by_id: dict[str, tuple[Item, Path]] = {}
-    for path in files_of[kind]:
+    for path in files:
         item = item_of_file(path.relative_to(source).as_posix(), by_name=ids == "names")
         first = by_id.setdefault(item.id.lower(), (item, path))[1]
         if first != path:
