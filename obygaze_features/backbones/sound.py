@@ -74,16 +74,11 @@ class SoundSampling:
         """How many windows have a place in a clip's row."""
         return self.frames
 
-    def starts(self, samples: int) -> NDArray[np.int_]:
-        """Where windows of so many samples start, heard or not."""
-        size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
-        last = max(0, samples - size)
-        return np.array([*range(0, last, stride), last])
-
     def windows(self, samples: int) -> list[tuple[int, int]]:
         """The windows of so many samples: the first of each, and the one after its last."""
-        starts = self.starts(samples)
-        size = samples - int(starts[-1])
+        size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
+        size = min(size, samples)
+        starts = np.array([*range(0, samples - size, stride), samples - size])
         if len(starts) > self.frames:
             starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
         return [(start, start + size) for start in starts.tolist()]

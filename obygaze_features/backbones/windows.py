@@ -35,14 +35,9 @@ def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
                 f"{backbone.sampling.window:g} s; extract it without --sampling"
             )
         heard = replace(backbone.sampling, frames=sampling.frames)
-        return backbone.with_changes(
-            sampling=heard,
-            preprocessing=replace(backbone.preprocessing, sampling=heard),
-            arrays=tuple(
-                replace(spec, shape=(heard.tokens, *spec.shape[1:])) if spec.padded else spec
-                for spec in backbone.arrays
-            ),
-        )
+        how, n = replace(backbone.preprocessing, sampling=heard), heard.tokens
+        own = (replace(s, shape=(n, *s.shape[1:])) if s.padded else s for s in backbone.arrays)
+        return backbone.with_changes(sampling=heard, preprocessing=how, arrays=tuple(own))
     if not sampling.rate:
         raise UsageError(
             f"{backbone.label} sees frames: --frames {sampling.frames} goes with a rate. "

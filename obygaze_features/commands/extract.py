@@ -229,9 +229,9 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     if summary.unheard:
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         echo(
-            f"{clips} with more windows of sound (up to {most:,}) than are heard (by default "
-            f"{MAX_FRAMES}): spread over the clip. Cut clips into spans, or extract the backbones "
-            f"that hear alone, with --frames {most}, into another folder"
+            f"{clips} with more windows of sound (up to {most}) than are heard ({MAX_FRAMES} by "
+            "default): spread over the clip. Cut clips into spans, or extract the backbones that "
+            f"hear by themselves, with --frames {most}, into another folder"
         )
     for track, count in summary.tracks.items():
         echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")

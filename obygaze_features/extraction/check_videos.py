@@ -16,10 +16,8 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.video.index import NO_PICTURES
 
-SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""Which frames the paper's three backbones take of a clip."""
-HEARD = SoundSampling(16_000, window=1, stride=1)
-"""What is decoded of a file that has no pictures."""
+SAMPLINGS = (Sampling(32), Sampling(12, rate=1), SoundSampling(16_000, window=1, stride=1))
+"""Which frames the paper's three backbones take of a clip; what is heard of one without frames."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
@@ -53,11 +51,11 @@ def check_videos(
     items = [manifest.items[row] for row in rows.tolist()]
 
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
-        answer = ask_decoder(decoder, "examine", media, item, (*SAMPLINGS, HEARD))
+        answer = ask_decoder(decoder, "examine", media, item, SAMPLINGS)
         if NO_PICTURES not in answer.get("error", "") or "error" in answer["sound"]:
             return answer
-        first, last = answer["sound"]["spans"][str(HEARD.rate)]
-        heard = {"problems": ["sound alone"], "seconds": (last - first) / HEARD.rate}
+        [(rate, (first, last))] = answer["sound"]["spans"].items()
+        heard = {"problems": ["sound alone"], "seconds": (last - first) / int(rate)}
         return {"file": answer["file"], "frames": 0, "decode_seconds": 0.0, **heard}
 
     for item, answer in map_items(examine, items, "Checking", settings):

@@ -173,7 +173,7 @@ class ItemReader:
             sound = decoder.sound(*answer["spans"][str(how.sampling.rate)])
             inputs[name] = how.inputs(sound)
             sampled[name] = how.sampling.row(sound, item.start or 0.0)
-            count = len(how.sampling.starts(len(sound)))
+            count = len(replace(how.sampling, frames=len(sound)).windows(len(sound)))
             unheard = max(unheard, count if count > how.sampling.frames else 0)
         return ReadItem(answer["source"], inputs, sampled, track=answer["track"], unheard=unheard)
 

@@ -248,7 +248,7 @@ def find_moments(
     title = f"{about['estimator']}: {about['task']}"
     if predictions.probabilities.ndim == 3:
         title += f", probability of {about['classes'][-1]}"
-    part = "window" if " windows of " in str(about["features"]["preprocessing"]) else "frame"
+    part = "window" if " windows of " in str(about.get("features")) else "frame"
     shown = title, media, predictions.warnings, part
     return Moments(moments, frames, thresholds, min_length, close_gaps, *shown)
 

@@ -73,6 +73,15 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
     frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
     moments = om.find_moments(frames, FILM)
     assert moments.title.endswith("probability of S")
+    # A row of a store of sound stands for a window.
+    heard = about | {"features": {"preprocessing": {"sampling": "sound, in windows of 1 s"}}}
+    moments = om.find_moments(replace(frames, about=heard), FILM)
+    texts = [
+        text.get_text()
+        for text in moment_figure(moments).findobj(lambda artist: hasattr(artist, "get_text"))
+    ]
+    assert any("in 1 window;" in text for text in texts)
+    assert "probability of\neach window" in texts
     assert [moment.score for moment in moments.moments] == [0.7]
 
 
