@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of that logistic regression.
     random_state
         Fixes which clips are held out together.
+    concept_stores
+        By a concept's name the store that it is learned from, by a bottleneck whose bank is a
+        `ConceptBank`. Other concepts, and those of a store that takes no part, read all.
 
     Attributes
     ----------
@@ -66,6 +70,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     how: str = "early"
     class_weight: str | None = None
     random_state: Chance = None
+    concept_stores: Mapping[str, str] | None = None
 
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, order: Any = None, **arguments: Any
@@ -106,7 +111,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         if arguments.get("X_val") is not None:
             arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
-        model = clone(self.estimator)
+        model, spans = clone(self.estimator), self._spans(self._columns)
+        if self.concept_stores and "bank__features" in model.get_params():
+            own = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
+            model.set_params(bank__features=own)
         wanted = keywords(model.fit) & arguments.keys()
         model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
         self.models_ = [best_of(model)]
@@ -164,8 +172,13 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _columns(self) -> dict[str, Array]:
         """The columns of each store that takes part."""
-        ends = dict(zip(self.stores, np.cumsum([*self.stores.values()]).tolist(), strict=True))
-        return {n: np.arange(ends[n] - self.stores[n], ends[n]) for n in self.use or self.stores}
+        spans = self._spans(self.stores)
+        return {name: np.arange(*spans[name]) for name in self.use or self.stores}
+
+    def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """The first column of each of some stores side by side, and the one past its last."""
+        ends = accumulate(self.stores[name] for name in names)
+        return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 
 
 def _take(name: str, value: Any, rows: Array) -> Any:
