@@ -311,7 +311,9 @@ def moment_figure(
         if frames.loudness is not None:
             bottom -= 0.6
             heights = bottom + 0.45 * loudness_heights(frames.loudness)
-            axes.stairs(heights, frames.edges / 1e6, baseline=bottom, fill=True, color=SOFT)
+            axes.stairs(
+                heights, frames.edges / 1e6, baseline=bottom, fill=True, color=SOFT, alpha=0.6
+            )
             places, names = [*places, bottom + 0.2], [*names, "loudness"]
         axes.set_yticks(places, names)
         axes.set_ylim(bottom - 0.1, 0.6)
