@@ -136,7 +136,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for train, held in parting.split(X, y, films):
             given = {key: _take(key, value, train) for key, value in arguments.items()}
             fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
-            logits[held] = self._logits(fitted, X[held])
+            logits[held] = self.logits_of(fitted, X[held])
         for _ in parts:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
             self.stacker_.fit(logits[learnt], y[learnt], _take("", weights, learnt))
@@ -153,7 +153,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         if self.stacker_ is None:
             return np.asarray(self.models_[0].predict_proba(self.scaled(X)))
-        return np.asarray(self.stacker_.predict_proba(self._logits(self.models_, X)))
+        return np.asarray(self.stacker_.predict_proba(self.logits_of(self.models_, X)))
 
     def predict(self, X: Any) -> Array:
         """The class with the highest probability."""
@@ -165,7 +165,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
-    def _logits(self, models: Sequence[Any], X: Array) -> Array:
+    def logits_of(self, models: Sequence[Any], X: Array) -> Array:
+        """What the stacker reads: the log-odds of each store's model; of more classes all logs."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import onnxruntime
 import pytest
+from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -17,6 +18,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split
 from obygaze_features.manifests.labels import Concept, LabelScheme, Level
 from obygaze_features.store import ArraySpec
+from obygaze_models.explain.parts import concept_quality
 from obygaze_models.explain.significance import random_label_cavs
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
@@ -265,6 +267,23 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
         fit = fits[line["model"], line["fit"]]
         predicted = om.predict(line["folder"], stores[:2], ids=fit.ids)
         np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
+
+
+def test_late_fusion_gives_the_part_of_each_store(senses, tmp_path):
+    """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
+    late = {"name": "logistic", "fusion": "late", "threshold": "validation"}
+    run = om.run_experiment(experiment(senses[0], estimators=[late]), tmp_path / "run")
+    for fit, entry in zip(run.predictions(), run.explanations(), strict=True):
+        assert (entry.kind, entry.concepts, entry.ids) == ("stores", ALONE, fit.ids)
+        total = entry.amounts.sum(axis=1) + entry.intercept
+        np.testing.assert_allclose(total, logit(fit.probabilities), atol=1e-3)
+        assert entry.amounts.std(axis=0).argmax() == ALONE.index("hear")
+    assert concept_quality(run.explanations(), run.clips()) == []
+    run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)
+    table = min((tmp_path / "tables").glob("*.csv"))
+    assert "hear" in csv_rows(table)[0]["parts in the log-odds of S"]
+    page = om.report(run.folder, tmp_path / "page.html").read_text()
+    assert '"kind":"stores"' in page.replace('": ', '":')
 
 
 SLIPS = [
