@@ -113,8 +113,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
         model, spans = clone(self.estimator), self._spans(self._columns)
         if self.concept_stores and "bank__features" in model.get_params():
-            own = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
-            model.set_params(bank__features=own)
+            features = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
+            model.set_params(bank__features=features)
         wanted = keywords(model.fit) & arguments.keys()
         model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
         self.models_ = [best_of(model)]

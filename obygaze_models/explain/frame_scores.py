@@ -220,7 +220,8 @@ def place_frames(
 def loudness_heights(loudness: Array) -> Array:
     """From 0, which is `LOUDNESS_DB` below the loudest, or unknown, to 1."""
     loudest = np.nan_to_num(loudness, nan=-np.inf).max(initial=-np.inf)
-    return np.nan_to_num(np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1))
+    heights = np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1)
+    return np.asarray(np.nan_to_num(heights))
 
 
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:

@@ -238,8 +238,8 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     data = om.load_dataset(folder / "manifest", stores)
     C, sure, fitted = np.c_[np.arange(480) % 2, truth], np.arange(480) < 240, []
     for heard in (None, {"Voice": "hear"}):
-        model = om.ConceptBottleneck(om.ConceptBank(C=0.1, refit=True))
-        fused = om.StoreFusion(model, data.stores, use=["hear", "see"], concept_stores=heard)
+        model, use = om.ConceptBottleneck(om.ConceptBank(C=0.1, refit=True)), ["hear", "see"]
+        fused = om.StoreFusion(model, data.stores, use=use, concept_stores=heard)
         fused.fit(data.X[sure], truth[sure], concepts=C[sure], concept_names=["Look", "Voice"],
                   X_val=data.X[~sure], y_val=truth[~sure], concepts_val=C[~sure])  # fmt: skip
         fitted.append(fused)
@@ -253,20 +253,17 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     np.testing.assert_allclose(own.transform(scaled)[:, 1], values, atol=2e-3)
     shuffled = random_label_cavs(own, scaled, C, runs=2, random_state=0)
     assert shuffled[:, 6:].any(axis=1).tolist() == [True, False]
-    file = experiment(
-        folder, concept_stores={"voice": "hear"}, estimators=["pcbm-logistic", "logistic"],
-        each_store=True, stores=["see.zarr", "hear.zarr"],
-    )  # fmt: skip
+    keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
+    file = experiment(folder, estimators=["pcbm-logistic", "mlp"], each_store=True, **keys)
     run = om.run_experiment(file, tmp_path / "run")
     assert run.record.skipped == []
-    fits = {(fit.model, fit.fit): fit for fit in run.predictions()}
-    for line in (line for line in run.models() if line["model"] == "pcbm-logistic"):
-        saved = om.load_model(line["folder"])[0].models_[0].bank_
-        assert saved.names_ == ["Look", "Voice"]
-        assert saved.cavs_[:, :24].any(axis=1).tolist() == [True, False]
-        fit = fits[line["model"], line["fit"]]
-        predicted = om.predict(line["folder"], stores[:2], ids=fit.ids)
-        np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
+    [line, *_] = run.models()
+    saved = om.load_model(line["folder"])[0].models_[0].bank_
+    assert saved.names_ == ["Look", "Voice"]
+    assert saved.cavs_[:, :24].any(axis=1).tolist() == [True, False]
+    [fit] = [p for p in run.predictions() if (p.model, p.fit) == (line["model"], line["fit"])]
+    predicted = om.predict(line["folder"], stores[:2], ids=fit.ids)
+    np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
 
 
 def test_late_fusion_gives_the_part_of_each_store(senses, tmp_path):
@@ -275,8 +272,8 @@ def test_late_fusion_gives_the_part_of_each_store(senses, tmp_path):
     run = om.run_experiment(experiment(senses[0], estimators=[late]), tmp_path / "run")
     for fit, entry in zip(run.predictions(), run.explanations(), strict=True):
         assert (entry.kind, entry.concepts, entry.ids) == ("stores", ALONE, fit.ids)
-        total = entry.amounts.sum(axis=1) + entry.intercept
-        np.testing.assert_allclose(total, logit(fit.probabilities), atol=1e-3)
+        np.testing.assert_allclose(entry.amounts.sum(axis=1) + entry.intercept,
+                                   logit(fit.probabilities), atol=1e-3)  # fmt: skip
         assert entry.amounts.std(axis=0).argmax() == ALONE.index("hear")
     assert concept_quality(run.explanations(), run.clips()) == []
     run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)

@@ -60,16 +60,15 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, obygaze):
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
 
-    hear = obygaze(*command[:-1], tmp_path / "alone", *backbones[2:], code=0).stdout
-    assert "a second, time: " in hear
     path = tmp_path / "alone/clap.zarr"
+    hear = obygaze(*command[:-1], path.parent, *backbones[2:], code=0).stdout
+    assert "a second, time: " in hear
     alone = of.open_store(path)
     assert (alone.read("frames").tobytes(), alone.sources) == (
         heard.read("frames").tobytes(), heard.sources
     )  # fmt: skip
     assert alone.diff(heard).probes_equal
-    info = obygaze("stores", "info", path, code=0).stdout
-    assert "\nsound      at 16000 a second, in windows of 1 s" in info
+    assert "\nsound      at 16000 a" in obygaze("stores", "info", path, code=0).stdout
     plan = obygaze(*command, *backbones, "--dry-run", "--json", code=0).stdout
     assert '"to_do": 0' in plan
 

@@ -106,10 +106,10 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     chances = [row["probability"] for row in rows]
     heard = np.array([row["loudness"] or np.nan for row in rows])
     loud = np.nan_to_num(np.maximum(0, 1 + (heard - np.nanmax(heard)) / 60))
-    for mark, height, shares in (("bar", 56, chances), ("sound", 14, loud)):
+    for mark, height, shares, near in (("bar", 56, chances, 0.002), ("sound", 14, loud, 0.01)):
         drawn = [float(y) for path in page.texts(f"{TRACKS} path.{mark}", "getAttribute('d')")
                  for y in re.findall(r"V([\d.]+)H", path)]  # fmt: skip
-        assert [1 - y / height for y in drawn] == pytest.approx(shares, abs=0.006 + 0.05 / height)
+        assert [1 - y / height for y in drawn] == pytest.approx(shares, abs=near)
     assert page.texts(f"{TRACKS} .lane-name", "innerText")[1:3] == [HOSTILE, "bert"]
     assert len(page.texts(f"{TRACKS} .pictures img")) == 4
     assert "Do not share this page It holds pictures of 48 of 48" in plain(film_page[0])
