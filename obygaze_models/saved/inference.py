@@ -108,6 +108,8 @@ class FramePredictions:
         A frame counts as of the second class from this probability on; a number, or one a clip [N].
     seen, warnings
         As in `Predictions`.
+    loudness
+        Of the sound at each time, in dB of full scale, [N, T]; None where the store has none.
     """
 
     about: dict[str, Any]
@@ -117,6 +119,7 @@ class FramePredictions:
     threshold: float | Array
     seen: list[str]
     warnings: list[RunWarning]
+    loudness: Array | None = None
 
     def __repr__(self) -> str:
         frames = np.isfinite(self.probabilities).reshape(*self.times.shape, -1).all(axis=2).sum()
@@ -258,11 +261,13 @@ def predict_frames(
         table[np.isnan(given).any(axis=2)] = np.nan
     times = read_frame_times(clips.store, clips.ids, shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
+    loudness = read_frame_times(clips.store, clips.ids, shape[1], "loudness")
     probabilities = table[..., 1] if table.shape[2] == 2 else table
     threshold = float(getattr(estimator, "threshold_", 0.5))
     return FramePredictions(
-        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings
-    )
+        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
+        None if np.isnan(loudness).all() else loudness,
+    )  # fmt: skip
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
@@ -275,13 +280,14 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     row_of = {clip: row for row, clip in enumerate(ids)}
     total = np.zeros((len(ids), *parts[0].probabilities.shape[1:]))
     times, counts = np.full((len(ids), *parts[0].times.shape[1:]), np.nan), np.zeros(len(ids))
-    thresholds = np.zeros(len(ids))
+    thresholds, loudness = np.zeros(len(ids)), np.full_like(times, np.nan)
     states = ("no", SEEN_RENAMED, "yes")
     seen = np.zeros(len(ids), dtype=np.intp)
     for part in parts:
         rows = [row_of[clip] for clip in part.ids]
         total[rows] += part.probabilities
         times[rows] = part.times
+        loudness[rows] = np.nan if part.loudness is None else part.loudness
         counts[rows] += 1
         thresholds[rows] += part.threshold
         seen[rows] = np.maximum(seen[rows], list(map(states.index, part.seen)))
@@ -293,6 +299,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         thresholds / counts,
         [states[code] for code in seen.tolist()],
         unique_warnings(warning for part in parts for warning in part.warnings),
+        None if np.isnan(loudness).all() else loudness,
     )
 
 
