@@ -219,7 +219,8 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models of frames read one store (got {len(group.stores)}: {group.where}); name one"
+            f"models of frames read one store (got {len(group.stores)}: {group.where}); "
+            'give them an experiment of their own, with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
     if len(shapes.get(array, ())) != 2:

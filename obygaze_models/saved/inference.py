@@ -458,8 +458,19 @@ def features_of(
     return read_features(store, ids, features["array"], features["pooling"])
 
 
+def _by_part(preprocessing: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The recipe of each of several stores, by its place among them; one store has no place."""
+    parts = preprocessing.get("parts")
+    places = [(f"{number}: ", part) for number, part in enumerate(parts or (), 1)]
+    return places or [("", preprocessing)]
+
+
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
     backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
+    order = [[part["name"] for part in b.get("parts", [b])] for b in (backbone, stored_backbone)]
+    if order[0] != order[1] and len(order[0]) > 1:
+        wanted = f"the model reads the stores {', '.join(order[0])}, in this order"
+        return [f"{wanted} (got {', '.join(order[1])})"]
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
         # Then all else differs, too, and adds nothing.
         return [
@@ -468,7 +479,10 @@ def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -
             f"the store is of {stored_backbone['name']} with weights "
             f"{shorten_digest(stored_backbone['weights_sha256'])}"
         ]
-    preprocessing, stored = features["preprocessing"], store.attributes["preprocessing"]
+    preprocessing, stored = (
+        {f"{part}{key}": value for part, table in _by_part(recipe) for key, value in table.items()}
+        for recipe in (features["preprocessing"], store.attributes["preprocessing"])
+    )
     differences = [
         f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
         "the model"
