@@ -1,31 +1,27 @@
 """Stores of sound: what is heard, beside what is seen, from the file to the row."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 import transformers
 
 import obygaze_features as of
-from obygaze_features.backbones import Backbone
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import clips, everything_heard, write_clip, write_sound
-from tests.kit.models import write_checkpoint
 
 NOISE = np.random.default_rng(8).normal(0, 0.1, 96_000)
 
 
 @pytest.fixture(scope="module")
-def clap_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint("tiny-clap", tmp_path_factory.mktemp("weights") / "clap")
+def clap_weights(checkpoints):
+    return checkpoints["tiny-clap"]
 
 
 @pytest.fixture(scope="module")
-def clap(clap_weights: Path) -> Backbone:
+def clap(clap_weights):
     return of.load_backbone(f"clap={clap_weights}", "cpu")
 
 

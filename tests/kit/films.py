@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -135,6 +135,34 @@ def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> b
                 write_clip(path, "S", seconds=seconds, **(KINDS[name] | dict(changes)))
                 break
         return path.read_bytes()
+
+
+def copy_packets(
+    films: Sequence[Path],
+    path: Path,
+    *,
+    kind: str = "video",
+    key: int = 0,
+    zero: int = 0,
+    **how: Any,
+) -> None:
+    """Films, or their sound, one after the other, not encoded anew, as editing programs do. From
+    the n-th keyframe on; the clock says 0 at the time of a frame."""
+    with av.open(path, "w", **how) as target:
+        copy, end = None, 0
+        for film in films:
+            with av.open(film) as source:
+                stream: Any = getattr(source.streams, kind)[0]
+                copy = copy or target.add_stream_from_template(stream)
+                keys, shift = -1, end - round(zero / 24 / stream.time_base)
+                shift -= stream.start_time * (kind == "audio")
+                for packet in source.demux(stream):
+                    keys += packet.is_keyframe
+                    if packet.dts is not None and keys >= key:
+                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                        end = max(end, packet.pts + packet.duration)
+                        packet.stream = copy
+                        target.mux(packet)
 
 
 def everything(path: Path) -> np.ndarray:

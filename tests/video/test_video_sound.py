@@ -3,14 +3,13 @@
 import wave
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
 from obygaze_features.video.index import index_file
 from obygaze_features.video.sound import decode_sound
-from tests.kit.films import everything_heard, write, write_sound
+from tests.kit.films import copy_packets, everything_heard, write, write_sound
 
 RATE = 48_000
 NOISE = np.random.default_rng(3).integers(-20_000, 20_000, 9 * 48_000) / 32_768
@@ -92,18 +91,7 @@ def test_a_rate_and_channels_that_change_midway(tmp_path):
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 32_000]] * 2, 1)  # at two thirds of the pitch
     second = write_sound(tmp_path / "second.ts", "aac", twice, rate=32_000)
-    with av.open(tmp_path / "both.ts", "w") as target:
-        copy, end = None, 0
-        for path in (first, second):
-            with av.open(path) as source:
-                stream = source.streams.audio[0]
-                copy = copy or target.add_stream_from_template(stream)
-                for packet in source.demux(stream):
-                    if packet.size:
-                        packet.pts = packet.dts = end
-                        end += packet.duration
-                        packet.stream = copy
-                        target.mux(packet)
+    copy_packets([first, second], tmp_path / "both.ts", kind="audio")
     for start, pitch in ((1.0, 440), (4.0, 440 * 2 / 3)):
         for rate in (16_000, 48_000):
             sound = cut(tmp_path / "both.ts", start, start + 1, rate)
