@@ -13,8 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split
-from obygaze_features.manifests.labels import LabelScheme, Level
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
@@ -39,15 +38,8 @@ def write_senses(folder, *, strength=1.2, absent=()):
     chance = np.random.default_rng(3)
     ids = [f"film{film:02}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
-    manifest = Manifest(
-        name="senses",
-        items=Items.of([Item(i, film=i[:6], media=f"{i[:6]}.mp4", start=1.0 * int(i[-3:]),
-                             end=int(i[-3:]) + 1.0) for i in ids]),
-        scheme=LabelScheme("two", (Level("EN", "Easy Negative"), Level("S", "Sure"))),
-    ).with_parts(
-        labels=[LabelSet("all", ids, [("EN", "S")[code] for code in truth], [()] * len(ids))],
-        splits=[Split("films", ids, (film % 4).tolist())],
-    )  # fmt: skip
+    levels, folds = [("EN", "S")[code] for code in truth], (film % 4).tolist()
+    manifest = kit.labelled(ids, levels, folds=folds, seconds=1)
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
     hear[:, 0] += strength * (2 * truth - 1)
@@ -69,7 +61,7 @@ def senses(tmp_path_factory):
 def experiment(folder, **keys):
     values = {
         "name": "Senses", "manifest": "manifest", "stores": [f"{name}.zarr" for name in ALONE],
-        "positives": ["S"], "train_negatives": ["EN"], "split": "films", "protocol": "split",
+        "positives": ["S"], "train_negatives": ["EN"], "split": "ten", "protocol": "split",
         "estimators": ["logistic"],
     }  # fmt: skip
     return kit.write_experiment(folder / "experiment.toml", **values | keys)
