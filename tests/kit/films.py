@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -198,13 +197,11 @@ def write_sound(
     *tracks: np.ndarray,
     rate: int = 48_000,
     pictures: float = 0,
-    late: float = 0,
-    gap: tuple[float, float] = (math.inf, 0),
+    later: Sequence[tuple[float, float]] = (),
     **settings: Any,
 ) -> Path:
     """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` of so many
-    seconds. The sound starts so much `late`, and what is heard from ``gap[0]`` on is heard
-    ``gap[1]`` seconds later."""
+    seconds. What is heard from ``later[n][0]`` on is heard ``later[n][1]`` seconds later."""
     with av.open(path, "w", **settings) as container:
         film: Any = container.add_stream("mpeg4", rate=24) if pictures else None
         if film:
@@ -229,7 +226,7 @@ def write_sound(
                 frames += converter.resample(frame)
             for packet in chain(*map(stream.encode, [*frames, None])):
                 seconds = float(packet.pts * packet.time_base)
-                shift = round((late + gap[1] * (seconds >= gap[0])) / packet.time_base)
+                shift = round(sum(by for at, by in later if seconds >= at) / packet.time_base)
                 packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
                 container.mux(packet)
         container.mux(film.encode() if film else [])

@@ -75,8 +75,8 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
     """The clock of Matroska counts milliseconds: after a gap of whole frames it tells samples."""
     for name, codec, gap in (("late.mp4", "flac", 36_000), ("late.mkv", "pcm_s16le", 36 * 1024)):
         signal, before = NOISE[: 4608 * 60], 4608 * 20
-        settings = {"pictures": 11, "late": 1.5, "gap": (before / RATE, gap / RATE)}
-        path = write_sound(tmp_path / name, codec, signal, **settings)
+        later = [(0, 1.5), (before / RATE, gap / RATE)]
+        path = write_sound(tmp_path / name, codec, signal, pictures=11, later=later)
         silences = np.zeros(72_000), np.zeros(gap)
         heard = np.concatenate([silences[0], signal[:before], silences[1], signal[before:]])
         seconds = index_file(path).seconds
