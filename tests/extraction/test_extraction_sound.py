@@ -53,6 +53,11 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
         power = [10 * np.log10(np.mean(np.square(window))) for window in windows]
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
+        # What is seen are the frames of its span, by their numbers in the film.
+        start, row = round(item.start * 24), seen[item.id]
+        frames = [start + int(i * 60 / 8) for i in range(8)]
+        assert row["frame_index"].tolist() == frames
+        np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
 
     (path,) = of.extract(manifest, videos, clap, tmp_path / "alone").stores
     alone = of.open_store(path)
