@@ -14,9 +14,6 @@ import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
-from tests.kit.store import contents as store_files
-
-__all__ = ["store_files"]
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
