@@ -76,7 +76,7 @@ def senses(tmp_path_factory):
 def experiment(folder, **keys):
     values = {
         "name": "Senses", "manifest": "manifest", "stores": [f"{name}.zarr" for name in ALONE],
-        "positives": ["S"], "train_negatives": ["EN"], "split": "films", "protocol": "split",
+        "positives": ["S"], "train_negatives": ["EN"], "split": "ten", "protocol": "split",
         "estimators": ["logistic"],
     }  # fmt: skip
     return kit.write_experiment(folder / "experiment.toml", **values | keys)

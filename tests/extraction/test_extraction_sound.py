@@ -1,7 +1,6 @@
 """Stores of sound: what is heard, beside what is seen, from the file to the row."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,24 +8,22 @@ import torch
 import transformers
 
 import obygaze_features as of
-from obygaze_features.backbones import Backbone
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import clips, everything_heard, write_clip, write_sound
-from tests.kit.models import write_checkpoint
 
 NOISE = np.random.default_rng(8).normal(0, 0.1, 96_000)
 
 
 @pytest.fixture(scope="module")
-def clap_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint("tiny-clap", tmp_path_factory.mktemp("weights") / "clap")
+def clap_weights(checkpoints):
+    return checkpoints["tiny-clap"]
 
 
 @pytest.fixture(scope="module")
-def clap(clap_weights: Path) -> Backbone:
+def clap(clap_weights):
     return of.load_backbone(f"clap={clap_weights}", "cpu")
 
 
@@ -59,6 +56,11 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, obygaze):
         power = [10 * np.log10(np.mean(np.square(window))) for window in windows]
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
+        # What is seen are the frames of its span, by their numbers in the film.
+        start, row = round(item.start * 24), seen[item.id]
+        frames = [start + int(i * 60 / 8) for i in range(8)]
+        assert row["frame_index"].tolist() == frames
+        np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
 
     path = tmp_path / "alone/clap.zarr"
     hear = obygaze(*command[:-1], path.parent, *backbones[2:], code=0).stdout
