@@ -31,7 +31,8 @@ from obygaze_models.report.annotation import Source
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
-    (the mean over each two), how many shared clips of a film any marked with a concept, and where two differ, the longest first; what is odd in their labels.
+    (the mean over each two), how many shared clips of a film any of them
+    marked with a concept, and where two differ, the longest first; what is odd in their labels.
     `merged`: the page's labels are made of theirs.
     """
 

@@ -190,7 +190,7 @@ function reasons(clip, most) {
   const supports = ([, column]) => column.of[row] * toward >= 0;
   const at_rest = parts.filter(([name]) => name === AT_REST).map(([, column]) => ["at rest", column]);
   const others = parts.filter(([name]) => name !== AT_REST).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
-  const shown = [...others.splice(0, most), ...at_rest];
+  const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...at_rest];
   const sum = (name, columns) => [`${name} ${digits_at({ ...parts[0][1], of: [columns.reduce((total, [, column]) => total + column.of[row], 0)] }, 0, true)}`];
   return [
     ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
