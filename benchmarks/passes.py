@@ -241,7 +241,7 @@ def _sound_alone(folder: Path) -> Result:
 
 def _sound_beside(folder: Path) -> Result:
     """X-CLIP with a network that hears and computes little, so that reading the sound shows."""
-    videos, count = folder / "beside-sound", 4
+    videos, count = folder / "beside-sound", 2
     videos.mkdir()
     for number in range(count):
         write_sound(videos / f"clip{number}.mp4", "aac", _noise(10), pictures=10)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 WIDTH = 100
+STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%")
+ADDS = "adds: all stores minus all without it; the interval is over draws of films."
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,11 @@ class Comparisons:
         """The comparisons as text: a table a test set."""
         selected = self.select(metric)
         if self.stores:
-            return self._store_table(selected)
+            tables = [
+                f"{test}\n{model} on all stores: {score}\n{align(STORE_COLUMNS, rows, width=WIDTH)}"
+                for (test, model, score), rows in self.stores_by_model(metric).items()
+            ]
+            return "\n\n".join([*tables, ADDS])
         runs = _runs_of_one_model(selected)
         by_test = group_by(selected, lambda pair: _describe_test(*pair))
         names = ["model", *runs] if runs else ["first", "second", "1st", "2nd"]
@@ -167,9 +173,16 @@ class Comparisons:
         )
         return "\n\n".join([*parts, "\n".join(fill(note, WIDTH) for note in notes)])
 
-    def _store_table(self, selected: Sequence[tuple[Comparison, str]]) -> str:
-        """Each store alone, and all stores with and without it."""
-        parts = []
+    def stores_by_model(
+        self, metric: str | None = None
+    ) -> dict[tuple[str, str, str], list[list[str]]]:
+        """What each store adds, by test set, model and its score on all stores.
+
+        A row for each store: the scores on it alone and on all without it, what it adds to these,
+        and the interval of that.
+        """
+        tables = {}
+        selected = self.select(metric)
         by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].first.name))
         for (test, model), pairs in by_model.items():
             (all_stores, key), names = pairs[0], self.stores[pairs[0][0].first.run]
@@ -183,11 +196,8 @@ class Comparisons:
                     _format(pair.scores[key].second) if pair else "-" for pair in (alone, without)
                 ]
                 rows.append([name, *cells, *(_table_cells(without, key)[2:4] if without else "--")])
-            table = align(["", "alone", "all without it", "adds", "95%"], rows, left=1, width=WIDTH)
-            everything = _format(all_stores.scores[key].first)
-            parts.append(f"{test}\n{model} on all stores: {everything}\n{table}")
-        note = "adds: all stores minus all without it; the interval is over draws of films."
-        return "\n\n".join([*parts, note])
+            tables[test, model, _format(all_stores.scores[key].first)] = rows
+        return tables
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each comparison and metric, for `pandas.DataFrame`."""

@@ -12,7 +12,7 @@ from obygaze_models.data.stores import name_stores
 from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
-from obygaze_models.scoring.intervals import too_few
+from obygaze_models.scoring.intervals import MIN_FILMS, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 WIDTH = 100
@@ -176,7 +176,7 @@ def _score_table(record: RunRecord, test: str) -> str:
     rows = []
     for scores in record.scores:
         if scores.test == test:
-            interval = scores.interval.get(main)
+            interval = scores.interval.get(main) if scores.films >= MIN_FILMS else None
             ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
             rows.append([scores.model, *(_mean(scores, key) for key in titles), ends])
     for name, guess in test_set.baselines.items():

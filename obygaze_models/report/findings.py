@@ -329,11 +329,11 @@ def beside_annotators(head: Headline) -> list[Html]:
     return [Html(" ".join(lines))]
 
 
-def store_figure(head: Headline) -> Html:
+def store_tables(head: Headline) -> dict[tuple[str, str, str], list[list[str]]]:
     """What each of several stores adds to the models of the first screen's run; empty without."""
     if not (head.rows and head.best.run.record.experiment.get("each_store")):
-        return Html("")
-    return Html(inline_svg(compare(head.best.run.run, stores=True).figure(head.metric)))
+        return {}
+    return compare(head.best.run.run, stores=True).stores_by_model(head.metric)
 
 
 def limits(head: Headline) -> list[str]:

@@ -123,9 +123,17 @@ def about(runs: Sequence[Source]) -> str:
 def _perceived(run: ReportRun) -> str:
     """What the features of a run are about."""
     features = run.record.features
-    if features.backbone.get("family") != "words":
-        return "what its frames show"
-    return "how much is said in it" if features.array == "count" else "what is said in it"
+    said = "how much is said in it" if features.array == "count" else "what is said in it"
+    parts = features.preprocessing.get("parts", [features.preprocessing])
+    senses = [
+        said
+        if "texts" in part
+        else "what is heard in it"
+        if "extractor" in part
+        else "what its frames show"
+        for part in parts
+    ]
+    return " and ".join(dict.fromkeys(senses))
 
 
 def glossary(

@@ -15,6 +15,7 @@ from obygaze_features.page.html import Html, document, number
 from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.experiments.compare import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
@@ -37,7 +38,7 @@ from obygaze_models.report.findings import (
     headline,
     limits,
     score_figure,
-    store_figure,
+    store_tables,
 )
 from obygaze_models.report.glossary import (
     about,
@@ -135,7 +136,8 @@ def report(
         beside=beside_annotators(head) if runs else [],
         limits=limits(head),
         score_figure=score_figure(head),
-        store_figure=store_figure(head),
+        store_tables=store_tables(head),
+        store_columns=STORE_COLUMNS,
         about=about(shown),
         glossary=glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
         films=films,

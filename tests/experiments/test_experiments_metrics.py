@@ -92,14 +92,14 @@ def check_weights(labels, probabilities, seed):
 def test_intervals_are_those_of_a_plain_loop(film_a_fit):
     """Draw films, repeat their clips, score each fit, average by what share was drawn."""
     chance, fits = np.random.default_rng(1), []
-    for number in range(4):
-        films = [f"f{number}"] * 40 if film_a_fit else chance.choice([*"abc"], 40).tolist()
+    for number in range(5):
+        films = [f"f{number}"] * 40 if film_a_fit else chance.choice([*"abcde"], 40).tolist()
         labels = chance.integers(0, 2, 40)
         fits.append(ScoredClips(labels, labels * 0.3 + chance.random(40) * 0.7, films))
     names, films = np.unique([film for fit in fits for film in fit.films], return_inverse=True)
     shares, means = np.full(len(names), 1 / len(names)), []
     for times in np.random.default_rng(5).multinomial(len(names), shares, size=40):
-        drawn, scores, weights = np.repeat(np.arange(160), times[films]), [], []
+        drawn, scores, weights = np.repeat(np.arange(200), times[films]), [], []
         for number, fit in enumerate(fits):
             rows = drawn[drawn // 40 == number] - 40 * number
             value = score(fit.labels[rows], fit.probabilities[rows])["f1"] if len(rows) else None
@@ -113,17 +113,17 @@ def test_intervals_are_those_of_a_plain_loop(film_a_fit):
     assert film_intervals(fits, seed=5, replicates=40) == intervals
 
 
-def test_one_film_tells_nothing_and_the_better_model_is_ahead():
-    labels = np.tile([0, 1, 1], 8)
+def test_four_films_tell_nothing_and_the_better_model_is_ahead():
+    labels = np.tile([0, 1, 1], 20)
     first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98
-    alone = film_intervals([ScoredClips(labels, first, ["a"] * 24)], seed=0)
-    assert set(alone.values()) == {None}
+    few = film_intervals([ScoredClips(labels, first, [*"abcd"] * 15)], seed=0)
+    assert set(few.values()) == {None}
     [score] = {(d.interval, d.ahead) for d in paired_differences(
-        labels, first, second, ["a"] * 24).values()}  # fmt: skip
+        labels, first, second, [*"abcd"] * 15).values()}  # fmt: skip
     assert score == (None, None)
-    differences = paired_differences(labels, first, second, [*"abcd"] * 6)
+    differences = paired_differences(labels, first, second, [*"abcde"] * 12)
     assert {difference.ahead for difference in differences.values()} == {1.0}
-    for same in paired_differences(labels, first, first, [*"abcd"] * 6).values():
+    for same in paired_differences(labels, first, first, [*"abcde"] * 12).values():
         assert (same.difference, same.interval, same.ahead) == (0, (0, 0), 0.5)
 
 
