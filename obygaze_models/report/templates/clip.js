@@ -95,10 +95,7 @@ function why_parts(clip, marked) {
   const row = view.row[clip];
   if (why.kind === "path") return path_parts(row, marked);
   if (!has_parts(why, row)) return [make("p", {}, `No parts: ${FITS_DIFFER}.`)];
-  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
-  for (const [key, name] of [["residual", NOT_CONCEPTS], ["intercept", "at rest (intercept)"]]) {
-    if (why[key]) parts.push([name, why[key], null]);
-  }
+  const parts = parts_of(why, row);
   const amounts = parts.map(([, column]) => number_at(column, row));
   const most = Math.max(...amounts.map(Math.abs), 1e-9);
   const rows = parts.map(([name, column, measured], at) => make("tr", {},
