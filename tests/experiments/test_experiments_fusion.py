@@ -53,7 +53,7 @@ def write_senses(folder, *, strength=1.2, absent=()):
         labels=[LabelSet("all", ids, [("EN", "S")[code] for code in truth],
                          [("Look", "Voice")[not i % 2 :] if code else ()
                           for i, code in enumerate(truth)])],
-        splits=[Split("films", ids, (film % 4).tolist())],
+        splits=[Split("ten", ids, (film % 4).tolist())],
     )  # fmt: skip
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
