@@ -393,6 +393,15 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
         )
+    wanted, given = (
+        [part["name"] for part in backbone.get("parts", [backbone])]
+        for backbone in (features["backbone"], store.attributes["backbone"])
+    )
+    if len(wanted) > 1 and wanted != given:
+        raise ExperimentError(
+            f"the model reads {len(wanted)} stores, of {', '.join(wanted)}, in this order (got "
+            f"{', '.join(given)}); give these"
+        )
     if differences := _differences(features, store, about.get("reads") == "frames"):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
@@ -467,10 +476,6 @@ def _by_part(preprocessing: Mapping[str, Any]) -> list[tuple[str, Mapping[str, A
 
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
     backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
-    order = [[part["name"] for part in b.get("parts", [b])] for b in (backbone, stored_backbone)]
-    if order[0] != order[1] and len(order[0]) > 1:
-        wanted = f"the model reads the stores {', '.join(order[0])}, in this order"
-        return [f"{wanted} (got {', '.join(order[1])})"]
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
         # Then all else differs, too, and adds nothing.
         return [

@@ -134,7 +134,7 @@ def test_scale_is_that_of_training_clips_alone(senses, tmp_path):
     answer = run_obygaze("models", "evaluate", line["folder"], *stores, manifest, "--json")
     evaluated = om.evaluate(line["folder"], stores, manifest)
     assert json.loads(answer.stdout) == asdict(evaluated)
-    with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
+    with pytest.raises(ExperimentError, match="reads 3 stores, of tiny, tiny, tiny, in this order"):
         om.predict(line["folder"], stores[0])
     used = om.train_model(experiment(folder), tmp_path / "use")
     assert om.predict(used.path, stores).ids == ids

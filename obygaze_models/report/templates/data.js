@@ -183,8 +183,7 @@ function reasons(clip, most) {
   if (!why || row < 0) return [];
   if (why.kind === "path") return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
   if (!has_parts(why, row)) return [];
-  const parts = parts_of(why, row);
-  const words = ([name, column]) => `${name} ${digits_at(column, row, true)}`;
+  const parts = parts_of(why, row), words = ([name, column]) => `${name} ${digits_at(column, row, true)}`;
   if (most === Infinity || !parts.length) return parts.map(words);
   const toward = view.several || called(clip) ? 1 : -1;
   const supports = ([, column]) => column.of[row] * toward >= 0;
