@@ -193,7 +193,7 @@ function reasons(clip, most) {
   const sum = (name, columns) => [`${name} ${digits_at({ ...parts[0][1], of: [columns.reduce((total, [, column]) => total + column.of[row], 0)] }, 0, true)}`];
   return [
     ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
-    ...(others.length ? sum(`${others.length} more`, others) : []), ...sum("together", parts),
+    ...(others.length ? sum(`${others.length} others`, others) : []), ...sum("together", parts),
   ];
 }
 
