@@ -29,8 +29,8 @@ from hypothesis import settings
 from cli import main
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise
-from tests.kit.authors import SIX_CLIPS, clip_table, make_authors, save_released
-from tests.kit.run import World, make_world
+from tests.kit.authors import SIX_CLIPS, clip_table, save_released
+from tests.kit.run import World
 from tests.kit.store import a_store
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
@@ -191,9 +191,23 @@ def authors() -> Path:
     return Path(folder)
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
+def made(place: str) -> Any:
+    """A fixture: what a function, or a class, of the kit makes in a folder of its own, once."""
+    module, _, name = place.partition(":")
+
+    @pytest.fixture(scope="session")
+    def fixture(tmp_path_factory: pytest.TempPathFactory) -> Any:
+        make = getattr(importlib.import_module(f"tests.kit.{module}"), name)
+        return make(tmp_path_factory.mktemp(name))
+
+    return fixture
+
+
+world = made("run:make_world")
+images = made("clips:make_images")
+prompts = made("clips:make_prompts")
+small_authors = made("authors:make_authors")
+checkpoints = made("models:Checkpoints")  # nobody writes into them
 
 
 @pytest.fixture(scope="session")
@@ -229,28 +243,6 @@ def other_store(tmp_path: Path) -> Path:
     return tmp_path / "other.zarr"
 
 
-@pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.kit.clips import make_images
-
-    return make_images(tmp_path_factory.mktemp("images"))
-
-
-@pytest.fixture(scope="session")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.kit.clips import make_prompts
-
-    return make_prompts(tmp_path_factory.mktemp("prompts"))
-
-
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The folders of tiny checkpoints by name. Nobody writes into them."""
-    from tests.kit.models import Checkpoints
-
-    return Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     (tmp_path / "annotations.csv").write_bytes(clip_table(*SIX_CLIPS))
@@ -261,11 +253,6 @@ def source(tmp_path: Path) -> Path:
 def manifest(source: Path, tmp_path: Path) -> Path:
     Manifest.from_obygaze12(source).save(tmp_path / "manifest")
     return tmp_path / "manifest"
-
-
-@pytest.fixture(scope="session")
-def small_authors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_authors(tmp_path_factory.mktemp("authors"))
 
 
 @pytest.fixture(scope="session")

@@ -144,7 +144,7 @@ def test_python_api(tour: Page) -> None:
     assert printed.pop(15) == "(9, 2) (9, 8, 2)"
     assert printed[15].startswith("Run('api/run', EN+HN vs S,")
     assert printed[16:] == [
-        "['logistic', 'bayes']", "['synthetic', 'synthetic']", "LogisticProbe EN+HN vs S",
+        "['logistic', 'bayes']", "['synthetic', 'synthetic']", "StoreFusion EN+HN vs S",
     ]  # fmt: skip
 
 

@@ -211,7 +211,8 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         echo_failures(reasons, all_in=f"obygaze stores info {summary.stores[0]}")
     if summary.clips:
-        frames = f"{summary.frames_a_second:.0f} frames a second; " if noun == "clip" else ""
+        is_seen = noun == "clip" and summary.frames
+        frames = f"{summary.frames_a_second:.0f} frames a second; " if is_seen else ""
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         echo(
             f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "

@@ -335,13 +335,14 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
     package = f" of {backbone['package']}" if backbone.get("package") else ""
     default = "none, of images and texts" if "texts" in preprocessing else "not stated"
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
+    kind = "sound" if sampling.startswith("sound ") else "frames"
     lines = [
         f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}",
         f"state      {facts['state']}",
         f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
         f"{rows['to_do']} to do",
         f"backbone   {backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
-        f"frames     {sampling}; preprocessing {mode}",
+        f"{kind:10} {sampling.removeprefix('sound ')}; preprocessing {mode}",
         f"items      digest {facts['items_digest']}",
         f"precision  {facts['precision']}",
         f"licence    {facts['licence'] or 'not stated'}",

@@ -69,7 +69,8 @@ class Tally:
         shares = self.shares(seconds)
         busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
         bound = max(shares, key=shares.__getitem__)
-        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
+        seen = f"{self.frames / seconds:.0f} frames/s, " if self.frames else ""
+        return f"{seen}{busy}, bound by {bound}"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ def with_subtitles(
 ) -> Manifest:
     """The words spoken in each clip, as texts under the same ids.
 
-    A line belongs to the clip that has most of it. What could not be used is in `notes`.
+    A line belongs to the clip that has most of it. Clips of films without subtitles have no text.
+    What could not be used is in `notes`.
 
     Parameters
     ----------
@@ -89,9 +90,11 @@ def with_subtitles(
     if not any(texts):
         reason = problems[0] if problems else "no line has words"
         raise ManifestError(f"{source}: nothing is said in any clip of {manifest.name}: {reason}")
-    count = len(items)
+    kept = [row for row, film in enumerate(items.films) if lines_of.get(film)]
+    ids, of_films, said = ([column[n] for n in kept] for column in (items.ids, items.films, texts))
+    count = len(kept)
     spoken = Items(
-        items.ids, ["text"] * count, items.films, [""] * count, texts, items.starts, items.ends
+        ids, ["text"] * count, of_films, [""] * count, said, items.starts[kept], items.ends[kept]
     )
     return replace(
         manifest,
@@ -213,7 +216,7 @@ def _assign(
     Clips that overlap, as those of two annotators, may have the same line.
     """
     if not lines:
-        problems.append(f"{film}: no subtitles, so no words in {counted(len(rows), 'clip')}")
+        problems.append(f"{film}: no subtitles, so {counted(len(rows), 'clip')} left out")
         return {}
     starts, ends = items.starts[rows], items.ends[rows]
     words: dict[int, list[str]] = {}

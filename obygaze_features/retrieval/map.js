@@ -17,6 +17,17 @@ function show(n) {
   facts.textContent = marks[n].textContent;
   link.href = map.dataset.link + encodeURIComponent(facts.textContent.split("\n").pop());
 }
+// The names that are pressed are in the address: #film=NAME&level=NAME.
+const name_of = (key) => [key.closest("fieldset").name, key.value];
+function read() {
+  const names = new URLSearchParams(location.hash.slice(1));
+  if (names.size) for (const key of keys) key.ariaPressed = String(names.get(name_of(key)[0]) === key.value);
+  light();
+}
+function write() {
+  const names = new URLSearchParams(keys.filter((key) => key.ariaPressed === "true").map(name_of));
+  history.replaceState(null, "", names.size ? `#${names}` : location.href.split("#")[0]);
+}
 // The lit clip that is nearest to the pointer, within 14 pixels; one that was clicked on stays.
 function point(event) {
   const [box, clicked] = [map.getBoundingClientRect(), event.type === "click"];
@@ -25,7 +36,6 @@ function point(event) {
   const [near] = lit.filter((n) => away(marks[n]) < 14).sort((a, b) => away(marks[a]) - away(marks[b]));
   if (clicked) pinned = near !== undefined;
   if (near !== undefined && (clicked || !pinned)) show(near);
-  if (clicked && pinned && map.dataset.link) link.click();
 }
 for (const kind of ["pointermove", "click"]) map.addEventListener(kind, point);
 map.addEventListener("keydown", (event) => {
@@ -36,5 +46,7 @@ map.addEventListener("keydown", (event) => {
 for (const key of keys) key.onclick = () => {
   for (const other of key.parentElement.children) other.ariaPressed = String(other === key && key.ariaPressed !== "true");
   light();
+  write();
 };
-light();
+addEventListener("hashchange", read);
+read();

@@ -84,7 +84,11 @@ def train(
     echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
     echo(f"card -> {model.path / 'README.md'}")
     echo_warnings(model.warnings)
-    echo(f"next: obygaze models predict {for_shell(model.path)} STORE")
+    from obygaze_models.saved.about import read_about
+
+    backbone = read_about(model.path)["features"].get("backbone", {})
+    stores = " ".join("STORE" for _ in backbone.get("parts", "1"))
+    echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
 
 
 @click.command()

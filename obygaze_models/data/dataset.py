@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
-    "without_features": "labelled clips have no features in the store",
+    "without_features": "labelled clips have no features in the store or stores",
     "without_label": "clips of the store have no label that is used here",
 }
 

@@ -219,7 +219,8 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models of frames read one store (got {len(group.stores)}: {group.where}); name one"
+            f"models of frames read one store (got {len(group.stores)}: {group.where}); "
+            'give them an experiment of their own, with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
     if len(shapes.get(array, ())) != 2:
@@ -245,21 +246,23 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     return have, frames[: len(have)]
 
 
-def read_frame_times(store: Store, ids: Sequence[str], count: int) -> Array:
+def read_frame_times(
+    store: Store, ids: Sequence[str], count: int, array: str = "frame_time"
+) -> Array:
     """When each of `count` frame features of a clip is shown, in seconds, [N, count].
 
-    Where a feature is of several frames, as of a tubelet, it is their mean. NaN where the store
-    does not say it.
+    Or the ``loudness`` then. Where a feature is of several frames, as of a tubelet, it is their
+    mean. NaN where the store does not say it.
     """
     times = np.full((len(ids), count), np.nan)
-    spec = next((spec for spec in store.specs if spec.name == "frame_time"), None)
+    spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is not None:
         if spec.shape[0] % count:
             raise ExperimentError(
-                f"{store.where}: frame_time has {spec.shape[0]} times a clip, and the model reads "
+                f"{store.where}: {array} has {spec.shape[0]} values a clip, and the model reads "
                 f"{count} frames a clip; extract the clips again: obygaze features extract"
             )
-        times = token_times(store.read("frame_time", ids), count)
+        times = token_times(store.read(array, ids), count)
     return times
 
 

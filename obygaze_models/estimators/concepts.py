@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -102,6 +102,9 @@ class ConceptBank(_Directions):
         training and test rows of each fold.
     random_state
         Fixes the draw of negatives.
+    features
+        By a concept's name the features that it is learned from: the first, and the one past the
+        last. Its direction is 0 along the others. A concept that is not named reads all.
 
     Attributes
     ----------
@@ -143,6 +146,7 @@ class ConceptBank(_Directions):
         "refit": ["boolean"],
         "cv": ["cv_object"],
         "random_state": ["random_state"],
+        "features": [Mapping, None],
     }
 
     kind: Literal["svm", "mean-difference"] = "svm"
@@ -153,6 +157,7 @@ class ConceptBank(_Directions):
     refit: bool = False
     cv: Any = 5
     random_state: Chance = None
+    features: Mapping[str, Sequence[int]] | None = None
 
     def fit(
         self,
@@ -283,12 +288,13 @@ class ConceptBank(_Directions):
                 continue
             if self.balance == "subsample":
                 rows = _subsample(rows, targets[:, column], chance)
-            validation = None
+            validation, own = None, self.features_of(name)
             if held is not None:
                 known = held[1][:, column] >= 0
-                validation = held[0][known], held[1][known, column]
+                validation = held[0][known, own], held[1][known, column]
+            shared = products if own == slice(None) else None
             learners[column] = delayed(self._fit_concept)(
-                name, X, rows, targets[rows, column], validation, cv, groups, products
+                name, X[:, own], rows, targets[rows, column], validation, cv, groups, shared
             )
         if not learners:
             reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
@@ -297,7 +303,11 @@ class ConceptBank(_Directions):
         workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
         with threadpool_limits(1 if workers > 1 else None):
             found = Parallel(workers, prefer="threads")(learners.values())
-        return dict(zip(learners, found, strict=True)), skipped
+        wide = [
+            (_spread(fit, self.features_of(names[column]), X.shape[1]), *rest)
+            for column, (fit, *rest) in zip(learners, found, strict=True)
+        ]
+        return dict(zip(learners, wide, strict=True)), skipped
 
     def _fit_concept(
         self,
@@ -350,6 +360,10 @@ class ConceptBank(_Directions):
                 f"no C is given for the concept {name!r}; there are {', '.join(self.C)}"
             )
         return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
+
+    def features_of(self, name: str) -> slice:
+        """The features that a concept is learned from."""
+        return slice(*(self.features or {}).get(name, [None]))
 
     @property
     def _class_weight(self) -> str | None:
@@ -428,12 +442,22 @@ def fit_mean_difference(X: Array, y: Array) -> LinearSVMFit:
 
 
 def fit_direction(
-    bank: ConceptBank, X: Array, y: Array, C: float | None, products: Array | None = None
+    bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
-    """One direction, learned as a bank learns its own; C is None for a mean difference."""
+    """A direction of other labels, learned as a bank learned that of a concept, at its C."""
+    own, C = bank.features_of(bank.names_[concept]), bank.C_[concept]
     if C is None:
-        return fit_mean_difference(X, y)
-    return LinearSVM(X, y == 1, bank._class_weight, products=products).fit(C)
+        return _spread(fit_mean_difference(X[:, own], y), own, X.shape[1])
+    shared = products if own == slice(None) else None
+    svm = LinearSVM(X[:, own], y == 1, bank._class_weight, products=shared)
+    return _spread(svm.fit(C), own, X.shape[1])
+
+
+def _spread(fit: LinearSVMFit, own: slice, width: int) -> LinearSVMFit:
+    """A hyperplane of some features as one of all: its normal is 0 along the others."""
+    coef = np.zeros(width)
+    coef[own] = fit.coef
+    return replace(fit, coef=coef)
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:

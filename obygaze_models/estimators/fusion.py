@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of that logistic regression.
     random_state
         Fixes which clips are held out together.
+    concept_stores
+        By a concept's name the store that it is learned from, by a bottleneck whose bank is a
+        `ConceptBank`. Other concepts, and those of a store that takes no part, read all.
 
     Attributes
     ----------
@@ -66,6 +70,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     how: str = "early"
     class_weight: str | None = None
     random_state: Chance = None
+    concept_stores: Mapping[str, str] | None = None
 
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, order: Any = None, **arguments: Any
@@ -106,7 +111,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         if arguments.get("X_val") is not None:
             arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
-        model = clone(self.estimator)
+        model, spans = clone(self.estimator), self._spans(self._columns)
+        if self.concept_stores and "bank__features" in model.get_params():
+            features = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
+            model.set_params(bank__features=features)
         wanted = keywords(model.fit) & arguments.keys()
         model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
         self.models_ = [best_of(model)]
@@ -128,7 +136,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for train, held in parting.split(X, y, films):
             given = {key: _take(key, value, train) for key, value in arguments.items()}
             fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
-            logits[held] = self._logits(fitted, X[held])
+            logits[held] = self.logits_of(fitted, X[held])
         for _ in parts:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
             self.stacker_.fit(logits[learnt], y[learnt], _take("", weights, learnt))
@@ -145,7 +153,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         if self.stacker_ is None:
             return np.asarray(self.models_[0].predict_proba(self.scaled(X)))
-        return np.asarray(self.stacker_.predict_proba(self._logits(self.models_, X)))
+        return np.asarray(self.stacker_.predict_proba(self.logits_of(self.models_, X)))
 
     def predict(self, X: Any) -> Array:
         """The class with the highest probability."""
@@ -157,15 +165,21 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
-    def _logits(self, models: Sequence[Any], X: Array) -> Array:
+    def logits_of(self, models: Sequence[Any], X: Array) -> Array:
+        """What the stacker reads: the log-odds of each store's model; of more classes all logs."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 
     @property
     def _columns(self) -> dict[str, Array]:
         """The columns of each store that takes part."""
-        ends = dict(zip(self.stores, np.cumsum([*self.stores.values()]).tolist(), strict=True))
-        return {n: np.arange(ends[n] - self.stores[n], ends[n]) for n in self.use or self.stores}
+        spans = self._spans(self.stores)
+        return {name: np.arange(*spans[name]) for name in self.use or self.stores}
+
+    def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """The first column of each of some stores side by side, and the one past its last."""
+        ends = accumulate(self.stores[name] for name in names)
+        return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 
 
 def _take(name: str, value: Any, rows: Array) -> Any:

@@ -41,7 +41,12 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 WIDTH = 100
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%")
-ADDS = "adds: all stores minus all without it; the interval is over draws of films."
+ADDS = fill(
+    "adds: all stores minus all without it; the interval is over draws of films. Each clip counts "
+    "once here, with its mean probability over the fits; other tables have the means of the fits' "
+    "scores. A clip that a store lacks counts as its mean, where the experiment says so.",
+    WIDTH,
+)
 
 
 @dataclass(frozen=True)

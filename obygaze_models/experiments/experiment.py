@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -69,6 +69,7 @@ _HINTS = {
     "missing": 'what becomes of clips that a store lacks, "drop" or "mean"',
     "fusion": 'how several stores are joined, "early" or "late"',
     "each_store": "true or false",
+    "concept_stores": 'a table of concepts and stores, such as {Voice = "clap"}',
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
@@ -142,6 +143,10 @@ class Experiment:
         probabilities are joined by logistic regression on training clips held out in turn.
     each_store
         Fit each estimator also on each of several stores alone, and on all without it.
+    concept_stores
+        By name the concepts that a bottleneck learns from one of several stores, such as
+        ``{"Voice": "clap"}`` of clap.zarr: their directions are 0 along the others. It learns
+        them too where they cannot be seen. One that does not read this store reads all it has.
     predictions
         Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
     estimators
@@ -180,16 +185,17 @@ class Experiment:
     missing: _Name = "drop"
     fusion: _Name = "early"
     each_store: bool = False
+    concept_stores: dict[_Name, _Name] = field(default_factory=dict)
     predictions: tuple[Path, ...] = ()
     estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
     seed: _Seed = 0
     seeds: Annotated[tuple[_Seed, ...], Meta(min_length=1)] = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # from Python lists and texts will do
-            value = getattr(self, field.name)
-            if isinstance(value, list) or (field.name == "test_negatives" and value):
-                object.__setattr__(self, field.name, _as_tuple(value))
+        for key in fields(self):  # from Python lists and texts will do
+            value = getattr(self, key.name)
+            if isinstance(value, list) or (key.name == "test_negatives" and value):
+                object.__setattr__(self, key.name, _as_tuple(value))
         object.__setattr__(self, "manifest", Path(self.manifest))
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
         for slip in self._slips():
@@ -221,6 +227,9 @@ class Experiment:
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+        for store in self.concept_stores.values():
+            if store not in self.store_names:
+                yield unknown_name("store", store, self.store_names)
         joins = self.missing != "drop" or self.fusion != "early" or self.each_store
         if joins and len(self.stores) < 2:
             yield "missing, fusion and each_store are for several: stores = [...]; leave them out"
@@ -252,7 +261,7 @@ class Experiment:
         """The name under which each estimator is listed, and what to fit."""
         specs: dict[str, EstimatorSpec] = {}
         folders = set()
-        stores = name_stores([*map(str, self.stores)]) if len(self.stores) > 1 else []
+        stores = self.store_names if len(self.stores) > 1 else []
         for entry in self.estimators:
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -280,7 +289,8 @@ class Experiment:
                 use, how = options.pop("stores", ()), options.pop("fusion", self.fusion)
                 for store in set(use) - {*stores}:
                     raise ExperimentError(unknown_name("store", str(store), stores))
-                spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how)
+                senses = self.concept_stores
+                spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how, senses)
                 specs[listed] = spec
                 if self.each_store and spec.fuses and not use:
                     variants = store_variants(listed, stores).items()
@@ -314,6 +324,11 @@ class Experiment:
         return self.store if isinstance(self.store, tuple) else (self.store,)
 
     @property
+    def store_names(self) -> list[str]:
+        """What the stores are called."""
+        return name_stores([*map(str, self.stores)])
+
+    @property
     def label_set(self) -> str | None:
         """The name of the label set, which a plan finds where annotators are named."""
         return None if isinstance(self.labels, tuple) else self.labels
@@ -345,13 +360,14 @@ class Experiment:
         return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:
-        """The same, its levels by their codes, whichever of a level's names it was given."""
+        """The same, by the codes of levels and the names of concepts, whichever were given."""
 
         def coded(levels: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(scheme.level, levels))
 
         with errors_as(ExperimentError, repr(self.name)):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
+            codes["concept_stores"] = {scheme.concept(n): s for n, s in self.concept_stores.items()}
             return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:

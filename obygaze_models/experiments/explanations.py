@@ -36,7 +36,7 @@ class Explained:
     model, task, fit
         Whose.
     kind
-        ``sum``, ``path`` or ``sensitivity``.
+        ``sum``, ``path``, ``sensitivity`` or ``stores``.
     concepts
         Their names.
     ids, labels
@@ -81,8 +81,9 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     for planned, task, fold, fit in progress(read, "explain", unit="model"):
         model = fit.model
         bank = banks.get((task, fold.index))
-        other = hasattr(model, "bank_") or isinstance(model, StoreFusion)
-        if bank is None or (other and bank_of(model) is None):
+        fused = isinstance(model, StoreFusion)
+        late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
+        if not late and (bank is None or (other and bank_of(model) is None)):
             continue  # directions that mean nothing, or of another scale, explain nothing
         X, classes = data.X[fold.test_rows], planned.task.classes
         attribution = attribute(model, X, classes=classes, bank=bank, cut=fit.cut)

@@ -61,7 +61,8 @@ def folder_name(text: str) -> str:
 class EstimatorSpec:
     """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
 
-    Of several stores it reads those that `use` names, or all, by `fusion`.
+    Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
+    `concept_stores` names it learns from one.
     """
 
     name: str
@@ -70,6 +71,7 @@ class EstimatorSpec:
     threshold: str | None = None
     use: tuple[str, ...] = ()
     fusion: str = "early"
+    concept_stores: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:
@@ -390,6 +392,7 @@ def fit_estimator(
             model = StoreFusion(
                 inner, dict(data.stores), use=[*spec.use] or None, how=spec.fusion,
                 class_weight="balanced" if balance == "weights" else None, random_state=seed,
+                concept_stores=dict(spec.concept_stores) or None,
             )  # fmt: skip
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)

@@ -429,7 +429,7 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
         frames=experiment.frame_array,
         fold_of=division.fold_of,
         among=division.ids,
-        concepts=[name for name in experiment.concepts if name != ALL],
+        concepts={*experiment.concepts, *experiment.concept_stores} - {ALL},
         annotators=annotators,
         groups=experiment.groups or "film",
     )

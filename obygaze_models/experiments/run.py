@@ -97,7 +97,7 @@ def run_experiment(
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes
             explained, explanations = "", []
             models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.saved]
-            if any(hasattr(model, "bank_") for model in models):
+            if any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
                 from obygaze_models.experiments.explanations import (
                     explain_models,
                     parse_explanations,

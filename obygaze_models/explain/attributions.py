@@ -16,13 +16,13 @@ from obygaze_features.store import open_store
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
-from obygaze_models.estimators.fusion import unfuse
+from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.inference import check_features, features_of
 from obygaze_models.saved.persistence import load_model
 
-Kind = Literal["sum", "path", "sensitivity"]
+Kind = Literal["sum", "path", "sensitivity", "stores"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Attribution:
     kind
         ``sum``: weights times values, intercept and residual add up to the logit. ``path``: a
         tree's questions. ``sensitivity``: the same products of a network's derivatives, which
-        do not add up.
+        do not add up. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
+        which stand in the place of concepts.
     concepts
         The names of the concepts.
     labels
@@ -164,6 +165,13 @@ def attribute(
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
         if hasattr(model.head_, "coef_"):  # another kind of head has no parts to show
             return _sums(model, measured, X, names, cut)
+    if isinstance(model, StoreFusion) and len(names) == 2:
+        logits, head = model.logits_of(model.models_, X), model.stacker_
+        weights = np.broadcast_to(head.coef_[0], logits.shape)
+        intercept = np.full(len(X), head.intercept_[0] - log_odds(cut))
+        total, stores = (weights * logits).sum(axis=1) + intercept, tuple(model.use or model.stores)
+        labels = names[-1:] * len(X)
+        return Attribution("stores", stores, labels, logits, weights, intercept, logit=total)
     if isinstance(model, MLPProbe) and bank is not None:
         return _sensitivities(model, X, bank, names)
     return None

@@ -32,6 +32,8 @@ MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
 MAX_OUTSIDE_S = 1.0
 """The frame that a clip starts with may be shown a little earlier."""
+LOUDNESS_DB = 60.0
+"""Between the bottom and the top of a lane of loudness."""
 
 
 @dataclass(frozen=True, order=True)
@@ -57,10 +59,13 @@ class AxisFrames:
         The K + 1 times, in order, at which any frame's stretch starts or ends.
     probabilities
         Between two edges, the mean of the frames that stand for this time [K]; NaN without any.
+    loudness
+        The same of their loudness; None where it is unknown.
     """
 
     edges: Array
     probabilities: Array
+    loudness: Array | None = None
 
     def spans(self, parts: Array) -> list[tuple[int, int]]:
         """Start and end of some of the K stretches between two edges."""
@@ -88,6 +93,8 @@ class FrameScores:
         From 0 to 1.
     seen
         Whether the model was trained on the clip, as in `Predictions`; empty where unknown.
+    loudness
+        Of the sound, in dB; None, or NaN, where it is unknown.
     """
 
     axes: list[Axis]
@@ -96,6 +103,7 @@ class FrameScores:
     ends: Array
     probabilities: Array
     seen: list[str]
+    loudness: Array | None = None
 
     @cached_property
     def rows(self) -> dict[Axis, Array]:
@@ -110,15 +118,19 @@ class FrameScores:
         for axis, rows in self.rows.items():
             edges = np.unique(np.concatenate([self.starts[rows], self.ends[rows]]))
             frames, parts = overlapping_parts(edges, self.starts[rows], self.ends[rows])
-            counts = np.bincount(parts, minlength=len(edges) - 1)
-            means = np.full(len(counts), np.nan)
-            totals = np.bincount(parts, self.probabilities[rows][frames], len(counts))
-            np.divide(totals, counts, out=means, where=counts > 0)
-            by_axis[axis] = AxisFrames(edges, means)
+            counts, means = np.bincount(parts, minlength=len(edges) - 1), []
+            for values in (self.probabilities, self.loudness):
+                if values is not None:
+                    totals = np.bincount(parts, values[rows][frames], len(counts))
+                    mean = np.full(len(counts), np.nan)
+                    means.append(np.divide(totals, counts, out=mean, where=counts > 0))
+            by_axis[axis] = AxisFrames(edges, *means)
         return by_axis
 
     def to_csv(self) -> str:
         """A row a frame, times in seconds."""
+        loudness = [] if self.loudness is None else np.round(self.loudness, 1).tolist()
+        heard = {"loudness": ["" if math.isnan(db) else repr(db) for db in loudness]}
         return format_spreadsheet(
             {
                 "film": [axis.film for axis in self.axes],
@@ -128,6 +140,7 @@ class FrameScores:
                 "probability": [repr(value) for value in self.probabilities.tolist()],
                 "time_in": ["clip" if axis.clip else "film" for axis in self.axes],
                 "seen_in_training": self.seen,
+                **(heard if loudness else {}),
             }
         )
 
@@ -139,7 +152,10 @@ class FrameScores:
         if not len(table):
             raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
         axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
-        return cls(axes, table["id"], *read_spans(table), numbers, table.get("seen_in_training"))
+        heard, seen = np.array(list(map(_number, table.get("loudness")))), "seen_in_training"
+        heard[np.isinf(heard)] = math.nan
+        loudness = None if np.isnan(heard).all() else heard
+        return cls(axes, table["id"], *read_spans(table), numbers, table.get(seen), loudness)
 
 
 def place_frames(
@@ -165,13 +181,15 @@ def place_frames(
             f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}); give the "
             "manifest of these clips"
         )
+    tables = [probabilities, predictions.loudness]
     parts, about = [], []
     media_of: dict[Axis, str] = {}
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         item, offset = locate_clip(clip, items, manifest)
         times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
-        means = np.bincount(same, probabilities[row][present[row]]) / np.bincount(same)
+        own = [table[row][present[row]] for table in tables if table is not None]
+        means = [np.bincount(same, values) / np.bincount(same) for values in own]
         times = times + offset
         low, high = item.start, item.end
         span = (-math.inf, math.inf) if low is None or high is None else (low, high)
@@ -192,11 +210,18 @@ def place_frames(
                 f"{item.media or 'none'}), whose times differ; give each file a film of its "
                 "own in the manifest"
             )
-        parts.append((starts[is_shown], ends[is_shown], means[is_shown]))
+        parts.append([values[is_shown] for values in (starts, ends, *means)])
         about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
-    starts, ends, values = map(np.concatenate, zip(*parts, strict=True))
+    starts, ends, values, *loudness = map(np.concatenate, zip(*parts, strict=True))
     axes, ids, seen = map(list, zip(*about, strict=True))
-    return FrameScores(axes, ids, starts, ends, values, seen)
+    return FrameScores(axes, ids, starts, ends, values, seen, *loudness)
+
+
+def loudness_heights(loudness: Array) -> Array:
+    """From 0, which is `LOUDNESS_DB` below the loudest, or unknown, to 1."""
+    loudest = np.nan_to_num(loudness, nan=-np.inf).max(initial=-np.inf)
+    heights = np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1)
+    return np.asarray(np.nan_to_num(heights))
 
 
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:

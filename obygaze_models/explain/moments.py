@@ -42,6 +42,7 @@ from obygaze_models.explain.frame_scores import (
     FrameScores,
     join_spans,
     locate_clip,
+    loudness_heights,
     place_frames,
     read_axes,
     read_numbers,
@@ -308,10 +309,16 @@ def moment_figure(
         axes.bar(starts, 0.5, lengths, bottom + 0.1, align="edge", color=INK)
         room = 72 * NAMES * size[0]
         names = ["\n".join(wrap(name, room, 9.5)) for name, _, _ in rows]
-        axes.set_yticks(
-            [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35],
-            [*names, f"probability of\neach {moments.part}", "moments"],
-        )
+        places = [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35]
+        names += [f"probability of\neach {moments.part}", "moments"]
+        if frames.loudness is not None:
+            bottom -= 0.6
+            heights = bottom + 0.45 * loudness_heights(frames.loudness)
+            axes.stairs(
+                heights, frames.edges / 1e6, baseline=bottom, fill=True, color=SOFT, alpha=0.6
+            )
+            places, names = [*places, bottom + 0.2], [*names, "loudness"]
+        axes.set_yticks(places, names)
         axes.set_ylim(bottom - 0.1, 0.6)
         times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
         times += (frames.edges[[0, -1]] / 1e6).tolist()

@@ -87,7 +87,7 @@ def average_parts(
     ids
         The clips, in the order of the rows.
     """
-    entries = [entry for entry in explained if entry.kind == "sum"]
+    entries = [entry for entry in explained if entry.kind in ("sum", "stores")]
     concepts = tuple(dict.fromkeys(name for entry in entries for name in entry.concepts))
     row_of = {clip: row for row, clip in enumerate(ids)}
     labels: list[set[str]] = [set() for _ in ids]
@@ -160,7 +160,7 @@ def concept_quality(
     Hard Negative and Sure clips with a concept are compared with all clips without it; Not Sure
     clips are ignored. Networks are left out: they are explained by a bottleneck's concepts.
     """
-    own = [entry for entry in explained if entry.kind != "sensitivity"]
+    own = [entry for entry in explained if entry.kind in ("sum", "path")]
     return [
         _quality(fits, column, clips)
         for fits in group_by(own, lambda fit: (fit.model, fit.task, fit.concepts)).values()

@@ -126,7 +126,7 @@ class _Shuffles:
             picked = [self.chance.choice(kind, fewer, replace=False) for kind in kinds]
             rows, shuffled = rows[np.concatenate(picked)], shuffled[np.concatenate(picked)]
         part = None if self.products is None else self.products[np.ix_(rows, rows)]
-        return fit_direction(self.bank, self.X[rows], shuffled, self.bank.C_[concept], part).coef
+        return fit_direction(self.bank, concept, self.X[rows], shuffled, part).coef
 
 
 def permutation_p(observed: float, null: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +31,15 @@ from obygaze_models.report.annotation import Source
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
-    (the mean over each two), and where two differ, the longest first; what is odd in their labels.
+    (the mean over each two), how many shared clips of a film any of them
+    marked with a concept, and where two differ, the longest first; what is odd in their labels.
     `merged`: the page's labels are made of theirs.
     """
 
     levels: Mapping[str, Mapping[str, str]]
     pairs: tuple[LabelSetAgreement, ...]
     gammas: Mapping[str, float]
+    marked: Counter[tuple[str, str]]
     differences: Sequence[Disagreement]
     remarks: Sequence[Remark]
     merged: bool
@@ -111,10 +114,13 @@ def load_annotators(source: Source) -> Annotators | None:
         value = gamma(*pair.common, distances, stream=stream).gamma
         if value is not None:
             gammas.setdefault(pair.film, []).append(value)
+    given = Counter(clip for labels in own for clip in labels.ids)
+    marks = {(c, name) for of in own for c, names in of.concepts_of.items() for name in names}
     return Annotators(
         {labels.name: labels.level_of for labels in own},
         tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2)),
         {film: fmean(of_film) for film, of_film in gammas.items()},
+        Counter((manifest[clip].film, name) for clip, name in marks if given[clip] > 1),
         find_disagreements(in_films, manifest.items, distances),
         remarks,
         source.about.labels in manifest.label_names

@@ -243,7 +243,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
         return _paths(results, ids)
     parts = average_parts(results.explained, results.classes, ids)
     data: dict[str, Any] = {
-        "kind": "sum",
+        "kind": results.explained[0].kind,
         "of": name_log_odds(results.classes),
         "concepts": list(parts.concepts),
         "values": [number_column(column) for column in parts.values.T],

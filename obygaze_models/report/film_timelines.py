@@ -20,7 +20,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests.items import name_film
 from obygaze_features.manifests.statistics import distinct_titles
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.frame_scores import Axis, FrameScores
+from obygaze_models.explain.frame_scores import Axis, FrameScores, loudness_heights
 from obygaze_models.explain.moments import Moment, Moments
 
 
@@ -192,6 +192,9 @@ def _frames(
 ) -> dict[str, list[int]]:
     """How many frames each clip has; of each frame how long after the last it starts, and lasts."""
     data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
+    if scores.loudness is not None:
+        order = [row for _, _, rows in clips for row in rows]
+        data["loud"] = np.rint(100 * loudness_heights(scores.loudness[order])).astype(int).tolist()
     for start, offset, rows in clips:
         data["count"].append(len(rows))
         reached = start - offset

@@ -32,7 +32,7 @@ from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
-MAX_LIMITS = 2
+MAX_LIMITS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,27 +186,20 @@ def _agreement(head: Headline) -> list[Html]:
     text = "{} of the {} that two or more annotated have one level from all who did.{}"
     text = "Both gave the same level to {} of the {} that they share.{}" if two else text
     titles = {clip.film: clip.title for clip in head.source.clips.values()}
-    of_films = {}
-    for film, value in annotators.gammas.items():
-        if film in titles:
-            ids = [key for key, clip in head.source.clips.items() if clip.film == film]
-            share = number(annotators.equal_levels(ids), form="%")
-            of_films[titles[film]] = value, html("gamma {}, same level {}", number(value), share)
-    scale = "; gamma 1 is always, 0 as in a random order"
-    sentence = html(text, number(equal, form="%"), noun, _extremes(" They", of_films, scale))
-    kappas = annotators.kappas.items()
-    of_concepts = {name: (value, html("kappa {}", number(value))) for name, value in kappas}
-    start, scale = "Of the concepts they", "; 0 is chance, 1 always"
-    return [sentence, *filter(None, [_extremes(start, of_concepts, scale)])]
+    of_films = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
+    start = " By gamma (1 is always the same level, 0 as in a random order) they"
+    sentence = html(text, number(equal, form="%"), noun, _extremes(start, of_films))
+    start = "Of the concepts, by kappa (1 is always, 0 as by chance), they"
+    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
 
 
-def _extremes(start: str, values: Mapping[str, tuple[float, Html]], scale: str) -> Html:
+def _extremes(start: str, values: Mapping[str, float]) -> Html:
     """A sentence on the highest and the lowest; empty of fewer than two."""
     if len(values) < 2:
         return Html("")
-    best, *_, worst = sorted(values, key=lambda name: -values[name][0])
-    text = "{} agree most on {} ({}{}), least on {} ({})."
-    return html(text, start, best, values[best][1], scale, worst, values[worst][1])
+    best, *_, worst = sorted(values, key=lambda name: -values[name])
+    text = "{} agree most on {} ({}), least on {} ({})."
+    return html(text, start, best, number(values[best]), worst, number(values[worst]))
 
 
 def _seen(source: Source) -> tuple[str, str]:
@@ -216,6 +209,14 @@ def _seen(source: Source) -> tuple[str, str]:
         return "objectifies", "objectification"
     top = " or ".join(f"“{names.get(code, code)}”" for code in source.positives)
     return f"is {top}", top
+
+
+def _untested(head: Headline) -> str:
+    """The levels that the best model's test leaves out, in words; empty of other tasks."""
+    if head.run.kind != "levels":
+        return ""
+    tested = re.split(r" vs |\+", head.best.entry.test)
+    return " or ".join(name for code, name in head.run.about.levels.items() if code not in tested)
 
 
 def _limits_of_labels(head: Headline) -> list[str]:
@@ -253,22 +254,26 @@ def _model(head: Headline, who: str) -> Html:
         return html("{} gives {} of the clips of a level their level ({}).", who, share, score)
     if mean["precision"] is None:
         return html("{} names no clip at all ({}).", who, score)
-    target: Html | str = f"of “{row.entry.test}”"
+    start, target, noun = Html(""), html("of “{}”", row.entry.test), head.run.noun
     text = " Of two clips of which one is positive, it gives that the higher probability in {}."
     pairs = html(text, number(mean["auroc"], form="%")) if row.interval("auroc") else ""
     if head.run.kind == "levels":
-        positives = row.run.record.experiment["positives"]
-        marked = sum(clip.level in positives for clip in row.run.clips.values())
-        target = "of those clips"
-        if (row.test.positives or 0) < marked:
-            tested = number(row.test.positives, form=",")
-            target = html("of the {} of them that it was tested on", tested)
+        names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
+        which = in_words(row.entry.test, names).replace(" vs ", " or ")
+        rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
+        text = "Tested on {} {} that are {}{}, "
+        start = html(text, number(row.test.clips, form=","), noun, which, rest)
+        top = " or ".join(names.get(code, code) for code in row.run.positives)
+        target = html("of the {} that are {}", number(row.test.positives, form=","), top)
+        who = who[0].lower() + who[1:]
     return html(
-        "{} finds {} {}{}; of the clips that it names, {} are right ({}).{}",
+        "{}{} finds {} {}{}; of the {} that it names, {} are right ({}).{}",
+        start,
         who,
         number(mean["recall"], form="%"),
         target,
         row.averaged,
+        noun,
         number(mean["precision"], form="%"),
         score,
         pairs,
@@ -364,6 +369,7 @@ def limits(head: Headline) -> list[str]:
             "labels, the annotators against each other",
             head.human is not None,
         ),
+        (f"how the model does on {head.run.noun} that are {_untested(head)}", _untested(head)),
         (
             f"that the model sees {_seen(head.run)[1]} itself: it repeats these annotators’ labels "
             f"by whatever goes with them in these {noun}s",

@@ -39,7 +39,8 @@ GAMMA = (
 )
 LOG_ODDS = (
     "the logarithm of how much more probable a level is than its absence: 0 is even, above 0 the "
-    "model says the level, 1 more is 2.7 times the odds. A model adds up its concepts’ parts in it"
+    "model says the level, 1 more is 2.7 times the odds. A model adds up the parts of its "
+    "concepts, or stores, in it"
 )
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "

@@ -108,6 +108,8 @@ class FramePredictions:
         A frame counts as of the second class from this probability on; a number, or one a clip [N].
     seen, warnings
         As in `Predictions`.
+    loudness
+        Of the sound at each time, in dB of full scale, [N, T]; None where the store has none.
     """
 
     about: dict[str, Any]
@@ -117,6 +119,7 @@ class FramePredictions:
     threshold: float | Array
     seen: list[str]
     warnings: list[RunWarning]
+    loudness: Array | None = None
 
     def __repr__(self) -> str:
         frames = np.isfinite(self.probabilities).reshape(*self.times.shape, -1).all(axis=2).sum()
@@ -258,11 +261,13 @@ def predict_frames(
         table[np.isnan(given).any(axis=2)] = np.nan
     times = read_frame_times(clips.store, clips.ids, shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
+    loudness = read_frame_times(clips.store, clips.ids, shape[1], "loudness")
     probabilities = table[..., 1] if table.shape[2] == 2 else table
     threshold = float(getattr(estimator, "threshold_", 0.5))
     return FramePredictions(
-        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings
-    )
+        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
+        None if np.isnan(loudness).all() else loudness,
+    )  # fmt: skip
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
@@ -275,13 +280,14 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     row_of = {clip: row for row, clip in enumerate(ids)}
     total = np.zeros((len(ids), *parts[0].probabilities.shape[1:]))
     times, counts = np.full((len(ids), *parts[0].times.shape[1:]), np.nan), np.zeros(len(ids))
-    thresholds = np.zeros(len(ids))
+    thresholds, loudness = np.zeros(len(ids)), np.full_like(times, np.nan)
     states = ("no", SEEN_RENAMED, "yes")
     seen = np.zeros(len(ids), dtype=np.intp)
     for part in parts:
         rows = [row_of[clip] for clip in part.ids]
         total[rows] += part.probabilities
         times[rows] = part.times
+        loudness[rows] = np.nan if part.loudness is None else part.loudness
         counts[rows] += 1
         thresholds[rows] += part.threshold
         seen[rows] = np.maximum(seen[rows], list(map(states.index, part.seen)))
@@ -293,6 +299,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         thresholds / counts,
         [states[code] for code in seen.tolist()],
         unique_warnings(warning for part in parts for warning in part.warnings),
+        None if np.isnan(loudness).all() else loudness,
     )
 
 
@@ -386,6 +393,15 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
         )
+    wanted, given = (
+        [part["name"] for part in backbone.get("parts", [backbone])]
+        for backbone in (features["backbone"], store.attributes["backbone"])
+    )
+    if len(wanted) > 1 and wanted != given:
+        raise ExperimentError(
+            f"the model reads {len(wanted)} stores, of {', '.join(wanted)}, in this order (got "
+            f"{', '.join(given)}); give these"
+        )
     if differences := _differences(features, store, about.get("reads") == "frames"):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
@@ -451,6 +467,13 @@ def features_of(
     return read_features(store, ids, features["array"], features["pooling"])
 
 
+def _by_part(preprocessing: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The recipe of each of several stores, by its place among them; one store has no place."""
+    parts = preprocessing.get("parts")
+    places = [(f"{number}: ", part) for number, part in enumerate(parts or (), 1)]
+    return places or [("", preprocessing)]
+
+
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
     backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
     if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
@@ -461,7 +484,10 @@ def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -
             f"the store is of {stored_backbone['name']} with weights "
             f"{shorten_digest(stored_backbone['weights_sha256'])}"
         ]
-    preprocessing, stored = features["preprocessing"], store.attributes["preprocessing"]
+    preprocessing, stored = (
+        {f"{part}{key}": value for part, table in _by_part(recipe) for key, value in table.items()}
+        for recipe in (features["preprocessing"], store.attributes["preprocessing"])
+    )
     differences = [
         f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
         "the model"

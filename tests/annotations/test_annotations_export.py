@@ -218,8 +218,7 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
     mine = out / "Juno — 2007.pfsx"
     mine.write_text("my colours")
-    result = obygaze(*command, "--overwrite")
-    assert result.exit_code == 0
+    result = obygaze(*command, "--overwrite", code=0)
     assert f"{mine} has other preferences" in result.output
     assert mine.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"

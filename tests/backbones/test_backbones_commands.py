@@ -1,13 +1,11 @@
 """The commands about backbones, and what they fetch from a stand-in of the hub."""
 
-import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import obygaze_features as of
 from obygaze_features.backbones import known_checkpoints
 from tests.backbones.conftest import in_shards
 from tests.kit.models import write_gpt2, write_sentence_encoder
-from tests.kit.servers import in_a_thread
+from tests.kit.servers import Served, serve
 
 SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc", "tiny-clap"]
 
@@ -71,37 +69,6 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NOWHERE = "http://127.0.0.1:9"
 
 
-class Handler(BaseHTTPRequestHandler):
-    folder: Path
-    requests: list[str]
-
-    def do_GET(self) -> None:
-        _, owner, name, _, _, file = self.path.split("/", 5)
-        self.requests.append(f"{self.command} {file}")
-        if name == "gated":
-            return self.answer(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
-        if (owner, name) != ("someone", "small"):
-            return self.answer(404, {"X-Error-Code": "RepoNotFound"})
-        if not (self.folder / file).is_file():
-            return self.answer(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
-        content = (self.folder / file).read_bytes()
-        tag = hashlib.sha256(content).hexdigest()
-        return self.answer(200, {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'}, content)
-
-    do_HEAD = do_GET
-
-    def answer(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
-        self.send_response(status)
-        for key, value in headers.items() | {("Content-Length", str(len(content)))}:
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 def run_python(code: str, home: Path, endpoint: str, offline: str = "0") -> Any:
     """Run code in a process of its own: the hub's settings are read when it is imported."""
     environment = {
@@ -119,20 +86,36 @@ def prefetch(name: str, home: Path, endpoint: str, offline: str = "0") -> Any:
 
 
 @pytest.fixture
-def serve_hub() -> Iterator[Callable[[Path], tuple[str, list[str]]]]:
-    with contextlib.ExitStack() as stack:
+def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
+    """``serve_hub(folder)``: a stand-in of the hub, which has it as someone/small."""
+    with serve(tmp_path / "hub") as served:
+        small = served.folder / "someone/small/resolve"
 
-        def serve(folder: Path) -> tuple[str, list[str]]:
-            about: dict[str, Any] = {"folder": folder, "requests": []}
-            server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), about))
-            stack.enter_context(in_a_thread(server))
-            return f"http://127.0.0.1:{server.server_port}", about["requests"]
+        def offer(folder: Path) -> Served:
+            small.mkdir(parents=True)
+            for revision in ("main", COMMIT):
+                (small / revision).symlink_to(folder)
+            return served
 
-        yield serve
+        def refuse(path: str) -> tuple[int, dict[str, str]] | None:
+            if "/gated/" in path:
+                return 403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"}
+            if not path.startswith("/someone/small/"):
+                return 404, {"X-Error-Code": "RepoNotFound"}
+            missing = 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}
+            return None if (served.folder / path[1:]).is_file() else missing
+
+        def about(path: str) -> dict[str, str]:
+            tag = hashlib.sha256((served.folder / path[1:]).read_bytes()).hexdigest()
+            return {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'}
+
+        served.refuse, served.about = refuse, about
+        yield offer
 
 
-def downloads(requests: list[str]) -> set[str]:
-    return {line.removeprefix("GET ") for line in requests if line.startswith("GET")}
+def asked(hub: Served, least: int = 0) -> set[str]:
+    """The names of files that were asked for; or of those that it sent so many bytes of."""
+    return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
 
 ABOUT = """
@@ -153,46 +136,46 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     folder = in_shards(copy("tiny-vivit"))
     for name in ("README.md", "tokenizer.json"):  # nobody needs them
         (folder / name).write_text("{}")
-    url, requests = serve_hub(folder)
-    result = prefetch("someone/small", tmp_path / "home", url)
+    hub = serve_hub(folder)
+    result = prefetch("someone/small", tmp_path / "home", hub.url)
     assert result.returncode == 0, result.stderr
     name, folder = result.stdout.strip().split(": ")
     assert name == "someone/small"
     needed = CONFIGS | {"model.safetensors.index.json"} | {
         f"model-0000{number}-of-00002.safetensors" for number in (1, 2)
     }  # fmt: skip
-    assert {path.name for path in Path(folder).iterdir()} == needed == downloads(requests)
+    assert {path.name for path in Path(folder).iterdir()} == needed == asked(hub, 1)
 
     # What is in the cache needs no request, also where requests are allowed.
-    before = len(requests)
+    hub.forget()
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     assert loaded.returncode == 0, loaded.stderr
     about = json.loads(loaded.stdout)
     assert (about["name"], about["family"], about["revision"]) == ("small", "vivit", COMMIT)
-    assert len(requests) == before
+    assert hub.requests == []
 
 
 @pytest.mark.night
 def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
-    url, requests = serve_hub(folder)
-    result = prefetch("someone/small", tmp_path / "home", url)
+    hub = serve_hub(folder)
+    result = prefetch("someone/small", tmp_path / "home", hub.url)
     assert result.returncode == 0, result.stderr
-    assert downloads(requests) >= {"config.json", processor, "model.safetensors"}
+    assert asked(hub, 1) >= {"config.json", processor, "model.safetensors"}
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     assert json.loads(loaded.stdout)["family"] == "vjepa2", loaded.stderr
 
     (folder / processor).unlink()
-    refused = prefetch("someone/small", tmp_path / "other", url)
+    refused = prefetch("someone/small", tmp_path / "other", hub.url)
     assert refused.returncode == 1
     assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    requests.clear()
-    refused = prefetch("someone/small", tmp_path / "third", url)
+    hub.forget()
+    refused = prefetch("someone/small", tmp_path / "third", hub.url)
     assert refused.returncode == 1
     assert "unknown model_type 'bert'; known types are: xclip, vivit" in refused.stderr
-    assert {request.split()[1] for request in requests} == {"config.json"}
+    assert asked(hub) == {"config.json"}
 
 
 OFFLINE = [
@@ -211,7 +194,7 @@ OFFLINE = [
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
 ])  # fmt: skip
 def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
-    endpoint = serve_hub(tmp_path)[0] if "/" in name else NOWHERE
+    endpoint = serve_hub(tmp_path).url if "/" in name else NOWHERE
     result = prefetch(name, tmp_path / "home", endpoint, offline)
     assert result.returncode == 1
     for fact in facts:
@@ -222,20 +205,20 @@ def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, 
 @pytest.mark.night
 def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
     """What was fetched for clips, by an older version say, lacks them."""
-    url, requests = serve_hub(copy("tiny-clip"))
-    result = prefetch("someone/small", tmp_path / "home", url)
+    hub = serve_hub(copy("tiny-clip"))
+    result = prefetch("someone/small", tmp_path / "home", hub.url)
     assert result.returncode == 0, result.stderr
-    assert downloads(requests) == {*CONFIGS, "model.safetensors", *WORDS}
+    assert asked(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}
     read = run_python(READ, tmp_path / "home", NOWHERE)
     assert read.stdout == "torch.Size([1, 32])\n", read.stderr
 
     clips = tmp_path / "clips"
-    assert run_python(ABOUT, clips, url).returncode == 0
+    assert run_python(ABOUT, clips, hub.url).returncode == 0
     assert not WORDS & {path.name for path in clips.rglob("*")}
-    offline = run_python(READ, clips, url, offline="1")
+    offline = run_python(READ, clips, hub.url, offline="1")
     assert "BackboneError: someone/small is not in the hub's cache" in offline.stderr
     assert "obygaze features prefetch someone/small" in offline.stderr
-    assert run_python(READ, clips, url).stdout == "torch.Size([1, 32])\n"
+    assert run_python(READ, clips, hub.url).stdout == "torch.Size([1, 32])\n"
 
 
 @pytest.mark.night
@@ -248,12 +231,12 @@ def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
 def test_a_model_of_texts_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
     (folder := tmp_path / "model").mkdir()
     write(folder, seed=3)
-    url, requests = serve_hub(folder)
+    hub = serve_hub(folder)
     code = f"from obygaze_features.language import *; print({call})"
-    fetched = run_python(code, tmp_path / "home", url)
-    assert files <= downloads(requests)
+    fetched = run_python(code, tmp_path / "home", hub.url)
+    assert files <= asked(hub, 1)
     loaded = run_python(code, tmp_path / "home", NOWHERE)
     assert (loaded.returncode, loaded.stdout) == (0, fetched.stdout), loaded.stderr
     if write is write_gpt2:  # which is fetched ahead by its name, too
-        assert prefetch("someone/small", tmp_path / "other", url).returncode == 0
+        assert prefetch("someone/small", tmp_path / "other", hub.url).returncode == 0
         assert run_python(code, tmp_path / "other", NOWHERE).stdout == fetched.stdout

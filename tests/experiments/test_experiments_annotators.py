@@ -15,7 +15,7 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations.agreement import compare_label_sets
 from obygaze_features.annotations.merge import merge_labels
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.data.example import example_path
 from obygaze_models.experiments.annotators import annotators_f1, differing_clips
 from obygaze_models.experiments.plan import make_plan
@@ -23,7 +23,7 @@ from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
-from tests.kit.run import LEVELS, write_store
+from tests.kit.run import LEVELS, labelled, write_store
 
 FILMS, CLIPS = 5, 96
 NAMES = ("ada", "bo")
@@ -47,12 +47,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         own = slice(len(sets), None)
         rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))
-    manifest = Manifest(
-        name="study",
-        items=Items.of([Item(i, film=i[:5], media=f"{i[:5]}.mp4", start=60.0 * (int(i[-3:])),
-                             end=60.0 * int(i[-3:]) + 60) for i in ids]),
-        scheme=LabelScheme("levels", tuple(Level(*level) for level in LEVELS.items()), ()),
-    )  # fmt: skip
+    manifest = labelled(ids, ["NS"] * len(ids), seconds=60)
     merged = merge_labels(sets, manifest).labels
     manifest = manifest.with_parts(labels=[merged, *sets])
     manifest.save(folder / "manifest")

@@ -16,9 +16,9 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features import manifests
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, finalise
-from tests.kit.run import FILMS, RECIPE, write_rows
+from tests.kit.run import FILMS, RECIPE, labelled, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -188,20 +188,13 @@ def draw(seed=0):
     return {"native": frames[:, 0].astype(np.float32), "frames": frames, "tokens": tokens}
 
 
-def labelled(ids):
-    items = Items.of([Item(clip, media=f"{clip}.mp4") for clip in ids])
-    labels = LabelSet("all", list(ids), ["A"] * len(ids), [()] * len(ids))
-    scheme = LabelScheme("one", (Level("A", "A"),))
-    return Manifest("toy", items, scheme).with_parts(labels=[labels])
-
-
 def pooled(path, array, pooling):
-    clips = om.load_dataset(labelled(IDS[::-2]), path, array=array, pooling=pooling)
+    clips = om.load_dataset(labelled(IDS[::-2], ["S"] * 12), path, array=array, pooling=pooling)
     return dict(zip(clips.ids, clips.X, strict=True))
 
 
 def write_tokens(path, arrays):
-    return write_rows(path, labelled(IDS), arrays, TOKENS, block_rows=4)
+    return write_rows(path, labelled(IDS, ["S"] * 23), arrays, TOKENS, block_rows=4)
 
 
 @pytest.mark.parametrize(("array", "final"), [("frames", False), ("tokens", True)])
@@ -252,7 +245,7 @@ def test_a_forged_store_changes_no_others_features(tmp_path, cache, in_place):
 
 
 def test_pooling_holds_a_block_in_memory(tmp_path, cache):
-    manifest = labelled([f"c{row:03}" for row in range(128)])
+    manifest = labelled([f"c{row:03}" for row in range(128)], ["S"] * 128)
     recipe = replace(RECIPE, arrays=(ArraySpec("tokens", (256, 64), "float16", "many"),))
     row = np.ones((256, 64), np.float16)
     path = write_rows(tmp_path / "b.zarr", manifest, {"tokens": [row] * 128}, recipe, block_rows=8)

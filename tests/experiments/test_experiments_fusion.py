@@ -7,15 +7,19 @@ from dataclasses import asdict, replace
 import numpy as np
 import onnxruntime
 import pytest
+from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split
-from obygaze_features.manifests.labels import LabelScheme, Level
+from obygaze_features.manifests.labels import Concept, LabelScheme, Level
 from obygaze_features.store import ArraySpec
+from obygaze_models.explain.parts import concept_quality
+from obygaze_models.explain.significance import random_label_cavs
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import csv_rows
@@ -43,10 +47,13 @@ def write_senses(folder, *, strength=1.2, absent=()):
         name="senses",
         items=Items.of([Item(i, film=i[:6], media=f"{i[:6]}.mp4", start=1.0 * int(i[-3:]),
                              end=int(i[-3:]) + 1.0) for i in ids]),
-        scheme=LabelScheme("two", (Level("EN", "Easy Negative"), Level("S", "Sure"))),
+        scheme=LabelScheme("two", (Level("EN", "Easy Negative"), Level("S", "Sure")),
+                           (Concept("Look"), Concept("Voice", visual=False))),
     ).with_parts(
-        labels=[LabelSet("all", ids, [("EN", "S")[code] for code in truth], [()] * len(ids))],
-        splits=[Split("films", ids, (film % 4).tolist())],
+        labels=[LabelSet("all", ids, [("EN", "S")[code] for code in truth],
+                         [("Look", "Voice")[not i % 2 :] if code else ()
+                          for i, code in enumerate(truth)])],
+        splits=[Split("ten", ids, (film % 4).tolist())],
     )  # fmt: skip
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
@@ -69,7 +76,7 @@ def senses(tmp_path_factory):
 def experiment(folder, **keys):
     values = {
         "name": "Senses", "manifest": "manifest", "stores": [f"{name}.zarr" for name in ALONE],
-        "positives": ["S"], "train_negatives": ["EN"], "split": "films", "protocol": "split",
+        "positives": ["S"], "train_negatives": ["EN"], "split": "ten", "protocol": "split",
         "estimators": ["logistic"],
     }  # fmt: skip
     return kit.write_experiment(folder / "experiment.toml", **values | keys)
@@ -127,7 +134,7 @@ def test_scale_is_that_of_training_clips_alone(senses, tmp_path):
     answer = run_obygaze("models", "evaluate", line["folder"], *stores, manifest, "--json")
     evaluated = om.evaluate(line["folder"], stores, manifest)
     assert json.loads(answer.stdout) == asdict(evaluated)
-    with pytest.raises(ExperimentError, match="the model is for tiny \\+ tiny"):
+    with pytest.raises(ExperimentError, match="reads 3 stores, of tiny, tiny, tiny, in this order"):
         om.predict(line["folder"], stores[0])
     used = om.train_model(experiment(folder), tmp_path / "use")
     assert om.predict(used.path, stores).ids == ids
@@ -224,10 +231,65 @@ def test_what_each_store_adds_is_printed_saved_and_drawn(senses, tmp_path):
     assert "What each store adds" in page
 
 
+def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
+    """Beside scikit-learn's SVM on the columns of that store alone."""
+    folder, _, truth, _ = senses
+    stores = [folder / f"{name}.zarr" for name in ALONE]
+    data = om.load_dataset(folder / "manifest", stores)
+    C, sure, fitted = np.c_[np.arange(480) % 2, truth], np.arange(480) < 240, []
+    for heard in (None, {"Voice": "hear"}):
+        model, use = om.ConceptBottleneck(om.ConceptBank(C=0.1, refit=True)), ["hear", "see"]
+        fused = om.StoreFusion(model, data.stores, use=use, concept_stores=heard)
+        fused.fit(data.X[sure], truth[sure], concepts=C[sure], concept_names=["Look", "Voice"],
+                  X_val=data.X[~sure], y_val=truth[~sure], concepts_val=C[~sure])  # fmt: skip
+        fitted.append(fused)
+    joined, own = (fused.models_[0].bank_ for fused in fitted)
+    assert own.quality_[1]["auc"] >= joined.quality_[1]["auc"] > 0.8
+    np.testing.assert_array_equal(own.cavs_[0], joined.cavs_[0])
+    assert own.cavs_[1].astype(bool).tolist() == [True] * 6 + [False] * 24
+    scaled = fitted[1].scaled(data.X)
+    oracle = SVC(C=0.1, kernel="linear", class_weight="balanced").fit(scaled[:, :6], truth)
+    values = oracle.decision_function(scaled[:, :6]) / np.linalg.norm(oracle.coef_)
+    np.testing.assert_allclose(own.transform(scaled)[:, 1], values, atol=2e-3)
+    shuffled = random_label_cavs(own, scaled, C, runs=2, random_state=0)
+    assert shuffled[:, 6:].any(axis=1).tolist() == [True, False]
+    keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
+    file = experiment(folder, estimators=["pcbm-logistic", "mlp"], each_store=True, **keys)
+    run = om.run_experiment(file, tmp_path / "run")
+    assert run.record.skipped == []
+    [line, *_] = run.models()
+    saved = om.load_model(line["folder"])[0].models_[0].bank_
+    assert saved.names_ == ["Look", "Voice"]
+    assert saved.cavs_[:, :24].any(axis=1).tolist() == [True, False]
+    [fit] = [p for p in run.predictions() if (p.model, p.fit) == (line["model"], line["fit"])]
+    predicted = om.predict(line["folder"], stores[:2], ids=fit.ids)
+    np.testing.assert_allclose(predicted.probabilities[:, 1], fit.probabilities, atol=1e-6)
+
+
+def test_late_fusion_gives_the_part_of_each_store(senses, tmp_path):
+    """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
+    late = {"name": "logistic", "fusion": "late", "threshold": "validation"}
+    run = om.run_experiment(experiment(senses[0], estimators=[late]), tmp_path / "run")
+    for fit, entry in zip(run.predictions(), run.explanations(), strict=True):
+        assert (entry.kind, entry.concepts, entry.ids) == ("stores", ALONE, fit.ids)
+        np.testing.assert_allclose(entry.amounts.sum(axis=1) + entry.intercept,
+                                   logit(fit.probabilities), atol=1e-3)  # fmt: skip
+        assert entry.amounts.std(axis=0).argmax() == ALONE.index("hear")
+    assert concept_quality(run.explanations(), run.clips()) == []
+    run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)
+    table = min((tmp_path / "tables").glob("*.csv"))
+    assert "hear" in csv_rows(table)[0]["parts in the log-odds of S"]
+    page = om.report(run.folder, tmp_path / "page.html").read_text()
+    assert '"kind":"stores"' in page.replace('": ', '":')
+
+
 SLIPS = [
     ({"stores": ["see.zarr"], "fusion": "late"}, "several"),
     ({"fusion": "lat"}, "late"),
     ({"missing": "zero"}, "mean"),
+    ({"concept_stores": {"Voice": "herr"}}, "hear"),
+    ({"concept_stores": {"Voise": "hear"}}, "Voice"),
+    ({"concept_stores": {"Voice": 3}}, "clap"),
     ({"estimators": [{"name": "logistic", "stores": ["herr"]}]}, "hear"),
     ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "late"),
 ]

@@ -10,13 +10,12 @@ from sklearn.metrics import average_precision_score
 import obygaze_models as om
 from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level, Manifest, Split
 from obygaze_features.store import ArraySpec, commit
 from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import refused
-from tests.kit.run import RECIPE, write_experiment, write_rows
+from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 80, 4, 32, 8, 3
 SHORT = 20
@@ -50,20 +49,14 @@ class Planted:
             self.shows[clip, start : start + SHOWN] = True
         self.frames[self.shows] += 5 * direction / np.linalg.norm(direction)
         self.frames[::5, SHORT:] = np.nan
-        self.manifest = Manifest(
-            name="planted",
-            items=Items.of([Item(clip, film=clip[:3]) for clip in self.ids]),
-            scheme=LabelScheme("levels", (Level("EN", "Easy Negative"), Level("S", "Sure"))),
-        ).with_parts(
-            labels=[LabelSet("all", self.ids, ["EN", "S"] * (CLIPS // 2), [()] * CLIPS)],
-            splits=[Split("four", self.ids, [row // 2 % FOLDS for row in range(CLIPS)])],
-        )
+        folds = [row // 2 % FOLDS for row in range(CLIPS)]
+        self.manifest = labelled(self.ids, ["EN", "S"] * (CLIPS // 2), folds=folds)
         self.manifest.save(folder / "manifest")
         self.native = np.nanmean(self.frames, axis=1)
         self.store = write_store(folder / "s.zarr", self.manifest, self.frames, self.native)
 
     def experiment(self, *estimators, **more):
-        values = {"positives": ("S",), "train_negatives": ("EN",), "split": "four"}
+        values = {"positives": ("S",), "train_negatives": ("EN",), "split": "ten"}
         values |= {"store": self.store, "estimators": estimators}
         return om.Experiment("planted", self.folder / "manifest", **values | more)
 
@@ -84,7 +77,7 @@ def run(planted):
 def model(planted):
     toml = write_experiment(
         planted.folder / "e.toml", name="planted", manifest=planted.folder / "manifest",
-        store=planted.store, positives=["S"], train_negatives=["EN"], split="four",
+        store=planted.store, positives=["S"], train_negatives=["EN"], split="ten",
         frames="frames", estimators=[{"name": "frame-mil", "max_iter": 5}],
     )  # fmt: skip
     run_obygaze("models", "train", toml, "-o", planted.folder / "model", code=0)
@@ -197,7 +190,10 @@ def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):
         (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
         (lambda: om.predict(model, second), "no array 'frames', only native, frame_time, ot"),
         (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not say which features"),
-        (lambda: om.load_dataset(planted.manifest, [planted.store] * 2, frames=True), "name one"),
+        (
+            lambda: om.load_dataset(planted.manifest, [planted.store] * 2, frames=True),
+            "an experiment of their own",
+        ),
     ):
         with pytest.raises(ExperimentError, match=fact):
             call()

@@ -76,10 +76,8 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
     # A row of a store of sound stands for a window.
     heard = about | {"features": {"preprocessing": {"sampling": "sound, in windows of 1 s"}}}
     moments = om.find_moments(replace(frames, about=heard), FILM)
-    texts = [
-        text.get_text()
-        for text in moment_figure(moments).findobj(lambda artist: hasattr(artist, "get_text"))
-    ]
+    artists = moment_figure(moments).findobj(lambda artist: hasattr(artist, "get_text"))
+    texts = [artist.get_text() for artist in artists]
     assert any("in 1 window;" in text for text in texts)
     assert "probability of\neach window" in texts
     assert [moment.score for moment in moments.moments] == [0.7]

@@ -1,7 +1,7 @@
 """A small film library, a checkpoint, a manifest and its store; and what the commands make."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.manifests import Manifest
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import rows, write_clip
-from tests.kit.models import write_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +25,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint("tiny-xclip", tmp_path_factory.mktemp("weights") / "tiny")
+def weights(checkpoints: Mapping[str, Path]) -> Path:
+    return checkpoints["tiny-xclip"]
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,12 +27,6 @@ def put_garbage(path: Path) -> None:
     path.write_bytes(data)
 
 
-def write_sound(path: Path) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(16000))
-
-
 def rename_codec(path: Path) -> None:
     """An mp4 whose sample description names a codec that nobody has."""
     write_clip(path, "S")
@@ -47,7 +40,6 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
                   "words.mp4 cannot be decoded: Invalid data found when processing input"),
     "garbage.mkv": (put_garbage, "garbage.mkv is damaged: "),
     "nonsense.mp4": (put_garbage, "nonsense.mp4 cannot be decoded at frame"),
-    "audio.mp4": (write_sound, "audio.mp4 has no video, only audio"),
     "codec.mp4": (rename_codec, "codec.mp4 cannot be decoded: FFmpeg does not know its codec"),
     "fifo.mp4": (os.mkfifo, "fifo.mp4 is not a file"),
     "folder.mp4": (Path.mkdir, "no video folder.*"),

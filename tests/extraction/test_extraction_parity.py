@@ -11,7 +11,6 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import verify
 from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.models import write_checkpoint
@@ -105,22 +104,3 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     result = obygaze(*command, "--window", "16", "--stride", "8", code=0)
     assert "1 clip with more frames at the rate" in result.stdout
     assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)
-
-
-def test_spans_of_a_film_are_read_by_their_numbers(tiny, tmp_path):
-    """The frames are those that the same span cut out would give."""
-    write_clip(tmp_path / "film.mkv", "S", seconds=10)
-    spans = [(0.0, 2.0), (3.5, 4.0), (9.0, 10.9), (12.0, 13.0)]
-    items = [
-        Item(f"span-{row}", media="film.mkv", start=start, end=end)
-        for row, (start, end) in enumerate(spans)
-    ]
-    of.extract(Manifest("spans", Items.of(items)), tmp_path, tiny, tmp_path / "s")
-    store = of.open_store(tmp_path / "s/tiny.zarr")
-    assert store.status.tolist() == [1, 1, 1, 3]
-    assert "12 s to 13 s" in store.failures["span-3"]
-    for item in items[:3]:
-        first, last = round(item.start * 24), min(240, round(item.end * 24))
-        numbers = [first + int(i * (last - first) / 8) for i in range(8)]
-        assert store[item.id]["frame_index"].tolist() == numbers
-        np.testing.assert_allclose(store[item.id]["frame_time"], np.array(numbers) / 24, atol=2e-3)

@@ -27,8 +27,8 @@ from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
 from tests.extraction.ray_clusters import below, extract_on, head, left_of, mortal, slow
 from tests.kit.files import refused
-from tests.kit.films import store_files
 from tests.kit.models import write_checkpoint
+from tests.kit.store import contents as store_files
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

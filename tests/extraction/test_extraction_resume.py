@@ -26,7 +26,8 @@ from obygaze_features.store import format as store_format
 from obygaze_features.store import verify
 from obygaze_features.store.claims import Claims
 from tests.extraction.test_extraction_broken import decoders_of
-from tests.kit.films import rows, store_files
+from tests.kit.films import rows
+from tests.kit.store import contents as store_files
 
 
 @pytest.mark.parametrize("blocks", [3, 1])

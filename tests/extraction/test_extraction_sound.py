@@ -1,6 +1,6 @@
 """Stores of sound: what is heard, beside what is seen, from the file to the row."""
 
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -8,35 +8,34 @@ import torch
 import transformers
 
 import obygaze_features as of
-from obygaze_features.backbones import Backbone
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import clips, everything_heard, write_clip, write_sound
-from tests.kit.models import write_checkpoint
 
 NOISE = np.random.default_rng(8).normal(0, 0.1, 96_000)
 
 
 @pytest.fixture(scope="module")
-def clap_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint("tiny-clap", tmp_path_factory.mktemp("weights") / "clap")
+def clap_weights(checkpoints):
+    return checkpoints["tiny-clap"]
 
 
 @pytest.fixture(scope="module")
-def clap(clap_weights: Path) -> Backbone:
+def clap(clap_weights):
     return of.load_backbone(f"clap={clap_weights}", "cpu")
 
 
-def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
+def test_one_pass_sees_and_hears(tmp_path, clap_weights, obygaze):
     """Spans of a film, in windows of a second; transformers hears what the plain loop decodes."""
     table = write_synthetic_dataset(tmp_path / "data", seconds=2.5, titles=["Night Bus"])
     manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", videos, "-o", tmp_path / "s"]
     backbones = ["--backbone", "tiny-xclip", "--backbone", f"clap={clap_weights}"]
-    assert "4 of 4 clips done in" in obygaze(*command, *backbones, code=0).stdout
+    answer = obygaze(*command, *backbones, code=0).stdout
+    assert re.search(r"\d+ frames a second(.|\n)*4 of 4 clips done in", answer)
     seen, heard = (of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny-xclip", "clap"))
     assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
     assert [verify(store.path) for store in (seen, heard)] == [[], []]
@@ -57,13 +56,21 @@ def test_one_pass_sees_and_hears(tmp_path, clap_weights, clap, obygaze):
         power = [10 * np.log10(np.mean(np.square(window))) for window in windows]
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
+        # What is seen are the frames of its span, by their numbers in the film.
+        start, row = round(item.start * 24), seen[item.id]
+        frames = [start + int(i * 60 / 8) for i in range(8)]
+        assert row["frame_index"].tolist() == frames
+        np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
 
-    (path,) = of.extract(manifest, videos, clap, tmp_path / "alone").stores
+    path = tmp_path / "alone/clap.zarr"
+    hear = obygaze(*command[:-1], path.parent, *backbones[2:], code=0).stdout
+    assert "a second, time: " in hear
     alone = of.open_store(path)
     assert (alone.read("frames").tobytes(), alone.sources) == (
         heard.read("frames").tobytes(), heard.sources
     )  # fmt: skip
     assert alone.diff(heard).probes_equal
+    assert "\nsound      at 16000 a" in obygaze("stores", "info", path, code=0).stdout
     plan = obygaze(*command, *backbones, "--dry-run", "--json", code=0).stdout
     assert '"to_do": 0' in plan
 

@@ -313,7 +313,8 @@ def annotated() -> Iterator[Figure]:
     yield agreement_figure(projected.agreement())
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
     about, values = {"estimator": "mil", "task": "a"}, np.array([[[1, 3, 5]], [[0.2, 0.9, 0.1]]])
-    frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [])
+    heard = np.array([[-30, np.nan, -9]])
+    frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [], heard)
     yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
     yield agreement_figure(agreement_report(Manifest.load(example_path("minutes"))))  # 20 films
 

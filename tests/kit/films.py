@@ -2,9 +2,8 @@
 
 import contextlib
 import functools
-import math
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -15,9 +14,6 @@ import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
-from tests.kit.store import contents as store_files
-
-__all__ = ["store_files"]
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
@@ -137,6 +133,34 @@ def encode(name: str, seconds: float, changes: tuple[tuple[str, Any], ...]) -> b
         return path.read_bytes()
 
 
+def copy_packets(
+    films: Sequence[Path],
+    path: Path,
+    *,
+    kind: str = "video",
+    key: int = 0,
+    zero: int = 0,
+    **how: Any,
+) -> None:
+    """Films, or their sound, one after the other, not encoded anew, as editing programs do. From
+    the n-th keyframe on; the clock says 0 at the time of a frame."""
+    with av.open(path, "w", **how) as target:
+        copy, end = None, 0
+        for film in films:
+            with av.open(film) as source:
+                stream: Any = getattr(source.streams, kind)[0]
+                copy = copy or target.add_stream_from_template(stream)
+                keys, shift = -1, end - round(zero / 24 / stream.time_base)
+                shift -= stream.start_time * (kind == "audio")
+                for packet in source.demux(stream):
+                    keys += packet.is_keyframe
+                    if packet.dts is not None and keys >= key:
+                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                        end = max(end, packet.pts + packet.duration)
+                        packet.stream = copy
+                        target.mux(packet)
+
+
 def everything(path: Path) -> np.ndarray:
     """All frames as they are stored, in the order in which PyAV gives them."""
     with av.open(path) as container:
@@ -170,13 +194,11 @@ def write_sound(
     *tracks: np.ndarray,
     rate: int = 48_000,
     pictures: float = 0,
-    late: float = 0,
-    gap: tuple[float, float] = (math.inf, 0),
+    later: Sequence[tuple[float, float]] = (),
     **settings: Any,
 ) -> Path:
     """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` of so many
-    seconds. The sound starts so much `late`, and what is heard from ``gap[0]`` on is heard
-    ``gap[1]`` seconds later."""
+    seconds. What is heard from ``later[n][0]`` on is heard ``later[n][1]`` seconds later."""
     with av.open(path, "w", **settings) as container:
         film: Any = container.add_stream("mpeg4", rate=24) if pictures else None
         if film:
@@ -201,7 +223,7 @@ def write_sound(
                 frames += converter.resample(frame)
             for packet in chain(*map(stream.encode, [*frames, None])):
                 seconds = float(packet.pts * packet.time_base)
-                shift = round((late + gap[1] * (seconds >= gap[0])) / packet.time_base)
+                shift = round(sum(by for at, by in later if seconds >= at) / packet.time_base)
                 packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
                 container.mux(packet)
         container.mux(film.encode() if film else [])

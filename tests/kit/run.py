@@ -1,9 +1,11 @@
 """Clips with labels, folds and features that tell the labels, on disk; experiments on them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,21 +80,36 @@ def make_world(
         tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
         for row in shows.tolist()
     ]
-    scheme = tuple(Level(*level) for level in LEVELS.items())
-    manifest = Manifest(
-        name="toy",
-        items=Items.of(
-            [Item(clip, film=clip.split("-")[0], media=f"{clip}.mp4") for clip in ids],
-            {"synthetic": [synthetic] * len(ids)},
-        ),
-        scheme=LabelScheme("levels", scheme, tuple(map(Concept, CONCEPTS)) if marked else ()),
-        source="a test",
-        licence="CC0",
-    ).with_parts(labels=[LabelSet("all", ids, levels, concepts)], splits=[Split("ten", ids, folds)])
+    known = CONCEPTS if marked else ()
+    manifest = labelled(ids, levels, concepts, folds=folds, known=known, synthetic=synthetic)
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)
     return world
+
+
+def labelled(
+    ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
+    known: Sequence[str] = (), seconds: float = 0, synthetic: str = "",
+) -> Manifest:  # fmt: skip
+    """Clips such as tt0-007, of the film tt0: files of their own or, where they have a length in
+    `seconds`, spans of its file; with labels and with the folds of the split ten."""
+
+    def item(clip: str) -> Item:
+        film, _, scene = clip.partition("-")
+        if not seconds:
+            return Item(clip, film=film, media=f"{clip}.mp4")
+        start = seconds * int(scene)
+        return Item(clip, film=film, media=f"{film}.mp4", start=start, end=start + seconds)
+
+    items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
+    every, shown = tuple(starmap(Level, LEVELS.items())), tuple(map(Concept, known))
+    manifest = Manifest(
+        "toy", items, LabelScheme("levels", every, shown), source="a test", licence="CC0"
+    )
+    labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
+    splits = [Split("ten", [*ids], [*folds])] if folds else []
+    return manifest.with_parts(labels=[labels], splits=splits)
 
 
 def write_store(

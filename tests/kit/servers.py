@@ -42,6 +42,8 @@ class Served:
     cut: Callable[[str], int | None] = lambda path: None
     #: Path -> a status (and headers) that is answered instead of the file.
     refuse: Callable[[str], tuple[int, dict[str, str]] | None] = lambda path: None
+    #: Path -> more headers of a file.
+    about: Callable[[str], dict[str, str]] = lambda path: {}
 
     def forget(self) -> None:
         self.requests.clear()
@@ -88,25 +90,30 @@ def serve(folder: Path) -> Iterator[Served]:
                         return self.answer(path, 416, b"", span)
                 content.seek(first)
                 data = content.read(last - first + 1)
-            span = {"Content-Range": f"bytes {first}-{last}/{size}"} if status == 206 else {}
+            about = served.about(path) | {"Content-Length": str(len(data))}
+            if status == 206:
+                about["Content-Range"] = f"bytes {first}-{last}/{size}"
             stop = served.cut(path)
             sent = data if stop is None else data[:stop]
-            self.answer(path, status, sent, {**span, "Content-Length": str(len(data))}, len(sent))
+            self.answer(path, status, sent, about, len(sent))
             if stop is not None:
                 self.close_connection = True
                 self.wfile.flush()
                 self.connection.shutdown(socket.SHUT_RDWR)
             return None
 
+        do_HEAD = do_GET
+
         def answer(
             self, path: str, status: int, data: bytes, headers: dict[str, str], count: int = 0
         ) -> None:
-            served.requests.append((path, count))
+            is_sent = self.command == "GET"
+            served.requests.append((path, count * is_sent))
             self.send_response(status, headers.pop("reason line", None))
             for name, value in {"Content-Length": str(len(data)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(data)
+            self.wfile.write(data * is_sent)
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

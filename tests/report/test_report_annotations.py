@@ -12,6 +12,7 @@ import obygaze_models as om
 from obygaze_features import obygaze_scheme
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_models.data.example import example_path
@@ -50,10 +51,11 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     for words in (
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
         f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
-        "minutes that they share. They agree most on Indiana Jones and the Last Crusade (1989) "
-        "(gamma 0.64, same level 85%; gamma 1 is always, 0 as in a random order), least on Silver "
-        "Linings Playbook (2012) (gamma 0.11, same level 39%).",
-        f"most on {best} (kappa {kappas[best]:.2f}; 0 is chance, 1 always), least on {worst} (",
+        "minutes that they share. By gamma (1 is always the same level, 0 as in a random order) "
+        "they agree most on Indiana Jones and the Last Crusade (1989) (0.64), least on Silver "
+        "Linings Playbook (2012) (0.11).",
+        f"by kappa (1 is always, 0 as by chance), they agree most on {best} ({kappas[best]:.2f}), "
+        f"least on {worst} (",
     ):
         assert words in page.text
     assert "kappaCohen’s kappa: how much more often two agree" in page.text
@@ -62,6 +64,8 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
         first, second = (of[labels.groups == JUNO, at] for of in marks)
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
+    assert 'title="1 clip with it" class="few"><data value="1">1.00' in page.html
+    assert 'title="annotator2: Easy Negative for 47.0 minutes' in page.html  # beside Juno
     heads = ["Film", "Clips", "Sure to at least one", "Same level", "Gamma"]
     assert heads in page.rows
     assert page.row("The Ugly Truth (2009)")[1] == "70%"
@@ -81,9 +85,16 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
         assert tab.run("document.documentElement.scrollWidth") == width
         tab.run("for (const part of document.querySelectorAll('details')) part.open = true")
         assert tab.run(SMALLEST) >= 11
+    fade = "getComputedStyle(document.querySelector('.scroll:has(.small)')).getPropertyValue"
+    assert float(tab.run(f"{fade}('--fade')").removesuffix("px")) > 20  # there is more to the right
     wide = tab.texts(".scroll:has(table:not(.heat))", "scrollWidth > e.clientWidth")
     assert {*wide} == {False}  # rows are cards
+    tab.prefer("print")
+    tab.open(films, width=688)
+    assert tab.run(SMALLEST) >= 9.33  # 7 points, on a sheet of A4
+    tab.prefer()
     tab.open(films, width=1280)
+    assert tab.run("document.querySelector('#films-table svg').getBoundingClientRect().top") < 900
     ready = tab.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
     sys.stdout.write(f"the page of 20 films is ready after {ready:.0f} ms\n")
     assert 0 < ready < 5000
@@ -100,13 +111,15 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     shares = [float(share) for share in tab.texts("#films-table td:last-child data", "value")]
     assert shares == sorted(shares, reverse=True)
     tab.click("#films-table th:first-child button")
-    assert tab.texts("#films-table a") == sorted(labels.titles.values(), key=str.lower)
+    assert tab.texts("#films-table a:not(.remark)") == sorted(labels.titles.values(), key=str.lower)
     tab.choose("choose-film", "")
     first, second = labels.y.values()
     one = (first == "S") ^ (second == "S")
     for which, expected in (("divided", first != second), ("single", one)):
         tab.choose("choose-which", which)
-        assert {row["id"] for row in table_of(tab)} == {*np.array(labels.ids)[expected]}
+        rows = table_of(tab)
+        assert {row["id"] for row in rows} == {*np.array(labels.ids)[expected]}
+        assert rows[0]["to"] == format_time(float(rows[0]["end"]))
     assert "no prediction" not in tab.text("#explorer-app")
     # Another page links to a clip by its id alone; a link of all films warns of nothing.
     tab.open(films, fragment=f"#clip={JUNO}-0014")

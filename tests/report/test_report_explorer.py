@@ -74,6 +74,10 @@ def differing(view):
     return {clip for clip, label, called in rows if label != called}
 
 
+def amount(reason):
+    return float(reason.split()[-1].replace("−", "-"))
+
+
 def axe(tab):
     """What axe-core finds that is serious: its rule, and where."""
     source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
@@ -202,6 +206,19 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     assert page.run("document.getElementById('why-head').hidden")
 
 
+def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data):
+    view = choose_model(page, data, "films", "pcbm-logistic")
+    page.choose("choose-which", "tested")
+    for clip, cell in zip(listed(page), page.texts("#clips-body [data-title=Why]"), strict=True):
+        *parts, together = cell.split(" · ")
+        assert "at rest " in cell
+        assert sum(map(amount, parts)) == pytest.approx(amount(together))
+        toward = 1 if view["called"][view["at"].index(clip)] else -1
+        against = ["against: " in part for part in parts]
+        assert against == sorted(against)
+        assert against == [amount(part) * toward < 0 for part in parts]
+
+
 def test_the_keyboard_alone_opens_walks_and_comes_back(page):
     page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
     page.press("Tab", "Tab")  # the button beside the first film, then its strip
@@ -309,6 +326,10 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         assert (row["level"], row["level name"], row["film"]) == ("S", "Sure", clip.film)
         assert set(filter(None, row["concepts"].split("|"))) == set(clip.concepts)
         assert float(row["probability"]) == pytest.approx(p[number])
+        parts = row["parts in the log-odds of S"].split("; ")
+        assert parts[-1].startswith("at rest (intercept) ")
+        log_odds = np.log(p[number] / (1 - p[number]))
+        assert sum(map(amount, parts)) == pytest.approx(log_odds, abs=0.03)
         level = clips["sets"][0]["level"][number]
         assert row["level of anna"] == clips["levels"][level]["code"]
 

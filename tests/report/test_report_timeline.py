@@ -34,6 +34,7 @@ def write_frames(folder, clips, *, in_film=True, frames=8):
         about = {"film": clip.film, "time_in": "film" if in_film else "clip"}
         for low, high in pairwise(np.linspace(start, end, frames + 1)):
             row = {"id": clip.id, "start": low, "end": high, "probability": chance.random()}
+            row["loudness"] = "" if len(rows) % 7 == 3 else -25 - 0.5 * len(rows)
             rows.append(about | row | {"seen_in_training": "no"})
         if clip.level == "S":
             row = {"start": start + 1, "end": end - 2, "score": 0.75, "clips": clip.id}
@@ -102,10 +103,13 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     expected = np.array([[row["start"], row["end"] - row["start"]] for row in moments])
     assert spans(page, ".moment") == pytest.approx(expected, abs=0.01)
     assert len(page.texts(f"{TRACKS} g[role=option]")) == 4
-    heights = [float(y) for path in page.texts(f"{TRACKS} path", "getAttribute('d')")
-               for y in re.findall(r"V([\d.]+)H", path)]  # fmt: skip
     chances = [row["probability"] for row in rows]
-    assert [1 - height / 56 for height in heights] == pytest.approx(chances, abs=0.002)
+    heard = np.array([row["loudness"] or np.nan for row in rows])
+    loud = np.nan_to_num(np.maximum(0, 1 + (heard - np.nanmax(heard)) / 60))
+    for mark, height, shares, near in (("bar", 56, chances, 0.002), ("sound", 14, loud, 0.01)):
+        drawn = [float(y) for path in page.texts(f"{TRACKS} path.{mark}", "getAttribute('d')")
+                 for y in re.findall(r"V([\d.]+)H", path)]  # fmt: skip
+        assert [1 - y / height for y in drawn] == pytest.approx(shares, abs=near)
     assert page.texts(f"{TRACKS} .lane-name", "innerText")[1:3] == [HOSTILE, "bert"]
     assert len(page.texts(f"{TRACKS} .pictures img")) == 4
     assert "Do not share this page It holds pictures of 48 of 48" in plain(film_page[0])

@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import replace
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -96,9 +97,15 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         tab.press("ArrowRight", "ArrowRight")
         assert tab.text("#facts") == both[1]
         assert (tab.logged, tab.requested) == ([], [path.as_uri()])
-        tab.run("link.onclick = (event) => { event.preventDefault(); opened = link.href }")
+        # A press stays here, and shows the way; what is lit is in the address.
         tab.click("circle.lit:last-of-type")
-        assert tab.run("opened") == f"{report.as_uri()}#clip={both[-1][-7:]}"
+        assert tab.text("#facts") == both[-1]
+        assert tab.run("link.href") == f"{report.as_uri()}#clip={both[-1][-7:]}"
+        address, fragment = tab.run("location.href").split("#")
+        names = {"film": [TITLES["tt1"]], "concept": ["Look"]}
+        assert (address, parse_qs(fragment)) == (path.as_uri(), names)
+        tab.open(path, fragment=f"#{fragment}")
+        assert tab.texts(".lit") == both
 
 
 def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):

@@ -3,7 +3,6 @@
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import random
@@ -208,16 +207,6 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     assert writer.missing_blocks() == [1]
     toys.fill(writer, None, compute)
     assert toys.contents(path) == before
-
-
-@pytest.mark.parametrize("name", ["a\0b", "../outside", "/etc/hostname", ""])
-def test_a_list_of_checksums_names_only_files_of_the_store(final, name):
-    (final.parent / "outside").write_text("precious")
-    listed = final / "checksums.json"
-    sums = json.loads(listed.read_text()) | {name: hashlib.sha256(b"precious").hexdigest()}
-    listed.chmod(0o644)
-    listed.write_text(json.dumps(sums))
-    assert any("such a name" in entry.why for entry in harmful(final))
 
 
 SHARD = "native/c/0/0"

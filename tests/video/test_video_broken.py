@@ -3,9 +3,7 @@
 import contextlib
 import re
 import struct
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -16,7 +14,7 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.worker import examine
-from tests.kit.films import everything, numbers, write
+from tests.kit.films import copy_packets, everything, numbers, write
 
 
 def write_no_packets(path: Path) -> None:
@@ -31,27 +29,6 @@ def write_half(path: Path) -> None:
     whole = write(path.with_name("x264.mp4"), seconds=2)
     copy_packets([whole], path, options={"movflags": "faststart"})
     path.write_bytes(path.read_bytes()[: whole.stat().st_size * 2 // 3])
-
-
-def copy_packets(
-    films: Sequence[Path], path: Path, *, key: int = 0, zero: int = 0, **how: Any
-) -> None:
-    """Films one after the other, not encoded anew, as editing programs do. From the n-th keyframe
-    on; the clock says 0 at the time of a frame."""
-    with av.open(path, "w", **how) as target:
-        copy, end = None, 0
-        for film in films:
-            with av.open(film) as source:
-                stream = source.streams.video[0]
-                copy = copy or target.add_stream_from_template(stream)
-                keys, shift = -1, end - round(zero / 24 / stream.time_base)
-                for packet in source.demux(stream):
-                    keys += packet.is_keyframe
-                    if packet.dts is not None and keys >= key:
-                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
-                        end = max(end, packet.pts + packet.duration)
-                        packet.stream = copy
-                        target.mux(packet)
 
 
 @pytest.mark.parametrize(("make", "reason"), [

@@ -3,14 +3,13 @@
 import wave
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
 from obygaze_features.video.index import index_file
 from obygaze_features.video.sound import decode_sound
-from tests.kit.films import everything_heard, write, write_sound
+from tests.kit.films import copy_packets, everything_heard, write, write_sound
 
 RATE = 48_000
 NOISE = np.random.default_rng(3).integers(-20_000, 20_000, 9 * 48_000) / 32_768
@@ -76,8 +75,8 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
     """The clock of Matroska counts milliseconds: after a gap of whole frames it tells samples."""
     for name, codec, gap in (("late.mp4", "flac", 36_000), ("late.mkv", "pcm_s16le", 36 * 1024)):
         signal, before = NOISE[: 4608 * 60], 4608 * 20
-        settings = {"pictures": 11, "late": 1.5, "gap": (before / RATE, gap / RATE)}
-        path = write_sound(tmp_path / name, codec, signal, **settings)
+        later = [(0, 1.5), (before / RATE, gap / RATE)]
+        path = write_sound(tmp_path / name, codec, signal, pictures=11, later=later)
         silences = np.zeros(72_000), np.zeros(gap)
         heard = np.concatenate([silences[0], signal[:before], silences[1], signal[before:]])
         seconds = index_file(path).seconds
@@ -92,18 +91,7 @@ def test_a_rate_and_channels_that_change_midway(tmp_path):
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 32_000]] * 2, 1)  # at two thirds of the pitch
     second = write_sound(tmp_path / "second.ts", "aac", twice, rate=32_000)
-    with av.open(tmp_path / "both.ts", "w") as target:
-        copy, end = None, 0
-        for path in (first, second):
-            with av.open(path) as source:
-                stream = source.streams.audio[0]
-                copy = copy or target.add_stream_from_template(stream)
-                for packet in source.demux(stream):
-                    if packet.size:
-                        packet.pts = packet.dts = end
-                        end += packet.duration
-                        packet.stream = copy
-                        target.mux(packet)
+    copy_packets([first, second], tmp_path / "both.ts", kind="audio")
     for start, pitch in ((1.0, 440), (4.0, 440 * 2 / 3)):
         for rate in (16_000, 48_000):
             sound = cut(tmp_path / "both.ts", start, start + 1, rate)

@@ -34,7 +34,7 @@ def import_manifest(
         ``names``: the file's name is the id, behind its film's where it does not start with it.
         By default, tt0108160_scene_1.avi is tt0108160-001.
     kind
-        ``clip`` or ``image``; by default clips, but images where there are no videos.
+        ``clip`` or ``image``; by default clips, but images where there is no video.
     """
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)

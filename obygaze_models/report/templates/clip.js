@@ -95,10 +95,7 @@ function why_parts(clip, marked) {
   const row = view.row[clip];
   if (why.kind === "path") return path_parts(row, marked);
   if (!has_parts(why, row)) return [make("p", {}, `No parts: ${FITS_DIFFER}.`)];
-  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
-  for (const [key, name] of [["residual", NOT_CONCEPTS], ["intercept", "at rest (intercept)"]]) {
-    if (why[key]) parts.push([name, why[key], null]);
-  }
+  const parts = parts_of(why, row);
   const amounts = parts.map(([, column]) => number_at(column, row));
   const most = Math.max(...amounts.map(Math.abs), 1e-9);
   const rows = parts.map(([name, column, measured], at) => make("tr", {},
@@ -111,8 +108,10 @@ function why_parts(clip, marked) {
   const sum = amounts.reduce((total, amount) => total + amount, 0);
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, digits_at({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
-  const titles = ["Concept", "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}: above 0 it speaks for it, below 0 against. The parts add up. “Measures”: how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side.`),
+  const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds by the model that reads this store alone"]
+    : ["concept", "how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side"];
+  const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. The parts add up. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }

@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const NOT_CONCEPTS = "not explained by concepts";
+const [NOT_CONCEPTS, AT_REST] = ["not explained by concepts", "at rest (intercept)"];
 const FITS_DIFFER = "the fits predict different classes";
 const MISSING = new Map([
   ["no features", "no features in the store"],
@@ -170,16 +170,31 @@ function reason_kind() {
 // Fits that predict different ones of several classes have no common sum.
 const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
 
-// The concepts that weigh most, as texts; of a tree its first conditions.
+// The parts as [name, amounts, values], which add up: concepts by weight, then what is none.
+const parts_of = (why, row) => [
+  ...why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]),
+  ...[[NOT_CONCEPTS, why.residual], [AT_REST, why.intercept]].filter(([, column]) => column),
+];
+
+// What weighs most, as texts that add up: first what speaks for the verdict; of a tree its first conditions.
 function reasons(clip, most) {
   const { why } = view;
   const row = view.row[clip];
   if (!why || row < 0) return [];
   if (why.kind === "path") return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
   if (!has_parts(why, row)) return [];
-  const parts = why.order[row].map((place) => [why.concepts[place], why.amounts[place]]);
-  if (why.residual) parts.push([NOT_CONCEPTS, why.residual]);
-  return parts.slice(0, most).map(([name, column]) => `${name} ${digits_at(column, row, true)}`);
+  const parts = parts_of(why, row), words = ([name, column]) => `${name} ${digits_at(column, row, true)}`;
+  if (most === Infinity || !parts.length) return parts.map(words);
+  const toward = view.several || called(clip) ? 1 : -1;
+  const supports = ([, column]) => column.of[row] * toward >= 0;
+  const at_rest = parts.filter(([name]) => name === AT_REST).map(([, column]) => ["at rest", column]);
+  const others = parts.filter(([name]) => name !== AT_REST).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
+  const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...at_rest];
+  const sum = (name, columns) => [`${name} ${digits_at({ ...parts[0][1], of: [columns.reduce((total, [, column]) => total + column.of[row], 0)] }, 0, true)}`];
+  return [
+    ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
+    ...(others.length ? sum(`${others.length} others`, others) : []), ...sum("together", parts),
+  ];
 }
 
 const level_chip = (level) => make("span", { class: "level", style: { "--level": `var(--${level.colour})` }, title: level.name }, level.code);

@@ -2,7 +2,7 @@
 // Addresses are by names, #run=...&film=...&clip=..., so that they outlive the page. Other pages link to them:
 // PAGE.html#clip=ID opens a clip among those of its film, PAGE.html#film=ID the film; each name may be left out.
 const COLUMNS = [
-  "rank", "id", "film", "title", "start", "end", "level", "level name", "concepts", "run", "model",
+  "rank", "id", "film", "title", "from", "to", "start", "end", "level", "level name", "concepts", "run", "model",
   "class", "probability", "predicted", "agrees", "no prediction because",
 ];
 if (!has_models) COLUMNS.splice(COLUMNS.indexOf("run"));
@@ -124,8 +124,9 @@ function citation(clip) {
 
 function table_row(clip, place) {
   const [film, level] = [film_of(clip), level_of(clip)];
+  const times = [view.clips.start[clip] ?? "", view.clips.end[clip] ?? ""];
   const cells = [
-    place + 1, view.clips.ids[clip], film.id, film.title, view.clips.start[clip] ?? "", view.clips.end[clip] ?? "",
+    place + 1, view.clips.ids[clip], film.id, film.title, ...times.map((time) => time === "" ? "" : clock(time, true)), ...times,
     level.code, level.name, concepts_of(clip).join("|"),
   ];
   if (has_models) cells.push(data.runs[view.run].name, view.model, view.classes[view.class_shown],

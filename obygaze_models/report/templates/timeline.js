@@ -1,5 +1,5 @@
 // A film on one time axis that can be zoomed: pictures, annotators, clips, frames and moments.
-const LANE_HEIGHT = { level: 18, clip: 56, differs: 8, frame: 56, moment: 12, concept: 12 };
+const LANE_HEIGHT = { level: 18, clip: 56, differs: 8, frame: 56, moment: 12, sound: 14, concept: 12 };
 const SHORTEST_S = 4;
 const PICTURE_WIDTH = 76;
 const TICK_WIDTH = 64;
@@ -35,14 +35,14 @@ function film_axis(film, clips) {
 
 function read_frames(film) {
   let row = 0;
-  const { count: counts, gap, length, p } = film.frames;
+  const { count: counts, gap, length, p, loud = [] } = film.frames;
   return film.clips.map((id, at) => {
     const span = { id, start: film.start[at] / 100, end: film.end[at] / 100, frames: [] };
     let reached = film.start[at];
     for (const last = row + counts[at]; row < last; row++) {
       const start = reached + gap[row];
       reached = start + length[row];
-      span.frames.push({ start: start / 100, end: reached / 100, p: p[row] / 1000 });
+      span.frames.push({ start: start / 100, end: reached / 100, p: p[row] / 1000, loud: loud[row] / 100 });
     }
     return span;
   });
@@ -93,10 +93,15 @@ function timeline(film, clips) {
   }
   const frames = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   if (frames) {
+    const with_frames = film.spans.filter((span) => span.frames.length);
     lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(frames, "frame")}`,
-      [film.spans.filter((span) => span.frames.length).map(frame_mark), half_line(film.last, LANE_HEIGHT.frame / 2)]);
+      [with_frames.map((span) => frame_mark(span, LANE_HEIGHT.frame, "p")), half_line(film.last, LANE_HEIGHT.frame / 2)]);
     lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
       film.intervals.map((moment) => rect("moment", moment.start, 1, moment.end - moment.start, LANE_HEIGHT.moment - 2)));
+    if (with_frames.some((span) => span.frames.some((frame) => frame.loud))) {
+      lane("Loudness", LANE_HEIGHT.sound, "Loudness of the sound, from 60 dB below the loudest",
+        with_frames.map((span) => frame_mark(span, LANE_HEIGHT.sound, "loud")));
+    }
   }
   view.clips.concepts.forEach((name, concept) => {
     const marked = bounds.filter((_, at) => view.clips.shows[order[at]].includes(concept));
@@ -251,16 +256,15 @@ function probability_mark(span, value) {
   return rect(value === null ? "gap" : "clip bar", span.start, LANE_HEIGHT.clip - tall, span.end - span.start, tall);
 }
 
-function frame_mark(span) {
-  const height = LANE_HEIGHT.frame;
+function frame_mark(span, height, key) {
   let path = "";
   let reached = null;
-  for (const { start, end, p } of span.frames) {
+  for (const { start, end, [key]: value } of span.frames) {
     if (reached !== start) path += `${reached === null ? "" : `V${height}`}M${start} ${height}`;
-    path += `V${(height * (1 - p)).toFixed(1)}H${end}`;
+    path += `V${(height * (1 - value)).toFixed(1)}H${end}`;
     reached = end;
   }
-  return make("path", { class: "bar", d: `${path}V${height}` });
+  return make("path", { class: key === "p" ? "bar" : "sound", d: `${path}V${height}` });
 }
 
 function timeline_notes(film) {
