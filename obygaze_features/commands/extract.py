@@ -229,11 +229,9 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
     if summary.unheard:
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
-        echo(
-            f"{clips} with more windows of sound (up to {most}) than are heard ({MAX_FRAMES} by "
-            "default): spread over the clip. Cut clips into spans, or extract the backbones that "
-            f"hear by themselves, with --frames {most}, into another folder"
-        )
+        more = f"{clips} with more windows of sound (up to {most}) than are heard ({MAX_FRAMES} by "
+        more += "default): spread over the clip. Cut clips into spans, or hear all in a new folder "
+        echo(f"{more}with --frames {most} and backbones that hear alone")
     for track, count in summary.tracks.items():
         echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")
     if summary.resized_by_cpu:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -171,17 +171,15 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     names = [name for name in run.targets if name not in run.broken.reasons]
     names = names or list(run.targets)
     stores = {name: run.targets[name].writer.store.refresh() for name in names}
-    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
+    names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():
             kind, item = Status(store.status[row]).name.lower(), store.ids[row]
-            reasons.setdefault((kind, item), {}).setdefault(store.failures[item], []).append(name)
-    failed: dict[str, dict[str, str]] = {}
-    for (kind, item), named in reasons.items():
-        failed.setdefault(kind, {})[item] = "; ".join(
-            reason if len(own) == len(stores) else f"{reason} ({', '.join(own)})"
-            for reason, own in named.items()
-        )
+            names_of[kind, item, store.failures[item]].append(name)
+    failed: dict[str, dict[str, str]] = defaultdict(dict)
+    for (kind, item, reason), own in names_of.items():
+        text = reason if len(own) == len(stores) else f"{reason} ({', '.join(own)})"
+        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
     status = np.array([store.status[rows] for store in stores.values()])
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
@@ -192,7 +190,7 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         done=int((status == Status.DONE).all(axis=0).sum()),
         done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
         left=left,
-        failed=failed,
+        failed=dict(failed),
         slow=dict(tally.slow),
         lost=dict(tally.lost),
         resized_by_cpu=tally.resized_by_cpu,
