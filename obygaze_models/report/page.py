@@ -15,7 +15,7 @@ from obygaze_features.page.html import Html, document, number
 from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.experiments.compare import STORE_COLUMNS
+from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
