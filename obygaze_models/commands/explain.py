@@ -204,8 +204,8 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @click.option(
     "--close-gaps",
     type=float,
-    help="Join moments less far apart, in seconds.  [default: 5, at most a tenth of the film or "
-    "clip]",
+    help="Join moments less far apart, in seconds; the frames between are below the threshold.  "
+    "[default: 5, at most a tenth of the film, or of a clip without a place in one]",
 )
 @click.option("--estimator", help="Of a run: which estimator, if several read frames.")
 @click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")

@@ -254,10 +254,12 @@ class Plan:
         """What was chosen for the experiment, in a line each."""
         experiment, protocol = self.experiment, PROTOCOLS[self.division.protocol]
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
-        gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         balance = experiment.balance or protocol.default_balance
         films = self.films
         whole_files = films.by in ("film", "media") and films.tested and not films.also_trained
+        gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
+        if whole_files:
+            gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
         notes = (
             films.note,
             self._shared_films(),
@@ -265,7 +267,7 @@ class Plan:
             f'{protocol.title.replace("film", films.noun)} (protocol = "{self.division.protocol}"'
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
-            gap * bool(experiment.gap and not whole_files),
+            gap if experiment.gap else "",
             soft * experiment.is_soft,
             describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
         )
