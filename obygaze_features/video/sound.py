@@ -8,6 +8,7 @@ Where the track has no sound (before it starts, in a gap, after its end) there i
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,6 @@ MIX = {"rematrix_maxval": "1"}
 """FFmpeg's weights of channels, made to sum to 1: the same sound in all channels stays as it is."""
 
 Samples = NDArray[np.float32]
-Run = tuple[int, int, list[Samples]]
-"""The number of its first sample, its rate, and its samples."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ def decode_sound(
     for is_sought in (True, False):
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
-            reader = _Reader(path, container, stream, tick)
+            outputs = {rate: _Output(rate, begin, end) for rate in rates}
+            reader = _Reader(path, container, stream, tick, list(outputs.values()))
             listed = reader.time((stream.start_time or 0) + (stream.duration or 0))
             is_listed = container.format.name == TIMED[0]
             if reader.read(begin, until, is_sought=is_sought):
@@ -87,7 +87,7 @@ def decode_sound(
         reason = f": its sound ends at {last:.3f} s, and most of the clip is after that ({span})"
     if reason:
         raise VideoError(path, reason)
-    return Sound({rate: _resample(reader.runs, rate, begin, end) for rate in rates}, label)
+    return Sound({rate: output.span() for rate, output in outputs.items()}, label)
 
 
 def _choose_track(
@@ -109,13 +109,14 @@ def _choose_track(
 
 
 class _Reader:
-    """Reads `runs` of samples of a sound track, each without a gap."""
+    """Reads runs of samples of a sound track, each without a gap, into `outputs`."""
 
     def __init__(
-        self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
-    ) -> None:
+        self, path: Path, container: InputContainer, stream: AudioStream,
+        tick: Callable[[], None], outputs: Sequence[_Output],
+    ) -> None:  # fmt: skip
         assert stream.time_base is not None
-        self.runs: list[Run] = []
+        self._outputs = outputs
         self.ended, self.reached = False, -math.inf
         self._path, self._container, self._stream, self._tick = path, container, stream, tick
         self._unit = float(stream.time_base)
@@ -139,6 +140,7 @@ class _Reader:
             except av.FFmpegError:
                 return False
         run, expected = None, 0
+        held: list[Samples] = []
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if is_sought and position > since * rate:
@@ -146,22 +148,36 @@ class _Reader:
             is_sought = False
             self.reached = max(self.reached, (position + frame.samples) / rate)
             if position >= (until + TAIL_S) * rate:
-                return True
+                break
             this = rate, frame.format.name, frame.layout.name
             if (this, position) != (run, expected):
+                self._hand_on(held, is_last=True)
                 mixer = av.AudioResampler("flt", "mono", rate, options=MIX)
-                self.runs.append((position, rate, []))
+                for output in self._outputs:
+                    output.start(position, rate)
             run, expected = this, position + frame.samples
-            self.runs[-1][2].extend(mixed.to_ndarray()[0] for mixed in mixer.resample(frame))
-        self.ended = True
+            held.extend(mixed.to_ndarray()[0] for mixed in mixer.resample(frame))
+            if sum(map(len, held)) >= SAMPLES_PER_STEP:
+                self._hand_on(held)
+        else:
+            self.ended = True
+        self._hand_on(held, is_last=True)
         return not is_sought
+
+    def _hand_on(self, held: list[Samples], *, is_last: bool = False) -> None:
+        """The samples held, to each output: the last ones of a run, or not."""
+        samples = np.concatenate([np.zeros(0, np.float32), *held])
+        held.clear()
+        for output in self._outputs:
+            output.add(samples, is_last=is_last)
 
     def _measure_frames(self) -> None:
         """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
         alone would put them up to a millisecond away. Most codecs have frames of one length.
         """
         if self._unit * self._stream.codec_context.sample_rate > 1:
-            frames = self._place(self._frames(-math.inf, 0))
+            # No damage counts: nothing of this is heard.
+            frames = self._place(self._frames(-math.inf, math.nan))
             _, (position, frame) = next(frames, None), next(frames, (0, None))
             self._grid = (position, frame.samples) if frame else None
 
@@ -209,27 +225,49 @@ class _Reader:
             expected += frame.samples
 
 
-def _resample(runs: Sequence[Run], rate: int, begin: float, end: float | None) -> Samples:
+class _Output:
     """The samples of a span at a rate, silent where there are none."""
-    placed: list[tuple[int, Samples]] = []
-    for position, source, pieces in runs:
+
+    def __init__(self, rate: int, begin: float, end: float | None) -> None:
+        self._rate, self._low = rate, round(begin * rate)
+        self._high = math.inf if end is None else round(end * rate)
+        self._placed: deque[tuple[int, Samples]] = deque()
+        self._resampler: av.AudioResampler | None = None
+
+    def start(self, position: int, source: int) -> None:
+        """Start a run by the number of its first sample and its rate."""
         # From a sample on that both rates have, so that all have their numbers' times.
-        silence = position % (source // math.gcd(source, rate))
-        resampler, resampled = av.AudioResampler("flt", "mono", rate), list[AudioFrame | None]()
-        samples = np.concatenate([np.zeros(silence, np.float32), *pieces])
-        for first in range(0, len(samples), SAMPLES_PER_STEP):
-            step = samples[None, first : first + SAMPLES_PER_STEP]
-            frame = av.AudioFrame.from_ndarray(step, format="flt", layout="mono")
-            frame.sample_rate = source
-            resampled += resampler.resample(frame)
-        resampled += resampler.resample(None)
-        arrays = [samples[:0], *(frame.to_ndarray()[0] for frame in resampled if frame)]
-        placed.append(((position - silence) * rate // source, np.concatenate(arrays)))
-    low = round(begin * rate)
-    high = max([low, *(first + len(run) for first, run in placed)])
-    span = np.zeros((high if end is None else round(end * rate)) - low, np.float32)
-    for first, run in placed:
-        part = run[max(0, low - first) : max(0, low + len(span) - first)]
-        offset = max(0, first - low)
-        span[offset : offset + len(part)] = part
-    return span
+        silence = position % (source // math.gcd(source, self._rate))
+        self._source, self._next = source, (position - silence) * self._rate // source
+        self._first = self._next + math.ceil(silence * self._rate / source)
+        self._resampler = av.AudioResampler("flt", "mono", self._rate)
+        self.add(np.zeros(silence, np.float32))
+
+    def add(self, samples: Samples, *, is_last: bool = False) -> None:
+        """Add what follows in the run."""
+        if self._resampler is None:
+            return
+        resampled: list[AudioFrame | None] = []
+        if len(samples):
+            frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
+            frame.sample_rate = self._source
+            resampled += self._resampler.resample(frame)
+        if is_last:
+            resampled += self._resampler.resample(None)
+        for piece in (frame.to_ndarray()[0] for frame in resampled if frame):
+            low, high = max(self._first, self._low), min(self._next + len(piece), self._high)
+            if low < high:
+                skipped = max(0, low - self._next)
+                part = piece[skipped : int(high) - self._next]
+                self._placed.append((self._next + skipped, part.copy()))
+            self._next += len(piece)
+
+    def span(self) -> Samples:
+        """All of it; what was kept for this is freed."""
+        ends = (first + len(part) for first, part in self._placed)
+        high = max([self._low, *ends]) if self._high == math.inf else int(self._high)
+        span = np.zeros(high - self._low, np.float32)
+        while self._placed:
+            first, part = self._placed.popleft()
+            span[first - self._low :][: len(part)] = part
+        return span

@@ -1,8 +1,10 @@
 """Sound: a span's samples are those of its times, against the signal that was written."""
 
+import tracemalloc
 import wave
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -87,14 +89,19 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
 
 def test_a_rate_and_channels_that_change_midway(tmp_path):
     """As in a recording of television: a stereo film after a mono one, at another rate."""
-    tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(3 * RATE) / RATE)
+    tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(140 * 1024) / RATE)
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
-    twice = np.stack([tone[: 3 * 32_000]] * 2, 1)  # at two thirds of the pitch
-    second = write_sound(tmp_path / "second.ts", "aac", twice, rate=32_000)
-    copy_packets([first, second], tmp_path / "both.ts", kind="audio")
-    for start, pitch in ((1.0, 440), (4.0, 440 * 2 / 3)):
-        for rate in (16_000, 48_000):
-            sound = cut(tmp_path / "both.ts", start, start + 1, rate)
+    twice = np.stack([tone[: 3 * 44_100]] * 2, 1)  # at a lower pitch
+    second = write_sound(tmp_path / "second.ts", "aac", twice, rate=44_100)
+    both = tmp_path / "both.ts"
+    copy_packets([first, second], both, kind="audio")
+    joint = len(cut(first, None, None)) / RATE
+    for rate in (16_000, 48_000):
+        alone = cut(first, joint - 0.1, joint, rate)
+        assert np.sqrt(2 * np.mean(alone[-rate // 100 :] ** 2)) > 0.2
+        np.testing.assert_array_equal(cut(both, joint - 0.1, joint, rate), alone)
+        for start, pitch in ((1.0, 440), (4.0, 440 * 44_100 / RATE)):
+            sound = cut(both, start, start + 1, rate)
             spectrum = np.abs(np.fft.rfft(sound))
             assert (len(sound), spectrum.argmax()) == (rate, round(pitch))
             assert np.sqrt(2 * np.mean(sound**2)) == pytest.approx(0.4, rel=0.02)
@@ -160,3 +167,29 @@ def test_sound_that_cannot_be_heard_is_named(tmp_path):
     assert len(cut(path, 0, 3)) == 3 * RATE
     with pytest.raises(VideoError, match=r"cannot be decoded at 4.\d+ s; it is damaged there"):
         cut(path, 3, 7)
+
+
+def test_damage_elsewhere_does_not_count(tmp_path):
+    """Also in the first packets, which say where frames start in a file of milliseconds."""
+    path = write_sound(tmp_path / "damaged.mkv", "flac", NOISE)
+    with av.open(path) as container:
+        first = bytes(next(container.demux(audio=0)))
+    path.write_bytes(path.read_bytes().replace(first, bytes(len(first))))
+    np.testing.assert_array_equal(cut(path, 5, 6), part(NOISE, 5, 6))
+    with pytest.raises(VideoError, match=r"cannot be decoded at 0.000 s; it is damaged there"):
+        cut(path, 0, 6)
+
+
+def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
+    """Not that of the file's rate and channels."""
+    path = write_sound(tmp_path / "long.wav", "pcm_s16le", np.zeros((200 * RATE, 2), np.float32))
+    returned, seen = 200 * 8_000 * 4, []
+    tracemalloc.start()
+    try:
+        used = tracemalloc.get_traced_memory
+        sound = cut(path, None, None, 8_000, tick=lambda: seen.append(used()[0]))
+        peak = used()[1]
+    finally:
+        tracemalloc.stop()
+    assert sound.nbytes == returned
+    assert (max(seen) < 1.5 * returned, peak < 2.5 * returned) == (True, True)
