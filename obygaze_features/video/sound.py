@@ -139,8 +139,7 @@ class _Reader:
                 self._container.seek(target, stream=self._stream)
             except av.FFmpegError:
                 return False
-        run, expected = None, 0
-        held: list[Samples] = []
+        run, expected, mixer = None, 0, None
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if is_sought and position > since * rate:
@@ -151,25 +150,25 @@ class _Reader:
                 break
             this = rate, frame.format.name, frame.layout.name
             if (this, position) != (run, expected):
-                self._hand_on(held, is_last=True)
-                mixer = av.AudioResampler("flt", "mono", rate, options=MIX)
+                self._hand_on(mixer, None)
+                mixer = av.AudioResampler("flt", "mono", rate, SAMPLES_PER_STEP, options=MIX)
                 for output in self._outputs:
                     output.start(position, rate)
             run, expected = this, position + frame.samples
-            held.extend(mixed.to_ndarray()[0] for mixed in mixer.resample(frame))
-            if sum(map(len, held)) >= SAMPLES_PER_STEP:
-                self._hand_on(held)
+            self._hand_on(mixer, frame)
         else:
             self.ended = True
-        self._hand_on(held, is_last=True)
+        self._hand_on(mixer, None)
         return not is_sought
 
-    def _hand_on(self, held: list[Samples], *, is_last: bool = False) -> None:
-        """The samples held, to each output: the last ones of a run, or not."""
-        samples = np.concatenate([np.zeros(0, np.float32), *held])
-        held.clear()
-        for output in self._outputs:
-            output.add(samples, is_last=is_last)
+    def _hand_on(self, mixer: av.AudioResampler | None, frame: AudioFrame | None) -> None:
+        """A frame, mixed, to the outputs; or None, which ends the run."""
+        mixed = mixer.resample(frame) if mixer else []
+        for output in self._outputs if mixer else ():
+            for piece in mixed:
+                output.add(piece)
+            if frame is None:
+                output.add(None)
 
     def _measure_frames(self) -> None:
         """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
@@ -230,42 +229,36 @@ class _Output:
 
     def __init__(self, rate: int, begin: float, end: float | None) -> None:
         self._rate, self._low = rate, round(begin * rate)
-        self._high = math.inf if end is None else round(end * rate)
+        self._high = None if end is None else round(end * rate)
         self._placed: deque[tuple[int, Samples]] = deque()
-        self._resampler: av.AudioResampler | None = None
 
     def start(self, position: int, source: int) -> None:
         """Start a run by the number of its first sample and its rate."""
         # From a sample on that both rates have, so that all have their numbers' times.
         silence = position % (source // math.gcd(source, self._rate))
-        self._source, self._next = source, (position - silence) * self._rate // source
-        self._first = self._next + math.ceil(silence * self._rate / source)
+        self._next = (position - silence) * self._rate // source
+        self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
         self._resampler = av.AudioResampler("flt", "mono", self._rate)
-        self.add(np.zeros(silence, np.float32))
+        if silence:
+            silent = np.zeros((1, silence), np.float32)
+            frame = av.AudioFrame.from_ndarray(silent, format="flt", layout="mono")
+            frame.sample_rate = source
+            self.add(frame)
 
-    def add(self, samples: Samples, *, is_last: bool = False) -> None:
-        """Add what follows in the run."""
-        if self._resampler is None:
-            return
-        resampled: list[AudioFrame | None] = []
-        if len(samples):
-            frame = av.AudioFrame.from_ndarray(samples[None], format="flt", layout="mono")
-            frame.sample_rate = self._source
-            resampled += self._resampler.resample(frame)
-        if is_last:
-            resampled += self._resampler.resample(None)
-        for piece in (frame.to_ndarray()[0] for frame in resampled if frame):
-            low, high = max(self._first, self._low), min(self._next + len(piece), self._high)
-            if low < high:
-                skipped = max(0, low - self._next)
-                part = piece[skipped : int(high) - self._next]
-                self._placed.append((self._next + skipped, part.copy()))
-            self._next += len(piece)
+    def add(self, frame: AudioFrame | None) -> None:
+        """Add what follows in the run; None ends it."""
+        for resampled in self._resampler.resample(frame):
+            first, end = max(self._first, self._next), self._next + resampled.samples
+            last = end if self._high is None else min(end, self._high)
+            if first < last:
+                part = resampled.to_ndarray()[0, first - self._next : last - self._next]
+                self._placed.append((first, part.copy()))
+            self._next = end
 
     def span(self) -> Samples:
         """All of it; what was kept for this is freed."""
         ends = (first + len(part) for first, part in self._placed)
-        high = max([self._low, *ends]) if self._high == math.inf else int(self._high)
+        high = max([self._low, *ends]) if self._high is None else self._high
         span = np.zeros(high - self._low, np.float32)
         while self._placed:
             first, part = self._placed.popleft()

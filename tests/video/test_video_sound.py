@@ -1,10 +1,12 @@
 """Sound: a span's samples are those of its times, against the signal that was written."""
 
+import contextlib
 import tracemalloc
 import wave
 from pathlib import Path
 
 import av
+import av.filter
 import numpy as np
 import pytest
 
@@ -193,3 +195,29 @@ def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
         tracemalloc.stop()
     assert sound.nbytes == returned
     assert (max(seen) < 1.5 * returned, peak < 2.5 * returned) == (True, True)
+
+
+@pytest.mark.parametrize(("name", "codec", "rate", "near"), [
+    ("cut.wav", "pcm_s16le", 44_100, 0), ("cut.flac", "flac", 44_100, 0),
+    ("cut.mp4", "aac", 44_100, 1e-3), ("cut.ogg", "libopus", 48_000, 1e-3),
+])  # fmt: skip
+def test_spans_are_those_that_ffmpeg_cuts(tmp_path, name, codec, rate, near):
+    seconds = np.arange(4 * rate) / rate  # no noise: AAC's decoder makes some up
+    signal = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
+    path = write_sound(tmp_path / name, codec, signal, rate=rate)
+    for start, end in [(0, 1), (1.234567, 3.21), (2, 2.05)]:
+        first, last = round(start * rate), round(end * rate)
+        expected = []
+        with av.open(path) as container:
+            source, graph = container.streams.audio[0], av.filter.Graph()
+            into = graph.add_abuffer(template=source)
+            cutter = graph.add("atrim", f"start_sample={first}:end_sample={last}")
+            shape = graph.add("aformat", "sample_fmts=flt:channel_layouts=mono")
+            graph.link_nodes(into, cutter, shape, graph.add("abuffersink")).configure()
+            with contextlib.suppress(av.EOFError):  # what follows the span is not taken
+                for frame in [*container.decode(source), None]:
+                    into.push(frame)
+            with contextlib.suppress(av.EOFError):
+                while True:
+                    expected.append(graph.pull().to_ndarray()[0])
+        np.testing.assert_allclose(cut(path, start, end, rate), np.concatenate(expected), atol=near)
