@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
 """Windows in one forward pass."""
+SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
+MOST = 60 * 192_000
+"""Numbers at most in a window, in its spectrum and in its filters: an extractor makes any."""
 
 
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
@@ -56,7 +60,13 @@ def load_sound(
         raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
     settings = {name: config.get(name, default) for name, default in defaults.items()}
     with translate(BackboneError, file, "has settings that do not work: {}"):
-        seconds = window(settings)
+        seconds, hop = window(settings), settings.get("hop_length", 160)
+        samples = float(seconds) * settings["sampling_rate"]
+        sizes = [settings[name] for name in SIZES if name in settings]
+        most = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
+        if not 0 < min(samples, hop, *sizes) <= most <= MOST:
+            reason = f"asks for {most:.3g} numbers of a window of sound; give sizes that make"
+            raise BackboneError(file, f"{reason} from 1 to {MOST:,}")
         sampling = SoundSampling(settings["sampling_rate"], seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
         preprocessing.inputs(np.zeros(1, np.float32))
