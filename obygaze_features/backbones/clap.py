@@ -13,12 +13,7 @@ from pathlib import Path
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.sound_family import (
-    CONFIG,
-    load_sound,
-    sound_arrays,
-    sound_backbone,
-)
+from obygaze_features.backbones.sound_family import load_sound, sound_arrays, sound_backbone
 from obygaze_features.backbones.tiny import write_clap
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -29,7 +24,6 @@ SETTINGS = {
     "truncation": "fusion",
 }  # fmt: skip
 """Of its feature extractor, with the class's defaults."""
-PADDINGS = ("repeatpad", "repeat", "pad")
 arrays_of = partial(sound_arrays, "projected embedding, not normalised,")
 
 
@@ -47,11 +41,8 @@ def load(path: Path, mode: str) -> Backbone:
             f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use a "
             "CLAP without, such as laion/clap-htsat-unfused"
         )
-    if settings["padding"] not in PADDINGS:
-        raise BackboneError(
-            f"{path / CONFIG}: padding must be one of {', '.join(PADDINGS)} "
-            f"(got {settings['padding']!r})"
-        )
+    if (padding := settings["padding"]) not in ("repeatpad", "repeat", "pad"):
+        raise BackboneError(path, f": padding must be repeatpad, repeat or pad (got {padding!r})")
     frames = settings["max_length_s"] * settings["sampling_rate"] // settings["hop_length"] + 1
     most = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
     hear, project = model.audio_model, model.audio_projection

@@ -65,8 +65,8 @@ def load_sound(
         sizes = [settings[name] for name in SIZES if name in settings]
         most = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= most <= MOST:
-            reason = f"asks for {most:.3g} numbers of a window of sound; give sizes that make"
-            raise BackboneError(file, f"{reason} from 1 to {MOST:,}")
+            reason = f"asks for {most:.3g} numbers of a window; give sizes that make 1 to {MOST:,}"
+            raise BackboneError(file, reason)
         sampling = SoundSampling(settings["sampling_rate"], seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
         preprocessing.inputs(np.zeros(1, np.float32))

@@ -72,10 +72,10 @@ def decode_sound(
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
             outputs = {rate: _Output(rate, begin, end) for rate in rates}
-            reader = _Reader(path, container, stream, tick, list(outputs.values()))
+            reader = _Reader(path, container, stream, tick)
             listed = reader.time((stream.start_time or 0) + (stream.duration or 0))
             is_listed = container.format.name == TIMED[0]
-            if reader.read(begin, until, is_sought=is_sought):
+            if reader.read(begin, until, [*outputs.values()], is_sought=is_sought):
                 break
     last, reason = max(reader.reached, seconds), ""
     if reader.reached == -math.inf:
@@ -109,14 +109,12 @@ def _choose_track(
 
 
 class _Reader:
-    """Reads runs of samples of a sound track, each without a gap, into `outputs`."""
+    """Reads runs of samples of a sound track, each without a gap."""
 
     def __init__(
-        self, path: Path, container: InputContainer, stream: AudioStream,
-        tick: Callable[[], None], outputs: Sequence[_Output],
-    ) -> None:  # fmt: skip
+        self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
+    ) -> None:
         assert stream.time_base is not None
-        self._outputs = outputs
         self.ended, self.reached = False, -math.inf
         self._path, self._container, self._stream, self._tick = path, container, stream, tick
         self._unit = float(stream.time_base)
@@ -129,8 +127,10 @@ class _Reader:
         """A time of the file in seconds of the film's clock."""
         return pts * self._unit - self._zero
 
-    def read(self, begin: float, until: float, *, is_sought: bool) -> bool:
-        """Read from `begin` to `until`; false if a seek missed the beginning."""
+    def read(
+        self, begin: float, until: float, outputs: Sequence[_Output], *, is_sought: bool
+    ) -> bool:
+        """Read from `begin` to `until` into `outputs`; false if a seek missed the beginning."""
         since = begin - PREROLL_S
         if is_sought := is_sought and since > 0:
             try:
@@ -139,7 +139,7 @@ class _Reader:
                 self._container.seek(target, stream=self._stream)
             except av.FFmpegError:
                 return False
-        run, expected, mixer = None, 0, None
+        run, expected, mixer = None, 0, av.AudioResampler()
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if is_sought and position > since * rate:
@@ -150,25 +150,16 @@ class _Reader:
                 break
             this = rate, frame.format.name, frame.layout.name
             if (this, position) != (run, expected):
-                self._hand_on(mixer, None)
+                _mix(mixer, None, outputs)
                 mixer = av.AudioResampler("flt", "mono", rate, SAMPLES_PER_STEP, options=MIX)
-                for output in self._outputs:
+                for output in outputs:
                     output.start(position, rate)
             run, expected = this, position + frame.samples
-            self._hand_on(mixer, frame)
+            _mix(mixer, frame, outputs)
         else:
             self.ended = True
-        self._hand_on(mixer, None)
+        _mix(mixer, None, outputs)
         return not is_sought
-
-    def _hand_on(self, mixer: av.AudioResampler | None, frame: AudioFrame | None) -> None:
-        """A frame, mixed, to the outputs; or None, which ends the run."""
-        mixed = mixer.resample(frame) if mixer else []
-        for output in self._outputs if mixer else ():
-            for piece in mixed:
-                output.add(piece)
-            if frame is None:
-                output.add(None)
 
     def _measure_frames(self) -> None:
         """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
@@ -224,6 +215,13 @@ class _Reader:
             expected += frame.samples
 
 
+def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_Output]) -> None:
+    """A frame, mixed, to the outputs; or None, which ends the run if there is one."""
+    for piece in [*mixer.resample(frame), *([] if frame else [None])]:
+        for output in outputs:
+            output.add(piece)
+
+
 class _Output:
     """The samples of a span at a rate, silent where there are none."""
 
@@ -231,6 +229,7 @@ class _Output:
         self._rate, self._low = rate, round(begin * rate)
         self._high = None if end is None else round(end * rate)
         self._placed: deque[tuple[int, Samples]] = deque()
+        self._resampler, self._first, self._next = av.AudioResampler(), 0, 0
 
     def start(self, position: int, source: int) -> None:
         """Start a run by the number of its first sample and its rate."""
@@ -240,8 +239,7 @@ class _Output:
         self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
         self._resampler = av.AudioResampler("flt", "mono", self._rate)
         if silence:
-            silent = np.zeros((1, silence), np.float32)
-            frame = av.AudioFrame.from_ndarray(silent, format="flt", layout="mono")
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, silence), "f4"), "flt", "mono")
             frame.sample_rate = source
             self.add(frame)
 
