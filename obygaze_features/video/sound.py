@@ -250,7 +250,7 @@ class _Output:
             last = end if self._high is None else min(end, self._high)
             if first < last:
                 part = resampled.to_ndarray()[0, first - self._next : last - self._next]
-                self._placed.append((first, part.copy()))
+                self._placed.append((first, part.astype(np.float32)))
             self._next = end
 
     def span(self) -> Samples:
