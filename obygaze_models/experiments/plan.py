@@ -221,7 +221,7 @@ class Plan:
         """What would be trained and tested, on which clips, and what is left out."""
         folds = [fold for folds in self.folds.values() for fold in folds]
         sizes = [len(fold.train) for fold in folds]
-        tested = {row for fold in folds for row in fold.test_rows.tolist()}
+        tested = self._tested
         films, first = ", ".join(self.films.titles.values()), self.films.note
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
@@ -270,8 +270,26 @@ class Plan:
             gap if experiment.gap else "",
             soft * experiment.is_soft,
             describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
+            self.zeros,
         )
         return [note for note in notes if note]
+
+    @property
+    def _tested(self) -> list[int]:
+        every = [fold for folds in self.folds.values() for fold in folds]
+        return sorted({row for fold in every for row in fold.test_rows.tolist()})
+
+    @property
+    def zeros(self) -> str:
+        """How many of the tested clips have features of zeros only; empty if none."""
+        rows = self._tested
+        empty = int((~self.data.X[rows].any(axis=1)).sum())
+        text = (
+            f"{empty:,} of {counted(len(rows), 'tested clip')} have features of zeros only: "
+            "nothing is said or seen in them, or nothing was read; by these no model can tell them "
+            "apart"
+        )
+        return text * bool(empty)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""
