@@ -231,6 +231,7 @@ class Plan:
             f"tested: {counted(len(tested), 'clip')}"
             + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
             + (f" ({films})" if films else ""),
+            *[self.zeros] * bool(self.zeros),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
         ]
@@ -270,7 +271,6 @@ class Plan:
             gap if experiment.gap else "",
             soft * experiment.is_soft,
             describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
-            self.zeros,
         )
         return [note for note in notes if note]
 

@@ -1,4 +1,4 @@
-"""What to keep in mind: cautions on the runs of a page, and what the models' concepts lack."""
+"""What to keep in mind: cautions on the runs of a page, and which concepts are unreliable."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.report.runs import ReportRun
+
+_UNRELIABLE = "are unreliable, as their direction may be arbitrary"
 
 
 @dataclass(frozen=True)
@@ -43,24 +45,26 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """What the concepts of the models lack: a line for each model and reason."""
-    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
+    """Which concepts of the models are unreliable or left out: a line for each model and reason."""
+    lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
         for fit in saved_models(run.run):
             fits[fit["model"], run.number] += 1
             skipped = fit["facts"].get("skipped", {})
-            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
-            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
-            for concept, reason in reasons:
-                lacks.setdefault((fit["model"], reason), []).append((run, concept))
+            reasons = [(name, "are left out", reason) for name, reason in skipped.items()]
+            for warning in fit["facts"].get("warnings", []):
+                reasons.append((warning["subject"], _UNRELIABLE, warning["text"]))
+            for concept, what, reason in reasons:
+                lacks.setdefault((fit["model"], what, reason), []).append((run, concept))
     lines = []
-    for (model, reason), marks in lacks.items():
+    for (model, what, reason), marks in lacks.items():
         names = {run.number: run.name for run, _ in marks}
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
+        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. "
+        text += f"Why: {reason.rstrip('.')}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 
