@@ -221,14 +221,13 @@ class Plan:
         """What would be trained and tested, on which clips, and what is left out."""
         folds = [fold for folds in self.folds.values() for fold in folds]
         sizes = [len(fold.train) for fold in folds]
-        tested = self._tested
         films, first = ", ".join(self.films.titles.values()), self.films.note
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
             f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
-            f"tested: {counted(len(tested), 'clip')}"
+            f"tested: {counted(len(self._tested), 'clip')}"
             + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
             + (f" ({films})" if films else ""),
             *[self.zeros] * bool(self.zeros),
@@ -276,20 +275,17 @@ class Plan:
 
     @property
     def _tested(self) -> list[int]:
-        every = [fold for folds in self.folds.values() for fold in folds]
-        return sorted({row for fold in every for row in fold.test_rows.tolist()})
+        folds = [fold for folds in self.folds.values() for fold in folds]
+        return sorted({row for fold in folds for row in fold.test_rows.tolist()})
 
     @property
     def zeros(self) -> str:
         """How many of the tested clips have features of zeros only; empty if none."""
-        rows = self._tested
-        empty = int((~self.data.X[rows].any(axis=1)).sum())
-        text = (
-            f"{empty:,} of {counted(len(rows), 'tested clip')} have features of zeros only: "
-            "nothing is said or seen in them, or nothing was read; by these no model can tell them "
-            "apart"
-        )
-        return text * bool(empty)
+        empty = int((~self.data.X[self._tested].any(axis=1)).sum())
+        return (
+            f"{empty:,} of {counted(len(self._tested), 'tested clip')} have features of zeros only: "
+            "nothing is said or seen in them, or nothing was read; no model can tell them apart"
+        ) * bool(empty)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""

@@ -11,8 +11,6 @@ from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.report.runs import ReportRun
 
-_UNRELIABLE = "are unreliable, as their direction may be arbitrary"
-
 
 @dataclass(frozen=True)
 class Caution:
@@ -53,8 +51,9 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             fits[fit["model"], run.number] += 1
             skipped = fit["facts"].get("skipped", {})
             reasons = [(name, "are left out", reason) for name, reason in skipped.items()]
-            for warning in fit["facts"].get("warnings", []):
-                reasons.append((warning["subject"], _UNRELIABLE, warning["text"]))
+            what = "are unreliable, as their direction may be arbitrary"
+            warnings = fit["facts"].get("warnings", [])
+            reasons += [(warning["subject"], what, warning["text"]) for warning in warnings]
             for concept, what, reason in reasons:
                 lacks.setdefault((fit["model"], what, reason), []).append((run, concept))
     lines = []
@@ -63,9 +62,10 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. "
-        text += f"Why: {reason.rstrip('.')}."
-        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
+        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. Why: "
+        lines.append(
+            Caution(f"{text}{reason.rstrip('.')}.", runs=_which(list(names.values()), len(runs)))
+        )
     return lines
 
 
