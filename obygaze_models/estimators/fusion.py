@@ -21,6 +21,10 @@ from obygaze_models.estimators.registry import best_of
 FUSIONS = ("early", "late")
 N_STACKED = 5
 """Parts of the training clips, each held out in turn: the stacker learns from their logits."""
+DIVIDED = (
+    "late fusion: too few films have each class and each store, so its weights were learned from "
+    "clips of films that also trained"
+)
 _SURE = 1e-4
 """A probability nearer to 0 or 1 counts as this far from it: a tree's logits would be infinite."""
 
@@ -124,28 +128,53 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit_late(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
         parts = [clone(self).set_params(use=[name], how="early") for name in self._columns]
-        learnt = arguments.get("labelled", np.ones(len(y), dtype=bool))
-        own = np.arange(len(y)) if arguments["order"] is None else np.asarray(arguments["order"])
-        films = np.asarray(own if arguments["groups"] is None else arguments["groups"]).astype(str)
-        alone = (films == "") | (len(np.unique(films[learnt])) < 2)  # a clip is its own group
-        films = np.where(alone, np.char.add("clip ", own.astype(str)), films)
-        count = min(N_STACKED, len(np.unique(films[learnt])))
-        parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
-        classes, weights = len(np.unique(y[learnt])), arguments.get("sample_weight")
+        labelled = arguments.get("labelled", np.ones(len(y), dtype=bool))
+        folds, notes = self._folds(X, y, labelled, arguments)
+        classes, weights = len(np.unique(y[labelled])), arguments.get("sample_weight")
         logits = np.zeros((len(y), len(parts) * (classes if classes > 2 else 1)))
-        for train, held in parting.split(X, y, films):
-            given = {key: _take(key, value, train) for key, value in arguments.items()}
-            fitted = [clone(part).fit(X[train], y[train], **given) for part in parts]
+        for train, held in folds:
+            taken = {key: _take(key, value, train) for key, value in arguments.items()}
+            fitted = [clone(part).fit(X[train], y[train], **taken) for part in parts]
             logits[held] = self.logits_of(fitted, X[held])
-        for _ in parts:
+        for _ in [*parts, None]:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
-            self.stacker_.fit(logits[learnt], y[learnt], _take("", weights, learnt))
+            self.stacker_.fit(logits[labelled], y[labelled], _take("", weights, labelled))
             if classes == 2:  # a store that counts against the class that it speaks for is noise
                 logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
         weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
         self.facts_ = {"weights": weights} if classes == 2 else {}
-        self.warnings_ = [note for part in parts for note in getattr(part, "warnings_", [])]
+        self.warnings_ = notes + [n for part in parts for n in getattr(part, "warnings_", [])]
+
+    def _folds(
+        self, X: Array, y: Array, labelled: Array, arguments: Mapping[str, Any]
+    ) -> tuple[list[tuple[Array, Array]], list[str]]:
+        """Rows that train and rows that are held out, film by film; and what must be said of them.
+
+        Where a part would leave no film with some class, or some store, films are divided.
+        """
+        order, groups = arguments["order"], arguments["groups"]
+        clips = np.char.add("clip ", (np.arange(len(y)) if order is None else order).astype(str))
+        films = clips if groups is None else np.asarray(groups).astype(str)
+        films = np.where(films == "", clips, films)
+        wanted = np.unique(y[labelled])
+        for names, notes in ((films, []), (clips, [DIVIDED])):
+            count = min(N_STACKED, len(np.unique(names[labelled])))
+            if count > 1:
+                parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
+                folds = [*parting.split(X, y, names)]
+                if all(
+                    np.array_equal(np.unique(y[train][labelled[train]]), wanted)
+                    and all(
+                        (~np.isnan(X[np.ix_(train, columns)]).any(axis=1)).any()
+                        for columns in self._columns.values()
+                    )
+                    for train, _ in folds
+                ):
+                    return folds, notes
+        raise ExperimentError(
+            'a class, or a store, has too few training clips for late fusion; take fusion = "early"'
+        )
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, [N, classes], in the order of ``classes_``."""

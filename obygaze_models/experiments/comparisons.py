@@ -178,7 +178,9 @@ class Comparisons:
                 cells = [
                     _format(pair.scores[key].second) if pair else "-" for pair in (alone, without)
                 ]
-                rows.append([name, *cells, *(_table_cells(without, key)[2:4] if without else "--")])
+                rows.append(
+                    [name, *cells, *(_table_cells(without, key)[2:4] if without else ["-", "-"])]
+                )
             tables[test, model, _format(all_stores.scores[key].first)] = rows
         return tables
 

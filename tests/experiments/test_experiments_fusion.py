@@ -300,3 +300,32 @@ def test_slips_of_several_stores(senses, tmp_path, keys, fact):
     with pytest.raises(ExperimentError) as caught:
         om.run_experiment(experiment(senses[0], **keys), tmp_path / "run")
     assert fact in str(caught.value)
+
+
+def test_two_stores_that_both_tell_are_better_than_the_better_one():
+    chance = np.random.default_rng(6)
+    truth, films = chance.integers(0, 2, 600), np.arange(600) // 50
+    X = chance.normal(size=(600, 24))
+    X[:, 0] += 1.2 * truth
+    X[:, 20] += 1.2 * truth
+    seen, ranks = films < 8, {}
+    for how, use in (("early", None), ("late", None), ("early", ["see"]), ("early", ["hear"])):
+        model = om.StoreFusion(om.LogisticProbe(), {"see": 20, "hear": 4}, use=use, how=how)
+        model.fit(X[seen], truth[seen], groups=films[seen])
+        ranks[how, *use or ()] = roc_auc_score(truth[~seen], model.predict_proba(X[~seen])[:, 1])
+    best = max(ranks["early", "see"], ranks["early", "hear"])
+    assert min(ranks["early",], ranks["late",]) > best + 0.03, ranks
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
+    """And a store that has clips of one film alone; that films are divided is said."""
+    chance = np.random.default_rng(2)
+    films = np.arange(120) // 20
+    y = np.where(films == 0, chance.integers(0, classes, 120), 0)
+    X = chance.normal(size=(120, 6)) + 3 * y[:, None]
+    X[films > 0, 3:] = np.nan
+    model = om.StoreFusion(om.LogisticProbe(), {"see": 3, "hear": 3}, how="late")
+    model.fit(X, y, groups=films)
+    assert (model.predict(X) == y).mean() > 0.9
+    assert "clips of films that also trained" in model.warnings_[0]
