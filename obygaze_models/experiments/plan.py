@@ -275,16 +275,15 @@ class Plan:
 
     @property
     def _tested(self) -> list[int]:
-        folds = [fold for folds in self.folds.values() for fold in folds]
-        return sorted({row for fold in folds for row in fold.test_rows.tolist()})
+        return sorted({r for own in self.folds.values() for fold in own for r in fold.test_rows})
 
     @property
     def zeros(self) -> str:
         """How many of the tested clips have features of zeros only; empty if none."""
         empty = int((~self.data.X[self._tested].any(axis=1)).sum())
         return (
-            f"{empty:,} of {counted(len(self._tested), 'tested clip')} have features of zeros only: "
-            "nothing is said or seen in them, or nothing was read; no model can tell them apart"
+            f"{empty:,} of {counted(len(self._tested), 'tested clip')} have features of zeros only:"
+            " nothing is said or seen in them, or nothing was read; no model can tell them apart"
         ) * bool(empty)
 
     def _shared_films(self) -> str:

@@ -49,23 +49,23 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     for run in runs:
         for fit in saved_models(run.run):
             fits[fit["model"], run.number] += 1
-            skipped = fit["facts"].get("skipped", {})
-            reasons = [(name, "are left out", reason) for name, reason in skipped.items()]
-            what = "are unreliable, as their direction may be arbitrary"
-            warnings = fit["facts"].get("warnings", [])
-            reasons += [(warning["subject"], what, warning["text"]) for warning in warnings]
+            facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
+            reasons = [
+                (name, "are left out", why) for name, why in facts.get("skipped", {}).items()
+            ]
+            reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
             for concept, what, reason in reasons:
-                lacks.setdefault((fit["model"], what, reason), []).append((run, concept))
+                lacks.setdefault((fit["model"], what, reason.rstrip(".")), []).append(
+                    (run, concept)
+                )
     lines = []
     for (model, what, reason), marks in lacks.items():
         names = {run.number: run.name for run, _ in marks}
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. Why: "
-        lines.append(
-            Caution(f"{text}{reason.rstrip('.')}.", runs=_which(list(names.values()), len(runs)))
-        )
+        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. Why: {reason}."
+        lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 
 
