@@ -50,14 +50,11 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
         for fit in saved_models(run.run):
             fits[fit["model"], run.number] += 1
             facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
-            reasons = [
-                (name, "are left out", why) for name, why in facts.get("skipped", {}).items()
-            ]
+            reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]
             reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
-            for concept, what, reason in reasons:
-                lacks.setdefault((fit["model"], what, reason.rstrip(".")), []).append(
-                    (run, concept)
-                )
+            for concept, what, why in reasons:
+                key = fit["model"], what, why.rstrip(".")
+                lacks.setdefault(key, []).append((run, concept))
     lines = []
     for (model, what, reason), marks in lacks.items():
         names = {run.number: run.name for run, _ in marks}
