@@ -221,16 +221,16 @@ class Plan:
         """What would be trained and tested, on which clips, and what is left out."""
         folds = [fold for folds in self.folds.values() for fold in folds]
         sizes = [len(fold.train) for fold in folds]
-        tested = {row for fold in folds for row in fold.test_rows.tolist()}
         films, first = ", ".join(self.films.titles.values()), self.films.note
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
             f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
-            f"tested: {counted(len(tested), 'clip')}"
+            f"tested: {counted(len(self._tested), 'clip')}"
             + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
             + (f" ({films})" if films else ""),
+            *[self.zeros] * bool(self.zeros),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
         ]
@@ -272,6 +272,19 @@ class Plan:
             describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
         )
         return [note for note in notes if note]
+
+    @property
+    def _tested(self) -> list[int]:
+        return sorted({r for own in self.folds.values() for fold in own for r in fold.test_rows})
+
+    @property
+    def zeros(self) -> str:
+        """How many of the tested clips have features of zeros only; empty if none."""
+        empty = int((~self.data.X[self._tested].any(axis=1)).sum())
+        return (
+            f"{empty:,} of {counted(len(self._tested), 'tested clip')} have features of zeros only:"
+            " nothing is said or seen in them, or nothing was read; no model can tell them apart"
+        ) * bool(empty)
 
     def _shared_films(self) -> str:
         """How many films have clips on both sides, and what keeps them apart; empty if none."""

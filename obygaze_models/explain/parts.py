@@ -61,6 +61,12 @@ class MeanParts:
         """The columns by the size of the clip's part, the largest first, [N, K]."""
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
+    @property
+    def total(self) -> Array:
+        """What the parts of each clip add up to, [N]."""
+        rest = [part for part in (self.intercept, self.residual) if part is not None]
+        return np.asarray(self.amounts.sum(axis=1) + sum(rest))
+
     def of_clip(self, row: int) -> tuple[tuple[str, float], ...]:
         """The concepts' parts, the largest first, then the others: they add up."""
         amounts = self.amounts[row]

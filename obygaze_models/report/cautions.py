@@ -1,4 +1,4 @@
-"""What to keep in mind: cautions on the runs of a page, and what the models' concepts lack."""
+"""What to keep in mind: cautions on the runs of a page, and which concepts are unreliable."""
 
 from __future__ import annotations
 
@@ -43,24 +43,25 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """What the concepts of the models lack: a line for each model and reason."""
-    lacks: dict[tuple[str, str], list[tuple[ReportRun, str]]] = {}
+    """Which concepts of the models are unreliable or left out: a line for each model and reason."""
+    lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
         for fit in saved_models(run.run):
             fits[fit["model"], run.number] += 1
-            skipped = fit["facts"].get("skipped", {})
-            reasons = [(name, f"left out, {reason}") for name, reason in skipped.items()]
-            reasons += [(w["subject"], w["text"]) for w in fit["facts"].get("warnings", [])]
-            for concept, reason in reasons:
-                lacks.setdefault((fit["model"], reason), []).append((run, concept))
+            facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
+            reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]
+            reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
+            for concept, what, why in reasons:
+                key = fit["model"], what, why.rstrip(".")
+                lacks.setdefault(key, []).append((run, concept))
     lines = []
-    for (model, reason), marks in lacks.items():
+    for (model, what, reason), marks in lacks.items():
         names = {run.number: run.name for run, _ in marks}
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"{model}: {reason.rstrip('.')}. Of {total:,} fits: {in_fits}."
+        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. Why: {reason}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 

@@ -253,6 +253,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     for name in ("intercept", "residual"):
         if (column := getattr(parts, name)) is not None:
             data[name] = number_column(column, like=parts.amounts)
+    data["total"] = number_column(parts.total, like=parts.amounts)
     return data
 
 

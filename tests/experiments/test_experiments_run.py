@@ -94,7 +94,9 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
         splits=[split.where(lambda clip: clip != no_fold)],
     ).save(tmp_path / "manifest")
     remaining = manifest.select(ids=[clip for clip in world.ids if clip != no_features])
-    rows = world.rows | {failed: np.full(8, np.nan, np.float32)}
+    empty = {*world.clips("S")[-10:]}
+    zeros = dict.fromkeys(empty, np.zeros(8, np.float32))
+    rows = world.rows | zeros | {failed: np.full(8, np.nan, np.float32)}
     write_store(tmp_path / "part.zarr", remaining, rows)
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
     joined = run.record.join
@@ -106,6 +108,11 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert clips.keys() == set(world.ids) - {no_label}
     assert [clips[clip].used for clip in (no_features, failed)] == ["no features"] * 2
     assert {clips[clip].used for clip in world.clips("NS")} == {"not in the task"}
+    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    [told] = [warning.text for warning in run.warnings if warning.code == "zeros"]
+    assert 0 < len(empty & tested) < len(empty)
+    assert told.startswith(f"{len(empty & tested)} of {len(tested)} tested clips")
+    assert "zeros" not in {warning.code for warning in make_run("good").warnings}
 
 
 PROTOCOLS = [

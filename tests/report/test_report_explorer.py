@@ -206,13 +206,20 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     assert page.run("document.getElementById('why-head').hidden")
 
 
-def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data):
+def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, results):
     view = choose_model(page, data, "films", "pcbm-logistic")
+    fits = [fit for fit in results["films"].predictions() if fit.model == "pcbm-logistic"]
+    logits = {}
+    for fit in fits:
+        for name, p in zip(fit.ids, fit.probabilities, strict=True):
+            logits.setdefault(name, []).append(np.log(p / (1 - p)))
     page.choose("choose-which", "tested")
     for clip, cell in zip(listed(page), page.texts("#clips-body [data-title=Why]"), strict=True):
         *parts, together = cell.split(" · ")
         assert "at rest " in cell
-        assert sum(map(amount, parts)) == pytest.approx(amount(together))
+        assert sum(map(amount, parts)) == pytest.approx(amount(together), abs=0.03)
+        mean = np.mean(logits[clips["ids"][clip]])  # not the sum of parts that are rounded
+        assert abs(amount(together) - mean) < 0.0051
         toward = 1 if view["called"][view["at"].index(clip)] else -1
         against = ["against: " in part for part in parts]
         assert against == sorted(against)
@@ -285,6 +292,9 @@ def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data
     tab.press("Escape")
     after = "new Promise(after => setTimeout(() => after(location.hash), 200))"  # it tells later
     assert "clip=" not in tab.run(after)
+    title = data["clips"][0]["films"][1]["title"]
+    tab.open(page_of(whole_html), fragment=f"#film={title}")
+    assert tab.run("document.getElementById('choose-film').value") == "1"
     hostile = "<img src=x onerror=hit()>"
     tab.open(page_of(whole_html), fragment=f"#film=tt9&clip={hostile}&order=__proto__")
     for part in ("film tt9", hostile, "order __proto__"):
@@ -330,6 +340,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         assert parts[-1].startswith("at rest (intercept) ")
         log_odds = np.log(p[number] / (1 - p[number]))
         assert sum(map(amount, parts)) == pytest.approx(log_odds, abs=0.03)
+        assert float(row["log-odds of S"]) == pytest.approx(log_odds, abs=0.03)
         level = clips["sets"][0]["level"][number]
         assert row["level of anna"] == clips["levels"][level]["code"]
 

@@ -104,14 +104,12 @@ function why_parts(clip, marked) {
     make("td", {}, make("data", { value: amounts[at] }, digits_at(column, row, true))),
     make("td", { class: "bars", "aria-hidden": "true" },
       make("span", { class: amounts[at] < 0 ? "against" : "for", style: { width: `${(Math.abs(amounts[at]) / most) * 50}%` } }))));
-  const unit = why.amounts[0] ? why.amounts[0].unit : 0.01;
-  const sum = amounts.reduce((total, amount) => total + amount, 0);
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
-    make("td", {}, digits_at({ unit, of: [Math.round(sum / unit)] }, 0, true)), make("td")));
+    make("td", {}, digits_at(why.total, row, true)), make("td")));
   const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds by the model that reads this store alone"]
     : ["concept", "how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side"];
   const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. The parts add up. “Measures”: ${measures}.`),
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. But for rounding the parts add up. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }

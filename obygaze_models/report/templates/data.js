@@ -190,10 +190,10 @@ function reasons(clip, most) {
   const at_rest = parts.filter(([name]) => name === AT_REST).map(([, column]) => ["at rest", column]);
   const others = parts.filter(([name]) => name !== AT_REST).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
   const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...at_rest];
-  const sum = (name, columns) => [`${name} ${digits_at({ ...parts[0][1], of: [columns.reduce((total, [, column]) => total + column.of[row], 0)] }, 0, true)}`];
+  const rest = { ...why.total, of: [others.reduce((sum, [, column]) => sum + column.of[row], 0)] };
   return [
     ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
-    ...(others.length ? sum(`${others.length} others`, others) : []), ...sum("together", parts),
+    ...(others.length ? [`${others.length} others ${digits_at(rest, 0, true)}`] : []), `together ${digits_at(why.total, row, true)}`,
   ];
 }
 

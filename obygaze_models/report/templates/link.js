@@ -1,6 +1,6 @@
 // What a reader takes along: the page's address with what is chosen, citations, and a table of clips.
 // Addresses are by names, #run=...&film=...&clip=..., so that they outlive the page. Other pages link to them:
-// PAGE.html#clip=ID opens a clip among those of its film, PAGE.html#film=ID the film; each name may be left out.
+// PAGE.html#clip=ID opens a clip among those of its film, PAGE.html#film=ID or TITLE the film; each name may be left out.
 const COLUMNS = [
   "rank", "id", "film", "title", "from", "to", "start", "end", "level", "level name", "concepts", "run", "model",
   "class", "probability", "predicted", "agrees", "no prediction because",
@@ -66,7 +66,8 @@ function read_address() {
   if (code !== "") show_class(code);
   const clip = find_name(view.clips.ids, "clip");
   const of_clip = clip === "" || names.has("film") ? "" : view.clips.film[clip];
-  chosen.film.value = find_name(view.clips.films.map((film) => film.id), "film", of_clip);
+  const key = view.clips.films.some((film) => film.id === names.get("film")) ? "id" : "title";
+  chosen.film.value = find_name(view.clips.films.map((film) => film[key]), "film", of_clip);
   chosen.level.value = find_name(view.clips.levels.map((level) => level.code), "level");
   for (const name of ["match", "which", "order"]) {
     const options = [...chosen[name].options].map((option) => option.value);
@@ -133,7 +134,8 @@ function table_row(clip, place) {
     ...(tested(clip)
       ? [Number(probability(clip).toFixed(4)), view.classes[called(clip)], differs(clip) ? "no" : "yes", ""]
       : ["", "", "", missing_reason(clip)]),
-    reasons(clip, Infinity).join("; "));
+    reasons(clip, Infinity).join("; "),
+    ...(view.why?.total ? [tested(clip) ? Number(number_at(view.why.total, view.row[clip]).toFixed(4)) : ""] : []));
   return [...cells, ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code))];
 }
 
@@ -145,7 +147,7 @@ function cell_text(value) {
 }
 
 function save_table() {
-  const head = [...COLUMNS, ...(has_models ? [reason_kind()] : []), ...view.clips.sets.map((labels) => `level of ${labels.name}`)];
+  const head = [...COLUMNS, ...(has_models ? [reason_kind()] : []), ...(view.why?.total ? [view.why.of] : []), ...view.clips.sets.map((labels) => `level of ${labels.name}`)];
   const lines = [head, ...listed.map(table_row)].map((row) => `${row.map(cell_text).join(",")}\n`);
   const url = URL.createObjectURL(new Blob(lines, { type: "text/csv" }));
   make("a", { href: url, download: "clips.csv" }).click();
