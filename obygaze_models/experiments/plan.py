@@ -339,6 +339,8 @@ def _remedy(plan: Plan, options: dict[str, Any]) -> str:
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
             f"class: to train, validate and test; label more{_leave_files_out(plan)}, or draw "
             'folds: protocol = "split", split = "" and gap = 5 (seconds), without groups'
+            + " and min_clips"
+            * ("min_clips" in options)
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
     if not by_folds or division.last < 3 or experiment.gap:

@@ -110,7 +110,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     if record.official:
         notes.append(describe_official(record))
     fits = record.fit_count
-    mean = f"Mean (standard deviation) over {fits} fits" if fits > 1 else "One fit"
+    mean = f"Mean (standard deviation) of the scores of {fits} fits" if fits > 1 else "One fit"
     if why := record.lacks_interval:
         notes.append(f"{mean}; no interval: {why}.")
     else:

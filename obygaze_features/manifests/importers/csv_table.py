@@ -62,7 +62,8 @@ def import_manifest(
         The manifest's name; by default the file's.
     """
     source = Path(source)
-    table = _with_items(_read(source, columns, delimiter))
+    given = _read(source, columns, delimiter)
+    table = _with_items(given)
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
@@ -71,7 +72,7 @@ def import_manifest(
     if all_items.extra:
         notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
     named = [item for item in all_items if item.media and media_stem(item.media) != item.id]
-    if named:
+    if named and "id" not in given.columns:
         notes.append(f"ids: {named[0].media} is {named[0].id}")
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
