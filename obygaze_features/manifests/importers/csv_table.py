@@ -62,8 +62,7 @@ def import_manifest(
         The manifest's name; by default the file's.
     """
     source = Path(source)
-    given = _read(source, columns, delimiter)
-    table = _with_items(given)
+    table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
@@ -71,8 +70,9 @@ def import_manifest(
     notes = []
     if all_items.extra:
         notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
-    named = [item for item in all_items if item.media and media_stem(item.media) != item.id]
-    if named and "id" not in given.columns:
+    whole = [item for item in all_items if item.media and item.start is None]
+    named = [item for item in whole if media_stem(item.media) != item.id]
+    if named:
         notes.append(f"ids: {named[0].media} is {named[0].id}")
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
