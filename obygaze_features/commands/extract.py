@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.backbones.devices import PRECISIONS
-from obygaze_features.backbones.sampling import MAX_FRAMES
 from obygaze_features.commands._shared import (
     VIDEOS_HELP,
     device_option,
@@ -228,6 +227,8 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         thinned = counted(summary.thinned, "clip")
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
     if summary.unheard:
+        from obygaze_features.backbones.sampling import MAX_FRAMES
+
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         more = f"{clips} with more windows of sound (up to {most}) than are heard ({MAX_FRAMES} by "
         more += "default): spread over the clip. Cut clips into spans, or hear all in a new folder "
