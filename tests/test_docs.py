@@ -239,7 +239,6 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/papers": "",
     "how-to/search": "3 True\nTrue\n",
     "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
-    "tutorials/senses": "",
     "explanation/scores": "F1 of the positive class 0.50, weighted F1 0.80\n"
     "F1 of the positive class 0.00, weighted F1 0.71\n",
 }
@@ -309,6 +308,24 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert "frames" not in only.arrays
     finally:
         forget_package("film_lab")
+
+
+@pytest.mark.gate
+def test_more_than_frames(page: Page) -> None:
+    """Of drawn films: frames are at chance, sound tells all, words what is understood."""
+    page.run(read("tutorials/senses"))
+    [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
+    rows = {row["second"]: row for row in om.compare(run, stores=True).rows()
+            if row["metric"] == "auroc"}  # fmt: skip
+    frames, sound, words = (rows[f"logistic on {name} alone"]
+                            for name in ("tiny-xclip", "tiny-clap", "words"))  # fmt: skip
+    best = frames["score_first"]  # on all three
+    assert best - frames["high"] < 0.5 < frames["score_second"] + 0.1 < 0.8
+    assert min(best, sound["score_second"]) > 0.98
+    assert 0.8 < words["score_second"] < 0.95
+    assert rows["logistic without tiny-clap"]["low"] > 0
+    assert min(row["mean"] for row in late.scores() if row["metric"] == "auroc"
+               and not row["model"].startswith("guess")) > 0.98  # fmt: skip
 
 
 @pytest.mark.night
