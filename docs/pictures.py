@@ -40,11 +40,12 @@ PRODUCTS = {
         "way/films.html", "way/mobygaze.png", "way/agreement.png", "way/night-bus.png",
         "way/report.html",
     ),
+    "tutorials/senses": ("senses/adds.png",),
     "how-to/moments": ("when/moments.png",),
 }  # fmt: skip
 #: Pages that go on in one folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("how-to/moments",))  # fmt: skip
+           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/moments",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
 FIRST_SCREEN = (1080, 1560, "", ".explorer, nav, .terms, #theme", [])
