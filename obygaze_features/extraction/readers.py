@@ -72,7 +72,7 @@ class ReadItem:
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip; for
         one that hears, of ``frame_time`` and ``loudness``.
     failures
-        Why backbones get no input: a file without sound is one for those that see.
+        Why a backbone gets no input: a file without sound has none for one that hears.
     pictures, why_slow
         How many frames or images were read; why the film was decoded from its start, if it was.
     uploads
