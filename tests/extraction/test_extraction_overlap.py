@@ -133,25 +133,28 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     films, tiny, gpu, tmp_path, size
 ):
     """Nor beside another batch. It is not halved, and the run does not end: both are waited for."""
-    need, begun, uploading = 2**22, threading.Event(), threading.Event()
-    on_gpu, numbers, users = gpu.on(tiny, need), itertools.count(1), []
-    gpu.room = 2 * (size + 1) * need
+    begun, uploading, refused = (threading.Event() for _ in range(3))
+    on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 
     def upload(frames: torch.Tensor) -> None:
         if gpu.stream is gpu.compute or frames.ndim > 1:
             return
-        if next(numbers) == 2 * size + 3:  # it takes memory until the second batch has found none
+        if next(numbers) == 2 * size + 3:  # it has all memory until the second batch found none
             assert begun.wait(100)
-            held = gpu.new((gpu.room - gpu.used - need // 2,), torch.uint8)
             uploading.set()
-            assert gpu.refused.wait(100)
+            assert refused.wait(100)
             time.sleep(0.1)
-            del held
+            gpu.full = False
 
     def compute(pixels, present, names):
         assert len(users) < 2 or uploading.wait(100)  # the probe, the first batch, the second
         users.append(sum(stream.users for stream in gpu.streams))
-        outputs = on_gpu.encode_clips(pixels, present, names)
+        gpu.full = gpu.full or len(users) == 3
+        try:
+            outputs = on_gpu.encode_clips(pixels, present, names)
+        except torch.OutOfMemoryError:
+            refused.set()
+            raise
         if len(users) == 2:
             begun.set()
         return outputs

@@ -30,13 +30,13 @@ Mark = tuple["Stream", int]
 class Gpu:
     """The device, with a log of what reached it.
 
-    `late` is the order of its work; by default it is drawn. `room` is its memory in bytes.
-    `defect` breaks a rule, which the tests must notice. `before_upload` may raise an error.
+    `late` is the order of its work; by default it is drawn. Where it is `full` it has no memory to
+    give. `defect` breaks a rule, which the tests must notice. `before_upload` may raise an error.
     """
 
     def __init__(self, seed: int = 0, *, late: bool = False, defect: str = "") -> None:
         self.random, self.late, self.defect = random.Random(seed), late, defect
-        self.room, self.used, self.refused = 10**18, 0, threading.Event()
+        self.full = False
         self.log: list[tuple[Any, ...]] = []
         self.before_upload: Callable[[torch.Tensor], object] = len
         self.lock, self.local = threading.RLock(), threading.local()
@@ -68,10 +68,8 @@ class Gpu:
         size = prod(shape) * dtype.itemsize
         with self.lock:
             self.give_out()
-            if self.used + size > self.room:
-                self.refused.set()
+            if self.full:
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            self.used += size
             pool = self.free[self.stream, size]
             memory = pool.pop() if pool else torch.randint(256, (size,), dtype=torch.uint8)
         flat, block = memory.view(dtype), Block(self, self.stream, memory)
@@ -109,12 +107,11 @@ class Gpu:
         if not non_blocking:
             self.wait(mark)
 
-    def on(self, backbone: Backbone, bytes_a_clip: int = 0) -> Backbone:
+    def on(self, backbone: Backbone) -> Backbone:
         """The backbone on this device: its network is one operation."""
 
         def compute(pixels: Any, present: Any, names: frozenset[str]) -> dict[str, Any]:
             self.log.append(("forward", backbone.name, len(pixels)))
-            self.new((len(pixels) * bytes_a_clip,), torch.uint8)
             shapes = {spec.name: (len(pixels), *spec.shape) for spec in backbone.arrays}
             outputs = {name: self.new(shapes[name], torch.float32) for name in names}
             inputs = pixels.values, present.values
@@ -141,7 +138,6 @@ class Block:
 
     def __del__(self) -> None:
         with self.gpu.lock:
-            self.gpu.used -= len(self.memory)
             marks = [(stream, stream.pushed) for stream in self.users - {self.home}]
             self.gpu.in_use.append(((self.home, len(self.memory)), self.memory, marks))
 
