@@ -11,6 +11,7 @@ import click
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.cli import (
+    ADDRESS,
     echo,
     echo_json,
     figure_options,
@@ -39,8 +40,7 @@ BAR = 24
 
 @click.command()
 @folder_argument("model")
-@store_argument("store")
-@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.argument("named", metavar="STORE... [ID...]", nargs=-1, required=True)
 @option(
     "--nearest",
     type=click.IntRange(min=0),
@@ -72,8 +72,7 @@ BAR = 24
 @json_option
 def explain(
     model: Path,
-    store: Path | str,
-    ids: tuple[str, ...],
+    named: tuple[str, ...],
     nearest: int,
     concepts: Path | None,
     analysis: str | None,
@@ -84,7 +83,8 @@ def explain(
     """Explain a saved MODEL's predictions of clips of a STORE, or its concepts.
 
     With IDs: a linear bottleneck shows each concept's part in the logit, and the parts add up; a
-    tree says which concepts it finds in the clip. Other models, such as networks, give no reasons.
+    tree says which concepts it finds in the clip; a late fusion shows the part of each store. Other
+    models, such as networks, give no reasons. Give as many stores as the model was trained on.
 
     Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
     how often a network's logit rises along each concept, --significance ranks clips by each
@@ -108,6 +108,9 @@ def explain(
     from obygaze_models.explain.attributions import explain_clips
     from obygaze_models.saved.about import read_about
 
+    about = read_about(model)
+    count = len(about["features"].get("backbone", {}).get("parts", "1"))
+    stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     result: Any
     if analysis is None:
         if not ids:
@@ -117,13 +120,13 @@ def explain(
                 "--concepts is for --tcav; of single clips a network gives no reasons, and a "
                 "bottleneck has its own concepts"
             )
-        result = explain_clips(model, store, ids, nearest=nearest)
+        result = explain_clips(model, stores, ids, nearest=nearest)
     else:
         if ids:
             raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
-        result = analyse(analysis, model, store, manifest, concepts, **options)
+        result = analyse(analysis, model, stores, manifest, concepts, **options)
     if as_json:
         echo_json(msgspec.to_builtins(result))
     elif analysis is None:
@@ -131,7 +134,7 @@ def explain(
     else:
         table = describe_analysis(result)
         echo(f"{align(table.header, table.rows)}\n\n{table.note}")
-    echo_warnings(RunWarning(**fields) for fields in read_about(model).get("warnings", []))
+    echo_warnings(RunWarning(**fields) for fields in about.get("warnings", []))
 
 
 def _describe_clip(clip: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     models_
         The fitted classifier; by late fusion a `StoreFusion` of each store.
     means_, scales_
-        Of each column; None by late fusion.
+        Of each column.
     stacker_
         The logistic regression; None where one classifier predicts.
     """
@@ -97,15 +97,6 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             known = " or ".join(FUSIONS)
             raise ExperimentError(f"how is {known}; give X and stores of one dataset")
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
-        self.means_: Any = None
-        self.scales_: Any = None
-        self.stacker_: Any = None
-        late = self.how == "late" and len(self._columns) > 1
-        (self._fit_late if late else self._fit_early)(X, y, arguments)
-        self.classes_ = self.models_[0].classes_
-        return self
-
-    def _fit_early(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
         self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
@@ -113,6 +104,13 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ExperimentError(f"no training clip has features of {name}; leave it out")
             self.means_[own] = clips.mean(axis=0)
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
+        self.stacker_: Any = None
+        late = self.how == "late" and len(self._columns) > 1
+        (self._fit_late if late else self._fit_early)(X, y, arguments)
+        self.classes_ = self.models_[0].classes_
+        return self
+
+    def _fit_early(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
         if arguments.get("X_val") is not None:
             arguments = arguments | {"X_val": self.scaled(arguments["X_val"])}
         model, spans = clone(self.estimator), self._spans(self._columns)
@@ -189,7 +187,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """What the one classifier reads, of its stores; 0 where a clip lacks one."""
+        """The features of its stores, which vary alike; 0 where a clip lacks one."""
         own = np.concatenate([*self._columns.values()])
         scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
         return np.asarray(np.nan_to_num(scaled, nan=0.0))

@@ -63,7 +63,7 @@ OWN: dict[str, Attributes] = {
     f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck": _BOTTLENECK,
     f"{_ESTIMATORS}.bottlenecks:HybridBottleneck": _RESIDUAL | _BOTTLENECK,
     f"{_ESTIMATORS}.bottlenecks:OracleBottleneck": _C,
-    f"{_ESTIMATORS}.fusion:StoreFusion": {**_C, "means_?": "D", "scales_?": "D", **_D},
+    f"{_ESTIMATORS}.fusion:StoreFusion": {**_C, "means_": "D", "scales_": "D", **_D},
     f"{_ESTIMATORS}.trees:TreeArrays": {"threshold": "N", "value": "N C"},
     "sklearn.tree:DecisionTreeClassifier": {},  # unfitted; fitted it is `TreeArrays`
     "sklearn.dummy:DummyClassifier": {

@@ -229,10 +229,11 @@ class Experiment:
                 yield unknown_name(kind, value, names)
         for store in self.concept_stores.values():
             if store not in self.store_names:
-                yield unknown_name("store", store, self.store_names)
-        joins = self.missing != "drop" or self.fusion != "early" or self.each_store
-        if joins and len(self.stores) < 2:
-            yield "missing, fusion and each_store are for several: stores = [...]; leave them out"
+                yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
+        joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
+        given = [key for key, default in joins.items() if getattr(self, key) != default]
+        if given and len(self.stores) < 2:
+            yield f"{' and '.join(given)} is for several: stores = [...]; leave it out"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,

@@ -303,7 +303,7 @@ def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
     about.check()
     layers = _layers(estimator, model)
     layers[-1][1][1] -= logit(about.get("cut", 0.5))
-    graph = _graph(onnx, layers)
+    graph = _graph(onnx, layers, getattr(estimator, "means_", None))
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
     )
@@ -355,11 +355,17 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
     return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
 
 
-def _graph(onnx: Any, layers: list[Layer]) -> Any:
+def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:
+    """The layers in turn; where there are `means`, they stand in for features that are NaN."""
     helper, make_node = onnx.helper, onnx.helper.make_node
     nodes: list[Any] = []
     constants: list[Any] = []
     last = "features"
+    if means is not None:
+        constants.append(onnx.numpy_helper.from_array(means.astype(np.float32), "means"))
+        nodes.append(make_node("IsNaN", [last], ["lacking"]))
+        nodes.append(make_node("Where", ["lacking", "means", last], ["filled"]))
+        last = "filled"
     for number, layer in enumerate(layers):
         names = [f"weight{number}", f"offset{number}"]
         constants += map(onnx.numpy_helper.from_array, layer, names)

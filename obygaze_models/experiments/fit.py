@@ -122,6 +122,13 @@ class EstimatorSpec:
         return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property
+    def has_bank(self) -> bool:
+        """Whether it learns concepts; of a plug-in that fails, each fit tells."""
+        with suppress(PluginError):
+            return "bank__features" in self.model.get_params()
+        return True
+
+    @property
     def takes_weights(self) -> bool:
         """Whether its clips can have weights; of a plug-in that fails, each fit tells."""
         with suppress(PluginError):

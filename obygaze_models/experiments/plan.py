@@ -300,6 +300,13 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     """Plan an experiment; `ExperimentError` where nothing could be learnt."""
     plan = plan_clips(experiment)
     experiment = plan.experiment
+    specs = [spec for spec in experiment.learners.values() if spec.has_bank]
+    for concept, store in experiment.concept_stores.items():
+        if not any(store in (spec.use or experiment.store_names) for spec in specs):
+            raise ExperimentError(
+                f"{experiment.name!r}: concept_stores: no estimator learns {concept} from {store}; "
+                "add one that learns concepts, such as pcbm-logistic, or leave it out"
+            )
     seeds, near = experiment.seeds or (experiment.seed,), _near(plan)
     keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
     options = {key: value for key, value in keys.items() if value is not None}

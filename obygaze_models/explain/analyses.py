@@ -6,7 +6,7 @@ They are JSON, and tables for the command and for the report.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ from sklearn.utils import check_random_state
 from obygaze_features.common.files import read_json
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.store import open_store
-from obygaze_models.data.dataset import ClipDataset, load_dataset
+from obygaze_features.manifests import Manifest
+from obygaze_models.data.dataset import ClipDataset, join_clips
+from obygaze_models.data.stores import StoreLike
 from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, as_logits
 from obygaze_models.estimators.concepts import ConceptBank, project
+from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.significance import (
     TCAV,
@@ -33,7 +35,7 @@ from obygaze_models.explain.significance import (
     random_label_cavs,
     tcav,
 )
-from obygaze_models.saved.inference import check_features
+from obygaze_models.saved.inference import check_features, open_for
 from obygaze_models.saved.persistence import load_model
 
 
@@ -121,7 +123,7 @@ def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
 def analyse(
     kind: str,
     model: Path,
-    store: Path | str,
+    store: StoreLike | Sequence[StoreLike],
     manifest: Path,
     concepts: Path | None = None,
     *,
@@ -140,7 +142,7 @@ def analyse(
     model
         The folder of a saved model.
     store, manifest
-        The store of its features, and the manifest with the annotations.
+        The store of its features, or the stores, and the manifest with the annotations.
     concepts
         For TCAV, the folder of a saved bottleneck or bank of the same features. The random
         directions that scores are compared with are fitted like its own, to shuffled labels.
@@ -151,14 +153,15 @@ def analyse(
     seed
         Fixes these.
     """
-    fitted, about = load_model(model)
+    whole, about = load_model(model)
+    fitted, _ = unfuse(whole)
     source, holder, bank_about = model, fitted, about
     if kind == "tcav":
         if concepts is None:
             raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
-        if not isinstance(fitted, MLPProbe):
+        if not isinstance(whole, MLPProbe):
             raise ExperimentError(
-                f"{model} is a {type(fitted).__name__}; TCAV needs a network (mlp)"
+                f"{model} is a {type(whole).__name__}; TCAV needs a network (mlp) of one store"
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
@@ -173,7 +176,7 @@ def analyse(
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} are of other features than the model's")
-    seen, test = _read_clips(model, about, store, manifest, labels)
+    seen, test = _read_clips(model, whole, about, store, manifest, labels)
     truth = np.zeros(len(test))
     if kind != "significance":
         truth = task_from(about["learns"]).labels(test)
@@ -190,7 +193,7 @@ def analyse(
         cut = about.get("cut", 0.5)
         result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed, cut=cut)
     elif kind == "tcav":
-        seen, _ = _read_clips(source, bank_about, store, manifest, labels)
+        seen, _ = _read_clips(source, holder, bank_about, store, manifest, labels)
         targets = _targets(bank, bank_about, seen)
         null = random_label_cavs(bank, seen.X, targets, runs=draws or 200, random_state=seed)
         result = tuple(tcav(fitted, test.X, code, bank.cavs_, bank.names_, null))
@@ -206,15 +209,27 @@ def analyse(
 
 
 def _read_clips(
-    folder: Path, about: dict[str, Any], store: Path | str, manifest: Path, labels: str | None
+    folder: Path,
+    model: Any,
+    about: dict[str, Any],
+    store: StoreLike | Sequence[StoreLike],
+    manifest: Path,
+    labels: str | None,
 ) -> tuple[ClipDataset, ClipDataset]:
-    """The annotated clips of a store that a model has seen, and the others."""
-    opened = open_store(store)
+    """The annotated clips that a model has seen, and the others, with what it reads of a store."""
+    opened = open_for(about, store)
     check_features(about, opened)
-    features = about["features"]
-    data = load_dataset(
-        manifest, opened, array=features["array"], pooling=features["pooling"], labels=labels
+    content, features = Manifest.load(manifest), about["features"]
+    data, _ = join_clips(
+        content,
+        opened,
+        {*content.labels(labels).levels},
+        labels=labels,
+        array=features["array"],
+        pooling=features["pooling"],
+        concepts=content.label_scheme(labels).concept_names,
     )
+    data = replace(data, X=unfuse(model, data.X)[1])
     is_seen = np.isin(data.ids, about.get("seen", []))
     if not is_seen.any():
         raise ExperimentError(

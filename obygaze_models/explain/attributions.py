@@ -12,14 +12,14 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store import open_store
+from obygaze_models.data.stores import StoreLike
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
-from obygaze_models.saved.inference import check_features, features_of
+from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
 
 Kind = Literal["sum", "path", "sensitivity", "stores"]
@@ -304,7 +304,11 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 
 
 def explain_clips(
-    model: Path, store: Path | str, ids: Sequence[str], *, nearest: int = 5
+    model: Path,
+    store: StoreLike | Sequence[StoreLike],
+    ids: Sequence[str],
+    *,
+    nearest: int = 5,
 ) -> list[dict[str, Any]]:
     """Explain a saved model's predictions of clips.
 
@@ -313,11 +317,12 @@ def explain_clips(
     model
         A folder that `save_model` wrote.
     store
-        The store of the model's features.
+        The store of the model's features; several if it was trained on several.
     ids
         The clips.
     nearest
-        How many similar clips to list, by the cosine of their features.
+        How many similar clips to list, by the cosine of their features; those of several stores
+        vary alike.
 
     Returns
     -------
@@ -326,21 +331,24 @@ def explain_clips(
         clips as `nearest_clips` has them.
     """
     fitted, about = load_model(model)
-    opened = open_store(store)
-    check_features(about, opened)
     if about.get("reads") == "frames":
         raise ExperimentError(
             f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
-    opened.rows_of(ids)  # an unknown id is an error
-    everything = nearest or tree_of(fitted) is not None
+    opened = open_for(about, store)
+    require_clips(opened, ids)
+    everything = nearest or tree_of(unfuse(fitted)[0]) is not None
     stored, features = features_of(about, opened, opened.ids if everything else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
+    if lacking := [clip for clip in ids if clip not in row_of]:
+        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}; leave it out")
     rows = {clip: row_of[clip] for clip in ids}
     explanations = explain_rows(
         fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
     )
+    if isinstance(fitted, StoreFusion):
+        features = fitted.scaled(features)
     explained = []
     for (clip, row), explanation in zip(rows.items(), explanations, strict=True):
         similar = nearest_clips(features[row], stored, features, nearest + 1)

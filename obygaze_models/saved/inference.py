@@ -427,16 +427,21 @@ def _read_clips(
     opened = open_for(about, store)
     if ids is None:
         ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
-    if unknown := [clip for clip in ids if clip not in opened]:
-        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
-        near = find_closest(unknown[0], opened.ids)
-        hint = f"did you mean {near}?" if near else f"it has clips such as {opened.ids[0]}"
-        raise ExperimentError(f"{opened.where} has no clip {unknown[0]}{more}; {hint}")
+    require_clips(opened, ids)
     clips, features = features_of(about, opened, ids)
     seen = seen_in_training(about, opened.items, clips)
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
     warnings = origin_warnings(opened.items, opened.attributes, earlier)
     return _Clips(opened, clips, features, seen, warnings)
+
+
+def require_clips(store: Store, ids: Sequence[str]) -> None:
+    """Raise on clips that a store does not have."""
+    if unknown := [clip for clip in ids if clip not in store]:
+        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
+        near = find_closest(unknown[0], store.ids)
+        hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
+        raise ExperimentError(f"{store.where} has no clip {unknown[0]}{more}; {hint}")
 
 
 def open_for(about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike]) -> Store:

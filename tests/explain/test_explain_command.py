@@ -164,7 +164,7 @@ def test_a_slip_is_one_line(obygaze, arguments, code, fact):
 
 
 def test_clips_and_models_that_a_store_does_not_fit(explain, world):
-    missing = f"{world.store}: tt9-999 is not an item of this store"
+    missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(explain("oracle", "tt0-003"), "(oracle-tree) reads annotated concepts, not features")
     with pytest.raises(ValueError, match="does not say which features"):
