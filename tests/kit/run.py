@@ -90,7 +90,7 @@ def make_world(
 
 def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
-    known: Sequence[str] = (), seconds: float = 0, synthetic: str = "",
+    known: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
     """Clips such as tt0-007, of the film tt0: files of their own or, where they have a length in
     `seconds`, spans of its file; with labels and with the folds of the split ten."""
@@ -103,7 +103,8 @@ def labelled(
         return Item(clip, film=film, media=f"{film}.mp4", start=start, end=start + seconds)
 
     items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
-    every, shown = tuple(starmap(Level, LEVELS.items())), tuple(map(Concept, known))
+    every = tuple(starmap(Level, LEVELS.items()))
+    shown = tuple(c if isinstance(c, Concept) else Concept(c) for c in known)
     manifest = Manifest(
         "toy", items, LabelScheme("levels", every, shown), source="a test", licence="CC0"
     )
