@@ -25,6 +25,7 @@ from obygaze_features.extraction.plan import BlockTask, Options
 from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.readers import ReadItem
 from obygaze_features.extraction.uploads import FrameResizer
+from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.films import rows
 from tests.kit.gpu import GPU, Event, Gpu, install
 
@@ -137,9 +138,9 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 
     def upload(frames: torch.Tensor) -> None:
-        if gpu.stream is gpu.compute or frames.ndim > 1:
+        if gpu.stream is gpu.compute or len(frames) < 6 * 120 * 160 * 3:
             return
-        if next(numbers) == 2 * size + 3:  # it has all memory until the second batch found none
+        if next(numbers) == 1:  # of the third batch: it has all memory until the second found none
             assert begun.wait(100)
             uploading.set()
             assert refused.wait(100)
@@ -161,7 +162,9 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
 
     gpu.before_upload = upload
     backbone = replace(on_gpu, encode_clips=compute)
-    summary = of.extract(rows(24), films, backbone, tmp_path, workers=3, batch=size)
+    clips = (Item(f"clip-{row:02}", media=f"clip{5 * (row >= 2 * size)}.mp4") for row in range(24))
+    manifest = Manifest("made-up", Items.of([*clips]))  # those of the third batch are longer
+    summary = of.extract(manifest, films, backbone, tmp_path, workers=3, batch=size)
     assert (summary.done, summary.batches) == (24, {"tiny": size})
     assert len(users) == 1 + 24 // size + 1
     assert users[3] == 0  # while it was tried again
