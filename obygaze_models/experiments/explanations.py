@@ -40,7 +40,8 @@ class Explained:
     concepts
         Their names.
     ids, labels
-        The clips, and for each the class that its amounts speak for.
+        The clips, and for each the class that its amounts speak for: none where its features are
+        zeros only, as nothing is said or seen in it.
     values, amounts
         What each clip measures along each concept, and each concept's part in the logit,
         [N, K]; a tree has no amounts.
@@ -88,6 +89,8 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
         X, classes = data.X[fold.test_rows], planned.task.classes
         attribution = attribute(model, X, classes=classes, bank=bank, cut=fit.cut)
         if attribution is not None:
+            labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
+            attribution = replace(attribution, labels=labels)
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             about = {"model": planned.model, "task": task, "fit": fold.index}
             lines.append(_line(about, ids, attribution))

@@ -39,7 +39,7 @@ FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
     "leak": "Do not compare these scores with others; Methods counts the clips.",
     "neighbours": "Clips so near are often alike: expect lower scores on other files.",
-    "zeros": "The reasons that a model gives for them say nothing about them.",
+    "zeros": "They have no reasons.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
     "one-film": "No interval can be given: it is over draws of several.",

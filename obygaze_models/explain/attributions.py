@@ -384,13 +384,15 @@ def explain_rows(
     -------
     list of dict
         Of each clip the predicted ``label``, the ``probabilities`` of the classes, and ``why``:
-        None for models whose parts do not add up to the prediction, such as networks. Of a tree
+        None for models whose parts do not add up to the prediction, such as networks, and for
+        clips whose features are zeros only. Of a tree
         the ``steps`` of the path from the root, the ``conditions`` that they join to, the last
         node (``leaf``), and the ``shares`` of the classes in it. Else the ``label`` of the logit
         (with two classes the second's against the first, whichever is predicted), the
         ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
         of a `HybridBottleneck`, and the ``logit``, their sum.
     """
+    said = np.asarray(X).any(axis=1)[list(rows)]
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
     if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
@@ -398,9 +400,9 @@ def explain_rows(
     probabilities = move_cut(model.predict_proba(X), cut)
     attribution = attribute(model, X, classes=classes, cut=cut)
     explanations = []
-    for row in rows:
+    for row, has_said in zip(rows, said.tolist(), strict=True):
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
-        why = None if attribution is None else _why(attribution, row, tree, labels)
+        why = None if attribution is None or not has_said else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
         explanations.append({"label": label, "probabilities": own, "why": why})
     return explanations

@@ -82,7 +82,7 @@ class MeanParts:
 def average_parts(
     explained: Iterable[Explained], classes: Sequence[str], ids: Sequence[str]
 ) -> MeanParts:
-    """The mean parts of a model's fits; those that do not add up are left out.
+    """The mean parts of a model's fits; none of clips without a label, or that do not add up.
 
     Parameters
     ----------
@@ -101,7 +101,8 @@ def average_parts(
     values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     rest: dict[str, Array] = {}
     for entry in entries:
-        own = [place for place, clip in enumerate(entry.ids) if clip in row_of]
+        said = zip(entry.ids, entry.labels, strict=True)
+        own = [place for place, (clip, label) in enumerate(said) if label and clip in row_of]
         rows = np.array([row_of[entry.ids[place]] for place in own], dtype=np.intp)
         columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
         cells = np.ix_(rows, columns)

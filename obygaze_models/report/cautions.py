@@ -11,6 +11,11 @@ from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.report.runs import ReportRun
 
+NOT_SEEN = (
+    "they cannot be seen, and a bottleneck learns others only from a store of their own, by "
+    "concept_stores"
+)
+
 
 @dataclass(frozen=True)
 class Caution:
@@ -52,6 +57,9 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]
             reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
+            learned = facts.get("concepts", run.about.senses)
+            unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in learned]
+            reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
             for concept, what, why in reasons:
                 key = fit["model"], what, why.rstrip(".")
                 lacks.setdefault(key, []).append((run, concept))

@@ -100,7 +100,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "measures concepts on its way (Hard Negative and Sure clips with it against all others "
             "but Not Sure ones; plus and minus a standard deviation of the fits); a model of one "
             "concept has its 95% interval. The line is chance.{}",
-            f" No model measures {join_some(missing)}." if missing else "",
+            f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:

@@ -270,7 +270,7 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     for entry in results.explained:
         probabilities = results.by_fit.get(entry.fit, {})
         for row, clip in enumerate(entry.ids):
-            if clip in probabilities:
+            if clip in probabilities and entry.labels[row]:
                 distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
                 if clip not in nearest or distance < nearest[clip][0]:
                     nearest[clip] = distance, entry, row

@@ -94,7 +94,7 @@ function why_parts(clip, marked) {
   const { why } = view;
   const row = view.row[clip];
   if (why.kind === "path") return path_parts(row, marked);
-  if (!has_parts(why, row)) return [make("p", {}, `No parts: ${FITS_DIFFER}.`)];
+  if (!has_parts(why, row)) return [make("p", {}, `There are ${NO_REASONS}.`)];
   const parts = parts_of(why, row);
   const amounts = parts.map(([, column]) => number_at(column, row));
   const most = Math.max(...amounts.map(Math.abs), 1e-9);
@@ -116,6 +116,7 @@ function why_parts(clip, marked) {
 
 function path_parts(row, marked) {
   const { why, fits } = view;
+  if (why.fit[row] < 0) return [make("p", {}, `There are ${NO_REASONS}.`)];
   if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing: it gives each clip the same verdict.")];
   const items = why.paths[row].map(([at, percentile]) => {
     const [concept, low, high] = why.conditions[at];

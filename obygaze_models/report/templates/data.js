@@ -4,7 +4,7 @@ const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
 const [NOT_CONCEPTS, AT_REST] = ["not explained by concepts", "at rest (intercept)"];
-const FITS_DIFFER = "the fits predict different classes";
+const NO_REASONS = "no reasons: its features are zeros only (nothing is said or seen in it), or its fits predict different classes";
 const MISSING = new Map([
   ["no features", "no features in the store"],
   ["no fold", "no fold in the split"],
@@ -190,10 +190,11 @@ function reasons(clip, most) {
   const at_rest = parts.filter(([name]) => name === AT_REST).map(([, column]) => ["at rest", column]);
   const others = parts.filter(([name]) => name !== AT_REST).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
   const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...at_rest];
-  const rest = { ...why.total, of: [others.reduce((sum, [, column]) => sum + column.of[row], 0)] };
+  const rest = { ...why.total, of: { [row]: others.reduce((sum, [, column]) => sum + column.of[row], 0) } };
+  if (others.length) shown.push([`${others.length} others`, rest]);
   return [
     ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
-    ...(others.length ? [`${others.length} others ${digits_at(rest, 0, true)}`] : []), `together ${digits_at(why.total, row, true)}`,
+    `together ${digits_at(why.total, row, true)}`,
   ];
 }
 
