@@ -467,11 +467,7 @@ def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Ar
 
 
 def _quality(
-    fit: LinearSVMFit,
-    X: Array,
-    y: Array,
-    validation: Clips | None,
-    held_out: Array | None,
+    fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
     """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
     on, truth = "training", y

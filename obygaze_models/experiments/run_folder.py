@@ -33,13 +33,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import (
-    as_list,
-    for_shell,
-    join_some,
-    redact_url,
-    unknown_name,
-)
+from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles

@@ -227,9 +227,7 @@ def predict(
 
 
 def predict_frames(
-    model: str | Path,
-    store: StoreLike | Sequence[StoreLike],
-    ids: Sequence[str] | None = None,
+    model: str | Path, store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None = None
 ) -> FramePredictions:
     """Predict each frame of clips by a saved model of frame sequences.
 
