@@ -194,7 +194,8 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
     if done.record.experiment["each_store"]:
-        echo(f"\nWhat each store adds ({done.folder / 'stores.csv'} has all scores)")
+        again = f"obygaze models compare {for_shell(done.folder)} --stores"
+        echo(f"\nWhat each store adds (again, by any metric: {again})")
         echo(om.compare(done, stores=True).table())
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 

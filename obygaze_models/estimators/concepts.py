@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -288,13 +288,13 @@ class ConceptBank(_Directions):
                 continue
             if self.balance == "subsample":
                 rows = _subsample(rows, targets[:, column], chance)
-            validation, own = None, self.features_of(name)
+            validation, own = None, self.own_features(X, name)
             if held is not None:
                 known = held[1][:, column] >= 0
-                validation = held[0][known, own], held[1][known, column]
-            shared = products if own == slice(None) else None
+                validation = held[0][known], held[1][known, column]
+            shared = products if own is X else None
             learners[column] = delayed(self._fit_concept)(
-                name, X[:, own], rows, targets[rows, column], validation, cv, groups, shared
+                name, own, rows, targets[rows, column], validation, cv, groups, shared
             )
         if not learners:
             reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
@@ -303,11 +303,7 @@ class ConceptBank(_Directions):
         workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
         with threadpool_limits(1 if workers > 1 else None):
             found = Parallel(workers, prefer="threads")(learners.values())
-        wide = [
-            (_spread(fit, self.features_of(names[column]), X.shape[1]), *rest)
-            for column, (fit, *rest) in zip(learners, found, strict=True)
-        ]
-        return dict(zip(learners, wide, strict=True)), skipped
+        return dict(zip(learners, found, strict=True)), skipped
 
     def _fit_concept(
         self,
@@ -361,9 +357,12 @@ class ConceptBank(_Directions):
             )
         return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
 
-    def features_of(self, name: str) -> slice:
-        """The features that a concept is learned from."""
-        return slice(*(self.features or {}).get(name, [None]))
+    def own_features(self, X: Array, name: str) -> Array:
+        """The features that a concept is learned from, and 0 in the place of others."""
+        if (span := (self.features or {}).get(name)) is None:
+            return X
+        first, end = span
+        return np.pad(X[:, first:end], ((0, 0), (first, X.shape[1] - end)))
 
     @property
     def _class_weight(self) -> str | None:
@@ -445,19 +444,11 @@ def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
     """A direction of other labels, learned as a bank learned that of a concept, at its C."""
-    own, C = bank.features_of(bank.names_[concept]), bank.C_[concept]
+    own, C = bank.own_features(X, bank.names_[concept]), bank.C_[concept]
     if C is None:
-        return _spread(fit_mean_difference(X[:, own], y), own, X.shape[1])
-    shared = products if own == slice(None) else None
-    svm = LinearSVM(X[:, own], y == 1, bank._class_weight, products=shared)
-    return _spread(svm.fit(C), own, X.shape[1])
-
-
-def _spread(fit: LinearSVMFit, own: slice, width: int) -> LinearSVMFit:
-    """A hyperplane of some features as one of all: its normal is 0 along the others."""
-    coef = np.zeros(width)
-    coef[own] = fit.coef
-    return replace(fit, coef=coef)
+        return fit_mean_difference(own, y)
+    shared = products if own is X else None
+    return LinearSVM(own, y == 1, bank._class_weight, products=shared).fit(C)
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -476,11 +467,7 @@ def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Ar
 
 
 def _quality(
-    fit: LinearSVMFit,
-    X: Array,
-    y: Array,
-    validation: Clips | None,
-    held_out: Array | None,
+    fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
     """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
     on, truth = "training", y

@@ -13,6 +13,7 @@ import numpy as np
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.record import MAKE, RunRecord, TestSet
@@ -79,12 +80,9 @@ def compare_models(
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
-        fits_of: dict[str, list[FitPredictions]] = {}
-        for fit in predictions:
-            if fit.test == task.name:
-                fits_of.setdefault(fit.model, []).append(fit)
+        tested = [fit for fit in predictions if fit.test == task.name]
         tables = {}
-        for model, fits in fits_of.items():
+        for model, fits in group_by(tested, lambda fit: fit.model).items():
             mean = average_over_fits(fits)
             table = np.full((len(data), *mean.probabilities.shape[1:]), np.nan)
             table[[row_of[clip] for clip in mean.ids]] = mean.probabilities

@@ -15,13 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from obygaze_features.common.text import (
-    as_list,
-    counted,
-    for_shell,
-    group_by,
-    unknown_name,
-)
+from obygaze_features.common.text import as_list, counted, for_shell, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.stores import name_stores

@@ -113,23 +113,13 @@ def read_explanations(path: Path) -> list[Explained]:
 def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
     place = {name: at for at, name in enumerate(attribution.concepts)}
     numbers = {key: _short(getattr(attribution, key)) for key in _NUMBERS}
-    steps = (
-        None
-        if attribution.steps is None
-        else [
-            [[place[step.concept], _digits(step.threshold), step.above] for step in path]
-            for path in attribution.steps
-        ]
-    )
-    record = {
-        **about,
-        "kind": attribution.kind,
-        "concepts": list(attribution.concepts),
-        "ids": ids,
-        "labels": attribution.labels,
-        **numbers,
-        "steps": steps,
-    }
+    steps = attribution.steps and [
+        [[place[step.concept], _digits(step.threshold), step.above] for step in path]
+        for path in attribution.steps
+    ]
+    kind, concepts, labels = attribution.kind, attribution.concepts, attribution.labels
+    record = about | {"kind": kind, "concepts": concepts, "ids": ids, "labels": labels}
+    record |= numbers | {"steps": steps}
     return json.dumps(record, separators=(",", ":")) + "\n"
 
 

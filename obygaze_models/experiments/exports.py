@@ -28,6 +28,7 @@ from obygaze_features.common.text import (
     file_names,
     format_signed,
     format_time,
+    group_by,
     join_some,
     unknown_name,
 )
@@ -39,7 +40,7 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
-from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
@@ -98,14 +99,11 @@ def held_out(
     clips = run.clips()
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
-    fits_of: dict[tuple[str, str], list[FitPredictions]] = {}
-    for fit in run.predictions():
-        if model in (None, fit.model):
-            fits_of.setdefault((fit.model, fit.test), []).append(fit)
+    asked = [fit for fit in run.predictions() if model in (None, fit.model)]
     votes = run.annotations()
     annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
-    for (name, test), fits in fits_of.items():
+    for (name, test), fits in group_by(asked, lambda fit: (fit.model, fit.test)).items():
         mean = average_over_fits(fits)
         classes = list(run.record.tests[test].classes)
         task, called = run.record.trained_on(test), mean.called.tolist()
@@ -183,13 +181,10 @@ def export_files(
         files[table] = format_rows(row.cells for row in rows)
         lines.append(f"one row per clip, model and test -> {table}")
     if tables:
-        films: dict[str, list[Mapping[str, Any]]] = {}
-        for row in rows:
-            films.setdefault(row.film, []).append(row.cells)
-        titles = {row.film: row.title for row in rows}
-        names = file_names([titles[film] or film or NO_FILM for film in films], ".csv")
-        for name, cells in zip(names, films.values(), strict=True):
-            files[tables / name] = BYTE_ORDER_MARK + format_rows(cells)
+        films = group_by(rows, lambda row: row.film)
+        names = [own[-1].title or film or NO_FILM for film, own in films.items()]
+        for name, own in zip(file_names(names, ".csv"), films.values(), strict=True):
+            files[tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in own)
         lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
@@ -238,10 +233,8 @@ def _name_levels(note: Annotation | None, levels: Mapping[str, str]) -> Annotati
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
-    predicted: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        predicted.setdefault((row.tier, row.film), set()).add(row.cells["clip"])
-    for (tier, film), ids in predicted.items():
+    for (tier, film), own in group_by(rows, lambda row: (row.tier, row.film)).items():
+        ids = {row.cells["clip"] for row in own}
         clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
         places = [

@@ -109,12 +109,16 @@ class EstimatorSpec:
         """Unfitted; `PluginError` where another package's code fails."""
         return make_estimator(self.name, self.options)
 
+    def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
+        """The answer of the model; `unknown` of a plug-in that fails, of which each fit tells."""
+        with suppress(PluginError), plugin_errors(_modules(self.model)):
+            return question(self.model)
+        return unknown
+
     @cached_property
     def reads(self) -> str:
-        """What it reads, see `reads_of`; of a plug-in that fails, each fit tells."""
-        with suppress(PluginError), plugin_errors(_modules(self.model)):
-            return reads_of(best_of(self.model))
-        return ""
+        """What it reads, see `reads_of`."""
+        return str(self._ask(lambda model: reads_of(best_of(model)), ""))
 
     @property
     def fuses(self) -> bool:
@@ -123,26 +127,21 @@ class EstimatorSpec:
 
     @property
     def has_bank(self) -> bool:
-        """Whether it learns concepts; of a plug-in that fails, each fit tells."""
-        with suppress(PluginError):
-            return "bank__features" in self.model.get_params()
-        return True
+        """Whether it learns concepts."""
+        return bool(self._ask(lambda model: "bank__features" in model.get_params(), True))
 
     @property
     def takes_weights(self) -> bool:
-        """Whether its clips can have weights; of a plug-in that fails, each fit tells."""
-        with suppress(PluginError):
-            return "sample_weight" in keywords(self.model.fit)
-        return True
+        """Whether its clips can have weights."""
+        return bool(self._ask(lambda model: "sample_weight" in keywords(model.fit), True))
 
     @property
     def table(self) -> dict[str, Any]:
         """The options as a table of an experiment has them."""
-        negatives = {AGAINST: self.negatives} if self.negatives != "a" else {}
-        cut = {CUT: self.threshold} if self.threshold else {}
-        stores: dict[str, Any] = {"stores": list(self.use)} if self.use else {}
-        fusion = {"fusion": self.fusion} if self.fusion != "early" else {}
-        return negatives | cut | stores | fusion | dict(self.options)
+        keys = {AGAINST: self.negatives, CUT: self.threshold, "stores": [*self.use]}
+        keys["fusion"] = self.fusion
+        defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": [], "fusion": "early"}
+        return {k: v for k, v in keys.items() if v != defaults[k]} | dict(self.options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,29 +294,19 @@ def test_predictions(
 
 def digest_of_values(value: Any) -> str:
     """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
-    digest = hashlib.sha256()
 
-    def add(part: Any) -> None:
+    def describe(part: Any) -> Any:
         kind = type(part)
-        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
         if isinstance(part, np.ndarray) and part.dtype != object:
-            digest.update(f"{part.dtype} {part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        elif isinstance(part, BaseEstimator):
-            add(part.get_params(deep=False))
-        elif isinstance(part, Mapping):
-            add(list(part.items()))
-        elif isinstance(part, np.ndarray):
-            add(part.tolist())
-        elif isinstance(part, list | tuple):
-            digest.update(f"{len(part)}".encode())
-            for element in part:
-                add(element)
-        else:
-            digest.update(repr(part).encode())
+            content = hashlib.sha256(np.ascontiguousarray(part)).hexdigest()
+            return ["array", str(part.dtype), part.shape, content]
+        if isinstance(part, np.ndarray):
+            return ["array", part.tolist()]
+        if isinstance(part, BaseEstimator):
+            return [kind.__module__, kind.__qualname__, part.get_params(deep=False)]
+        return dict(part) if isinstance(part, Mapping) else repr(part)
 
-    add(value)
-    return digest.hexdigest()
+    return hashlib.sha256(json.dumps(value, default=describe).encode()).hexdigest()
 
 
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:

@@ -37,7 +37,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.resume import is_resumable, remove_resumable
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
@@ -427,19 +427,17 @@ class Outcome:
 
     def _ablated(self) -> dict[str, dict[str, float]]:
         """For each hybrid its mean accuracy on validation, with and without its concepts."""
-        accuracies: dict[str, list[Mapping[str, float]]] = {}
-        for model in self.models:
-            if isinstance(values := model["facts"].get("accuracy"), dict):
-                parts = {key: value for key, value in values.items() if isinstance(value, float)}
-                accuracies.setdefault(model["model"], []).append(parts)
-        return {
-            name: {
-                key: float(np.mean([fit[key] for fit in fits]))
-                for key in fits[0]
-                if all(key in fit for fit in fits)
+        rated = [m for m in self.models if isinstance(m["facts"].get("accuracy"), dict)]
+        means = {}
+        for name, models in group_by(rated, lambda model: model["model"]).items():
+            fits = [model["facts"]["accuracy"] for model in models]
+            values = {key: [fit.get(key) for fit in fits] for key in fits[0]}
+            means[name] = {
+                key: float(np.mean(column))
+                for key, column in values.items()
+                if all(isinstance(value, float) for value in column)
             }
-            for name, fits in accuracies.items()
-        }
+        return means
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

@@ -112,6 +112,11 @@ class Plan:
         """All that is learnt or tested."""
         return [task for problem in self.problems for task in (problem.train, *problem.tests)]
 
+    @property
+    def all_folds(self) -> list[Fold]:
+        """Of all tasks."""
+        return [fold for folds in self.folds.values() for fold in folds]
+
     def fits(self) -> list[PlannedFit]:
         """Every estimator in every fold of every problem."""
         folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
@@ -139,7 +144,6 @@ class Plan:
         data = self.data
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         annotated = (data.ids, data.levels, data.groups, data.concept_names, data.concepts, *soft)
-        folds = [vars(fold) for folds in self.folds.values() for fold in folds]
         return {
             **describe_experiment(replace(self.experiment, predictions=())),
             **{f"version of {name}": number for name, number in self.versions.items()},
@@ -147,7 +151,7 @@ class Plan:
             "manifest": self.manifest.digest,
             "labels": digest_of_values((annotated, data.folds)),
             "features": digest_of_values((data.X, data.frames)),
-            "folds": digest_of_values(folds),
+            "folds": digest_of_values(list(map(vars, self.all_folds))),
         }
 
     @cached_property
@@ -155,29 +159,22 @@ class Plan:
         """How many films the test clips are of, how many of those train in the same fold, and why
         the others are not tested.
         """
-        films, by = self.data.groups.tolist(), self.data.grouped_by
+        films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
-        tested: set[str] = set()
-        also_trained: set[str] = set()
-        clips: set[int] = set()
-        tests = [task.labels(self.data) >= 0 for problem in self.problems for task in problem.tests]
-        testable = np.flatnonzero(np.any(tests, axis=0)).tolist()
-        for fold in (fold for folds in self.folds.values() for fold in folds):
-            clips.update(fold.test_rows.tolist())
-            test_films = {films[row] for row in fold.test_rows.tolist()} - {""}
-            tested |= test_films
-            also_trained |= test_films & {films[row] for row in fold.train.tolist()}
+        testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
+        tested = {*films[self._tested].tolist()} - {""}
+        both = [np.intersect1d(films[f.test_rows], films[f.train]).tolist() for f in self.all_folds]
         return Films(
             tested=len(tested),
-            also_trained=len(also_trained),
+            also_trained=len({film for own in both for film in own} - {""}),
             titles={film: titles.get(film, film) for film in sorted(tested)},
             untested={
                 titles.get(film, film): self._why_untested(film)
-                for film in sorted({films[row] for row in testable} - tested - {""})
+                for film in sorted({*films[testable].tolist()} - tested - {""})
             },
             by=by,
-            clips=len(clips),
-            of=len(clips if self.division.protocol == "leave-film-out" else testable),
+            clips=len(self._tested),
+            of=len(self._tested if self.division.protocol == "leave-film-out" else films[testable]),
         )
 
     @property
@@ -219,13 +216,12 @@ class Plan:
 
     def describe(self) -> str:
         """What would be trained and tested, on which clips, and what is left out."""
-        folds = [fold for folds in self.folds.values() for fold in folds]
-        sizes = [len(fold.train) for fold in folds]
+        sizes = [len(fold.train) for fold in self.all_folds]
         films, first = ", ".join(self.films.titles.values()), self.films.note
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
-            f"{counted(len(folds), 'fold')}, each trained on {span(sizes)} clips",
+            f"{counted(len(sizes), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
             f"tested: {counted(len(self._tested), 'clip')}"
             + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
@@ -275,7 +271,7 @@ class Plan:
 
     @property
     def _tested(self) -> list[int]:
-        return sorted({r for own in self.folds.values() for fold in own for r in fold.test_rows})
+        return sorted({row for fold in self.all_folds for row in fold.test_rows.tolist()})
 
     @property
     def zeros(self) -> str:
@@ -301,12 +297,12 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     plan = plan_clips(experiment)
     experiment = plan.experiment
     specs = [spec for spec in experiment.learners.values() if spec.has_bank]
-    for concept, store in experiment.concept_stores.items():
-        if not any(store in (spec.use or experiment.store_names) for spec in specs):
-            raise ExperimentError(
-                f"{experiment.name!r}: concept_stores: no estimator learns {concept} from {store}; "
-                "add one that learns concepts, such as pcbm-logistic, or leave it out"
-            )
+    read = {store for spec in specs for store in spec.use or experiment.store_names}
+    if unread := {*experiment.concept_stores.values()} - read:
+        raise ExperimentError(
+            f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
+            f"{min(unread)}; add one that does, such as pcbm-logistic, or leave it out"
+        )
     seeds, near = experiment.seeds or (experiment.seed,), _near(plan)
     keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
     options = {key: value for key, value in keys.items() if value is not None}

@@ -227,13 +227,11 @@ def _score_groups(
     fits: Sequence[FitPredictions], by_fit: Sequence[Scores]
 ) -> dict[str, GroupScores]:
     """The mean and deviation over the fits of each group."""
-    groups: dict[str, list[Scores]] = {}
-    for fit, scores in zip(fits, by_fit, strict=True):
-        groups.setdefault(fit.group, []).append(scores)
+    pairs = [pair for pair in zip(fits, by_fit, strict=True) if pair[0].group]
     return {
         name: GroupScores(fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own))
-        for name, own in groups.items()
-        if name
+        for name, group in group_by(pairs, lambda pair: pair[0].group).items()
+        for own in [[scores for _, scores in group]]
     }
 
 

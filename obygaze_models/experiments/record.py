@@ -25,7 +25,7 @@ from obygaze_models.scoring.intervals import MIN_FILMS
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 4
-RECORD, STORES = "run.json", "stores.csv"
+RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 

@@ -27,7 +27,6 @@ from obygaze_features.common.files import (
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
-from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
@@ -36,14 +35,13 @@ from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
-from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.record import RECORD, STORES, write_record
+from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
 
 
@@ -129,9 +127,6 @@ def run_experiment(
             )
             record = write_record(finished.folder, record)
             run = Run(output, record, Tables(outcome.predictions, clips, explanations))
-            if plan.experiment.each_store:
-                text = format_rows(compare(run, stores=True).rows())
-                write_text(finished.folder / STORES, text)
             places = {result.planned.place for result in outcome.saved}
             finished.become(output, places, overwrite=overwrite)
     except BaseException:

@@ -33,13 +33,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import (
-    as_list,
-    for_shell,
-    join_some,
-    redact_url,
-    unknown_name,
-)
+from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -49,7 +43,7 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import FitPredictions, check_scores, read_predictions
-from obygaze_models.experiments.record import MAKE, RECORD, STORES, RunRecord, read_record
+from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
 if TYPE_CHECKING:
@@ -61,10 +55,8 @@ Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS, STORES)
-"""All that a run folder has: `ANNOTATORS` only where the labels were merged of several annotators',
-`STORES` where it says what each store adds.
-"""
+RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS)
+"""All that a run folder has; the last only where the labels were merged of several annotators'."""
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -319,7 +311,7 @@ def as_run(run: AnyRun) -> Run:
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
     for name in RUN_FILES[1:]:
-        if name not in (ANNOTATORS, STORES) or name in run.record.files:
+        if name != ANNOTATORS or name in run.record.files:
             _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)

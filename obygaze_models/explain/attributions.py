@@ -304,11 +304,7 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 
 
 def explain_clips(
-    model: Path,
-    store: StoreLike | Sequence[StoreLike],
-    ids: Sequence[str],
-    *,
-    nearest: int = 5,
+    model: Path, store: StoreLike | Sequence[StoreLike], ids: Sequence[str], *, nearest: int = 5
 ) -> list[dict[str, Any]]:
     """Explain a saved model's predictions of clips.
 

@@ -78,14 +78,12 @@ class Predictions:
 
     def to_csv(self) -> str:
         """A row a clip: the predicted class, each class's probability, whether it was seen."""
-        columns: dict[str, Sequence[str]] = {
-            "id": self.ids,
-            "prediction": self.predicted,
+        shares = {
+            f"probability_{name}": [f"{value:.6f}" for value in values]
+            for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True)
         }
-        for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True):
-            columns[f"probability_{name}"] = [f"{value:.6f}" for value in values]
-        columns["seen_in_training"] = self.seen
-        return format_spreadsheet({**columns})
+        first = {"id": self.ids, "prediction": self.predicted}
+        return format_spreadsheet(first | shares | {"seen_in_training": self.seen})
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,9 +227,7 @@ def predict(
 
 
 def predict_frames(
-    model: str | Path,
-    store: StoreLike | Sequence[StoreLike],
-    ids: Sequence[str] | None = None,
+    model: str | Path, store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None = None
 ) -> FramePredictions:
     """Predict each frame of clips by a saved model of frame sequences.
 
@@ -393,10 +389,8 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
         )
-    wanted, given = (
-        [part["name"] for part in backbone.get("parts", [backbone])]
-        for backbone in (features["backbone"], store.attributes["backbone"])
-    )
+    backbones = features["backbone"], store.attributes["backbone"]
+    wanted, given = ([part["name"] for part in b.get("parts", [b])] for b in backbones)
     if len(wanted) > 1 and wanted != given:
         raise ExperimentError(
             f"the model reads {len(wanted)} stores, of {', '.join(wanted)}, in this order (got "
@@ -472,11 +466,11 @@ def features_of(
     return read_features(store, ids, features["array"], features["pooling"])
 
 
-def _by_part(preprocessing: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The recipe of each of several stores, by its place among them; one store has no place."""
-    parts = preprocessing.get("parts")
-    places = [(f"{number}: ", part) for number, part in enumerate(parts or (), 1)]
-    return places or [("", preprocessing)]
+def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of several stores begin with the store's number."""
+    parts = list(enumerate(recipe.get("parts", ()), 1))
+    named = {f"{number}: {key}": part[key] for number, part in parts for key in part}
+    return named if parts else recipe
 
 
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
@@ -489,10 +483,8 @@ def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -
             f"the store is of {stored_backbone['name']} with weights "
             f"{shorten_digest(stored_backbone['weights_sha256'])}"
         ]
-    preprocessing, stored = (
-        {f"{part}{key}": value for part, table in _by_part(recipe) for key, value in table.items()}
-        for recipe in (features["preprocessing"], store.attributes["preprocessing"])
-    )
+    preprocessing = _settings(features["preprocessing"])
+    stored = _settings(store.attributes["preprocessing"])
     differences = [
         f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
         "the model"

@@ -177,10 +177,7 @@ def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, o
     assert len(om.load_run(output).predictions()) == 9 * 2
     run(small, output, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {
-        "annotators.csv",
-        "stores.csv",
-    }
+    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
 
 
 def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
