@@ -106,7 +106,7 @@ def explain(
 
     from obygaze_models.explain.analyses import analyse, describe_analysis
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.about import read_about
+    from obygaze_models.saved.about import read_about, say_seen
 
     about = read_about(model)
     count = len(about["features"].get("backbone", {}).get("parts", "1"))
@@ -131,6 +131,7 @@ def explain(
         echo_json(msgspec.to_builtins(result))
     elif analysis is None:
         echo("\n\n".join(map(_describe_clip, result)))
+        echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in result}))
     else:
         table = describe_analysis(result)
         echo(f"{align(table.header, table.rows)}\n\n{table.note}")
@@ -154,7 +155,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     from obygaze_models.explain.parts import NOT_CONCEPTS, name_log_odds
 
     if why is None:
-        return ["  this model gives no reasons"]
+        return ["  no reasons: the model gives none, or the clip's features are zeros only"]
     if "steps" in why:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
         return [

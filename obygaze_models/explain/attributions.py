@@ -19,6 +19,7 @@ from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
+from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
 
@@ -323,8 +324,9 @@ def explain_clips(
     Returns
     -------
     list of dict
-        Of each clip its ``id``, its ``explanation`` as `explain_rows` has it, and the ``nearest``
-        clips as `nearest_clips` has them.
+        Of each clip its ``id``, its ``explanation`` as `explain_rows` has it, the ``nearest``
+        clips as `nearest_clips` has them, and ``seen_in_training`` as `seen_in_training` says it.
+        There is no ``why`` for a clip whose features are zeros only.
     """
     fitted, about = load_model(model)
     if about.get("reads") == "frames":
@@ -343,13 +345,19 @@ def explain_clips(
     explanations = explain_rows(
         fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
     )
+    explanations = [
+        one if features[row].any() else one | {"why": None}
+        for row, one in zip(rows.values(), explanations, strict=True)
+    ]
     if isinstance(fitted, StoreFusion):
         features = fitted.scaled(features)
+    seen = seen_in_training({"seen": [], **about}, opened.items, [*rows])
     explained = []
-    for (clip, row), explanation in zip(rows.items(), explanations, strict=True):
+    for (clip, row), explanation, state in zip(rows.items(), explanations, seen, strict=True):
         similar = nearest_clips(features[row], stored, features, nearest + 1)
         others = [other for other in similar if other["id"] != clip][:nearest]
-        explained.append({"id": clip, "explanation": explanation, "nearest": others})
+        about_clip = {"id": clip, "explanation": explanation, "nearest": others}
+        explained.append({**about_clip, "seen_in_training": state})
     return explained
 
 
@@ -380,15 +388,13 @@ def explain_rows(
     -------
     list of dict
         Of each clip the predicted ``label``, the ``probabilities`` of the classes, and ``why``:
-        None for models whose parts do not add up to the prediction, such as networks, and for
-        clips whose features are zeros only. Of a tree
+        None for models whose parts do not add up to the prediction, such as networks. Of a tree
         the ``steps`` of the path from the root, the ``conditions`` that they join to, the last
         node (``leaf``), and the ``shares`` of the classes in it. Else the ``label`` of the logit
         (with two classes the second's against the first, whichever is predicted), the
         ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
         of a `HybridBottleneck`, and the ``logit``, their sum.
     """
-    said = np.asarray(X).any(axis=1)[list(rows)]
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
     if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
@@ -396,9 +402,9 @@ def explain_rows(
     probabilities = move_cut(model.predict_proba(X), cut)
     attribution = attribute(model, X, classes=classes, cut=cut)
     explanations = []
-    for row, has_said in zip(rows, said.tolist(), strict=True):
+    for row in rows:
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
-        why = None if attribution is None or not has_said else _why(attribution, row, tree, labels)
+        why = None if attribution is None else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
         explanations.append({"label": label, "probabilities": own, "why": why})
     return explanations

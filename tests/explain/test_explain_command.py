@@ -29,7 +29,7 @@ def about(**features):
         "backbone": dict(BACKBONE), "preprocessing": dict(RECIPE.preprocessing),
         "array": "native", "pooling": None,
     }  # fmt: skip
-    return {"classes": ["EN", "S"], "features": fits | features}
+    return {"classes": ["EN", "S"], "seen": ["tt0-003"], "features": fits | features}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,9 @@ def test_a_trees_path_in_words(explain, saved, world):
 
 
 def test_a_linear_rules_parts_as_bars(explain, saved, world):
-    lines = explain("linear", "tt0-003", "--nearest", 0).stdout.splitlines()
+    result = explain("linear", "tt0-003", "--nearest", 0)
+    lines = result.stdout.splitlines()
+    assert "1 of 1 clip were used to train the model" in result.stderr
     model = saved[1]["linear"]
     parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
     for name, part in zip(NAMES, parts, strict=True):
