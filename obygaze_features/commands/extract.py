@@ -230,9 +230,11 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         from obygaze_features.backbones.sampling import MAX_FRAMES
 
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
-        more = f"{clips} with more windows of sound (up to {most}) than are heard ({MAX_FRAMES} by "
-        more += "default): spread over the clip. Cut clips into spans, or hear all in a new folder "
-        echo(f"{more}with --frames {most} and backbones that hear alone")
+        echo(
+            f"{clips} with more windows of sound (up to {most}) than are heard (--frames; "
+            f"{MAX_FRAMES} by default): spread over the clip. Cut clips into spans, or hear all in "
+            f"a new folder with --frames {most} and backbones that hear alone"
+        )
     for track, count in summary.tracks.items():
         echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")
     if summary.resized_by_cpu:

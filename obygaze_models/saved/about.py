@@ -228,6 +228,8 @@ def model_card(
     """
     features = about["features"]
     backbone = features["backbone"]
+    parts = backbone.get("parts", [backbone])
+    weights = " and ".join(f"`{part['weights_sha256']}`" for part in parts)
     warnings = "".join(f"\n**{RunWarning(**one)}**\n" for one in about["warnings"])
     negative, *_, positive = about["classes"]
     pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
@@ -257,7 +259,7 @@ Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film
 
 - estimator: {about["estimator"]}{f" ({options})" if options else ""}
 - features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
-  `{backbone["weights_sha256"]}`; others are refused
+  {weights}; others are refused
 - {counted(trained, "clip")} of the manifest {manifest.name} to learn from, and {validated:,} to
   choose and to stop{f"; {more:,} more, which {only}" if more > 0 else ""}
 - annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}

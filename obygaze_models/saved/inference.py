@@ -399,8 +399,8 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     if differences := _differences(features, store, about.get("reads") == "frames"):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
-            "use a store with the same features (extract both with the same --frames, --sampling "
-            "and other options)"
+            "use a store with the same features (extract both with the same --frames, --sampling, "
+            "--audio-track and other options)"
         )
 
 

@@ -271,7 +271,7 @@ function timeline_notes(film) {
   const levels = new Map([...(data.timelines.levels || []), ...view.clips.levels].map((level) => [`${level.code} ${level.name} ${level.colour}`, level]));
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" }, level_keys([...levels.values()]));
   const hint = make("span", { class: "hint" }, "Turn the wheel or pinch to zoom, drag to move, double click to see all; a click opens the clip.");
-  const notes = [has_models ? " The lines are at .5." : ""];
+  const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut where their own threshold is" : ""}.` : ""];
   if (film.pasted) notes.push("Where the clips are in the film is unknown: they follow each other in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
   if (film.trained) notes.push(`The frames’ model was trained on ${count(film.trained, "clip")} of this film: there it is surer than on new clips.`);
