@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
-from obygaze_models.data.stores import StoreLike, open_stores, read_features, read_frames, widths_of
+from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
@@ -168,7 +168,7 @@ class Join:
 
 def load_dataset(
     manifest: Manifest | str | Path,
-    store: StoreLike | Sequence[StoreLike],
+    store: Stores,
     *,
     positives: Sequence[str] = (),
     negatives: Sequence[str] | str = (),

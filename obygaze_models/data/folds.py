@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -166,19 +166,14 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         return np.unique(column_or_1d(y), return_inverse=True)[1], groups
 
 
+@dataclass(eq=False, repr=False)
 class ByFolds(Splitter):
     """Those that go by a fold column."""
 
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        random_state: RandomState = 0,
-    ) -> None:
-        self.folds = folds
-        self.last = last
-        self.random_state = random_state
+    folds: Sequence[int] | Array | None = None
+    _: KW_ONLY
+    last: int | None = None
+    random_state: RandomState = 0
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:

@@ -24,6 +24,7 @@ trains on are tested in another; `obygaze_models.data.folds` counts them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import permutations
 from typing import Any, TypeVar
 
@@ -98,6 +99,7 @@ def find_protocol(name: str) -> type[Splitter]:
     "one test fold",
     balance=BALANCE,
 )
+@dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
     """One fold column for all clips: the last fold tests, each other one validates in turn.
 
@@ -117,16 +119,8 @@ class LeakFree(ByFolds):
         Fixes the draws; each fold gets a seed of its own from it. A number, None, or a RandomState.
     """
 
-    def __init__(
-        self,
-        folds: Sequence[int] | Array | None = None,
-        *,
-        last: int | None = None,
-        balance: Balance = BALANCE,
-        random_state: RandomState = 0,
-    ) -> None:
-        super().__init__(folds, last=last, random_state=random_state)
-        self.balance = balance
+    _: KW_ONLY
+    balance: Balance = BALANCE
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         folds, last = self._column(y), self._last_of_three()
@@ -146,6 +140,7 @@ class LeakFree(ByFolds):
     balance=BALANCE,
     in_turn=True,
 )
+@dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
@@ -177,16 +172,10 @@ class LeaveFilmOut(Splitter):
     # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
-    def __init__(
-        self,
-        *,
-        min_clips: int = FILM_CLIPS,
-        balance: Balance = BALANCE,
-        random_state: RandomState = 0,
-    ) -> None:
-        self.min_clips = min_clips
-        self.balance = balance
-        self.random_state = random_state
+    _: KW_ONLY
+    min_clips: int = FILM_CLIPS
+    balance: Balance = BALANCE
+    random_state: RandomState = 0
 
     def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
         """The films that test."""
@@ -360,6 +349,7 @@ class PaperSplit(ByFolds):
     "As the authors’ code has it: their split files, which leak into one another",
     "the released code",
 )
+@dataclass(eq=False, repr=False)
 class Released(Splitter):
     """The authors' lists of clips, as their code uses them; nothing is drawn.
 
@@ -375,23 +365,16 @@ class Released(Splitter):
         Fixes the seed of each fold.
     """
 
+    ids: Sequence[str]
+    runs: RunSet
+    tested: Mapping[str, frozenset[str]]
+    _: KW_ONLY
+    random_state: RandomState = 0
+
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
         """The splitter of an experiment's clips, as its manifest divides them."""
         return cls(data.ids, division.runs, division.tested, **options)
-
-    def __init__(
-        self,
-        ids: Sequence[str],
-        runs: RunSet,
-        tested: Mapping[str, frozenset[str]],
-        *,
-        random_state: RandomState = 0,
-    ) -> None:
-        self.ids = ids
-        self.runs = runs
-        self.tested = tested
-        self.random_state = random_state
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, ids: Sequence[str], split: str) -> Released:

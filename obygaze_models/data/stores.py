@@ -34,6 +34,7 @@ from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
 
 Array = NDArray[Any]
 StoreLike = Store | str | Path
+Stores = StoreLike | Sequence[StoreLike]
 
 POOLINGS: dict[str, Callable[[Array], Any]] = {
     "max": lambda tokens: tokens.max(axis=0),
@@ -156,7 +157,7 @@ def widths_of(store: Store, array: str) -> dict[str, int]:
     return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}
 
 
-def open_stores(stores: StoreLike | Sequence[StoreLike], missing: str = "drop") -> Store:
+def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """One store, opened; several as one, whose features are concatenated.
 
     Of several, clips that one lacks are dropped, or with ``missing="mean"`` have NaN there.

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from obygaze_features.common.text import as_list, counted, for_shell, group_by, unknown_name
+from obygaze_features.common.text import counted, for_shell, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.protocols import find_protocol
-from obygaze_models.data.stores import name_stores
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import store_variants
@@ -93,7 +92,7 @@ def compare(
 
     def are_comparable(first: _Candidate, second: _Candidate) -> bool:
         if stores:
-            own = store_variants(first.ref.model, _store_names(first.run))
+            own = store_variants(first.ref.model, first.run.record.store_names)
             return first.run is second.run and second.ref.model in own
         if models:
             return first.ref.model in models and second.ref.model in models
@@ -121,12 +120,8 @@ def compare(
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
-    names_of = {c.ref.run: _store_names(c.run) for c in candidates if stores}
+    names_of = {c.ref.run: c.run.record.store_names for c in candidates if stores}
     return Comparisons(comparisons, tuple(dict.fromkeys(left_out)), names_of)
-
-
-def _store_names(run: Run) -> list[str]:
-    return name_stores(as_list(run.record.experiment["store"]))
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
@@ -168,13 +163,9 @@ def _compare(
     films = [clips[clip].group for clip in ids.tolist()]
     disagreements = only_first + only_second
     means = [  # as the runs print them
-        {
-            key: mean
-            for scores in side.run.record.scores
-            if (scores.model, scores.test) == (side.ref.model, test)
-            for key, mean in scores.mean.items()
-        }
+        next((s.mean for s in record.scores if (s.model, s.test) == (side.ref.model, test)), {})
         for side in sides
+        for record in [side.run.record]
     ]
     return Comparison(
         test=test,

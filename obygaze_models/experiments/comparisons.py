@@ -173,14 +173,10 @@ class Comparisons:
             by_stores = {variants[pair.second.model]: pair for pair, _ in pairs}
             rows = []
             for name in names:
-                alone = by_stores.get((name,))
-                without = by_stores.get(tuple(other for other in names if other != name))
-                cells = [
-                    _format(pair.scores[key].second) if pair else "-" for pair in (alone, without)
-                ]
-                rows.append(
-                    [name, *cells, *(_table_cells(without, key)[2:4] if without else ["-", "-"])]
-                )
+                rest = tuple(other for other in names if other != name)
+                pairs_of_store = [by_stores.get(use) for use in ((name,), rest)]
+                alone, without = (_table_cells(p, key) if p else "----" for p in pairs_of_store)
+                rows.append([name, alone[1], *without[1:4]])
             tables[test, model, _format(all_stores.scores[key].first)] = rows
         return tables
 
@@ -261,13 +257,10 @@ def _describe_difference(comparison: Comparison, key: str) -> str:
 def _means_of_runs(pairs: Sequence[tuple[Comparison, str]]) -> list[str]:
     """Why these scores are not those of `models run`, and those; nothing for single fits."""
     means: dict[str, float] = {}
-    for comparison, key in pairs:
-        sides = (comparison.first, comparison.second)
-        for side, fits, mean in zip(
-            sides, comparison.fits, comparison.means.get(key, (None, None)), strict=True
-        ):
-            if fits > 1 and mean is not None:
-                means[side.name] = mean
+    for pair, key in pairs:
+        sides = pair.first.name, pair.second.name
+        columns = zip(sides, pair.fits, pair.means.get(key, (None, None)), strict=True)
+        means |= {side: mean for side, fits, mean in columns if fits > 1 and mean is not None}
     if not means:
         return []
     listed = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())

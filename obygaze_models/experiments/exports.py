@@ -6,7 +6,7 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -319,33 +319,30 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
     kind = type(estimator).__name__
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)
-        # The scale is linear, too: what it makes of zeros and of each feature alone.
-        zero, *each = estimator.scaled(np.eye(estimator.n_features_in_ + 1, k=-1)[:, :-1])
-        first = (np.array(each) - zero) @ weight, zero @ weight + offset
-        return [(first[0].astype(np.float32), first[1].astype(np.float32)), *others]
+        read = _as_layer(lambda X: estimator.scaled(X) @ weight + offset, estimator)
+        return [read, *others]
     linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
     if kind == "MLPProbe":
         *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
         scale = estimator.temperature_
         layers = [*hidden, (weight / scale, offset / scale)]
-    elif (
-        kind in ("LogisticProbe", "ConceptBottleneck")
-        and linear is not None
-        and hasattr(linear, "coef_")
-    ):
-        # A linear map is known from a row of zeros and from each feature alone.
-        rows = np.vstack([np.zeros(estimator.n_features_in_), np.eye(estimator.n_features_in_)])
-        if kind == "ConceptBottleneck":
-            rows = estimator.concept_scores(rows)
-        logits = as_logits(linear.decision_function(rows))
-        offset, weight = logits[0], logits[1:] - logits[0]
-        layers = [(weight, offset)]
+    elif kind in ("LogisticProbe", "ConceptBottleneck") and hasattr(linear, "coef_"):
+        scores = getattr(estimator, "concept_scores", lambda X: X)
+        decide = linear.decision_function
+        layers = [_as_layer(lambda X: as_logits(decide(scores(X))), estimator)]
     else:
         raise ExperimentError(
             f"{path} is a {kind}, which is no chain of linear layers and is not written as ONNX; "
             "networks, logistic regression and bottlenecks with a linear head are"
         )
     return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
+
+
+def _as_layer(function: Callable[[Any], Any], estimator: Any) -> Layer:
+    """A linear map, which is known from a row of zeros and from each feature alone."""
+    width = estimator.n_features_in_
+    offset, *each = function(np.eye(width + 1, width, k=-1))
+    return (np.array(each) - offset).astype(np.float32), offset.astype(np.float32)
 
 
 def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:

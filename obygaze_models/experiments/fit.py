@@ -275,20 +275,12 @@ def test_predictions(
     """What a table of a fold's test rows says of each test set."""
     all_rows, predictions = fold.test_rows, []
     for test in problem.tests:
-        rows = fold.tests.get(test.name)
-        if rows is not None:
+        if (rows := fold.tests.get(test.name)) is not None:
+            ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
             given = table[np.searchsorted(all_rows, rows)]
-            predictions.append(
-                FitPredictions(
-                    model,
-                    fold.index,
-                    test.name,
-                    [data.ids[row] for row in rows.tolist()],
-                    test.labels(data)[rows],
-                    given[:, 1] if len(test.classes) == 2 else given,
-                    fold.group,
-                )
-            )
+            given = given[:, 1] if len(test.classes) == 2 else given
+            fit = FitPredictions(model, fold.index, test.name, ids, labels, given, fold.group)
+            predictions.append(fit)
     return predictions
 
 

@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import msgspec
 
 from obygaze_features.common.files import read_format, write_text
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import as_list, counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
+from obygaze_models.data.stores import name_stores
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
@@ -363,6 +364,11 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         """What the models that were tested on `test` were trained to tell apart."""
         tasks = list(dict.fromkeys(fit.task for fit in self.fits))
         return test if test in tasks and len(tasks) > 1 else tasks[0]
+
+    @property
+    def store_names(self) -> list[str]:
+        """What the stores are called."""
+        return name_stores(as_list(self.experiment["store"]))
 
     @property
     def lacks_interval(self) -> str:

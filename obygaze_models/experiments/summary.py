@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import as_list, counted
+from obygaze_features.common.text import counted
 from obygaze_features.manifests.items import group_noun
-from obygaze_models.data.stores import name_stores
 from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
@@ -229,10 +228,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
-    variants: set[str] = set()
-    if record.experiment.get("each_store"):
-        names = name_stores(as_list(record.experiment["store"]))
-        variants.update(*(store_variants(scores.model, names) for scores in record.scores))
+    variants = {v for s in record.scores for v in store_variants(s.model, record.store_names)}
     models = [s for s in record.scores if s.test == test and s.model not in variants]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles = record.films.titles

@@ -24,7 +24,7 @@ from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
-from obygaze_models.data.stores import StoreLike, open_stores
+from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, task_from, uses_external_data
 from obygaze_models.experiments.fit import folder_name
 from obygaze_models.saved.about import read_about
@@ -110,7 +110,7 @@ class RunScore:
 
 def write_run(
     model: str | Path,
-    store: StoreLike | Sequence[StoreLike],
+    store: Stores,
     manifest: Manifest | str | Path,
     *,
     labels: str | None = None,

@@ -21,7 +21,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
-from obygaze_models.data.stores import StoreLike
+from obygaze_models.data.stores import Stores
 from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, as_logits
@@ -123,7 +123,7 @@ def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
 def analyse(
     kind: str,
     model: Path,
-    store: StoreLike | Sequence[StoreLike],
+    store: Stores,
     manifest: Path,
     concepts: Path | None = None,
     *,
@@ -176,7 +176,7 @@ def analyse(
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} are of other features than the model's")
-    seen, test = _read_clips(model, whole, about, store, manifest, labels)
+    seen, test = _read_clips(model, (whole, about), store, manifest, labels)
     truth = np.zeros(len(test))
     if kind != "significance":
         truth = task_from(about["learns"]).labels(test)
@@ -193,7 +193,7 @@ def analyse(
         cut = about.get("cut", 0.5)
         result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed, cut=cut)
     elif kind == "tcav":
-        seen, _ = _read_clips(source, holder, bank_about, store, manifest, labels)
+        seen, _ = _read_clips(source, (holder, bank_about), store, manifest, labels)
         targets = _targets(bank, bank_about, seen)
         null = random_label_cavs(bank, seen.X, targets, runs=draws or 200, random_state=seed)
         result = tuple(tcav(fitted, test.X, code, bank.cavs_, bank.names_, null))
@@ -209,14 +209,10 @@ def analyse(
 
 
 def _read_clips(
-    folder: Path,
-    model: Any,
-    about: dict[str, Any],
-    store: StoreLike | Sequence[StoreLike],
-    manifest: Path,
-    labels: str | None,
+    folder: Path, loaded: tuple[Any, Any], store: Stores, manifest: Path, labels: str | None
 ) -> tuple[ClipDataset, ClipDataset]:
     """The annotated clips that a model has seen, and the others, with what it reads of a store."""
+    model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)
     content, features = Manifest.load(manifest), about["features"]

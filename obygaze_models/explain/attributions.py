@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.stores import StoreLike
+from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
@@ -305,7 +305,7 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 
 
 def explain_clips(
-    model: Path, store: StoreLike | Sequence[StoreLike], ids: Sequence[str], *, nearest: int = 5
+    model: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
 ) -> list[dict[str, Any]]:
     """Explain a saved model's predictions of clips.
 

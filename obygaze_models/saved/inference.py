@@ -21,7 +21,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Status, Store
 from obygaze_models.data.dataset import label_clips
 from obygaze_models.data.stores import (
-    StoreLike,
+    Stores,
     open_stores,
     read_features,
     read_frame_times,
@@ -182,7 +182,7 @@ class ModelScore:
 
 def predict(
     model: str | Path,
-    store: StoreLike | Sequence[StoreLike],
+    store: Stores,
     *,
     ids: Sequence[str] | None = None,
     band: tuple[float, float] | None = None,
@@ -227,7 +227,7 @@ def predict(
 
 
 def predict_frames(
-    model: str | Path, store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None = None
+    model: str | Path, store: Stores, ids: Sequence[str] | None = None
 ) -> FramePredictions:
     """Predict each frame of clips by a saved model of frame sequences.
 
@@ -300,11 +300,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 
 
 def evaluate(
-    model: str | Path,
-    store: StoreLike | Sequence[StoreLike],
-    manifest: Manifest | str | Path,
-    *,
-    labels: str | None = None,
+    model: str | Path, store: Stores, manifest: Manifest | str | Path, *, labels: str | None = None
 ) -> ModelScore:
     """Score a saved model on the annotated clips of a manifest.
 
@@ -414,9 +410,7 @@ class _Clips(NamedTuple):
     warnings: list[RunWarning]
 
 
-def _read_clips(
-    about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike], ids: Sequence[str] | None
-) -> _Clips:
+def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
     """The clips of a store that are asked for, by default all that are done."""
     opened = open_for(about, store)
     if ids is None:
@@ -438,7 +432,7 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
         raise ExperimentError(f"{store.where} has no clip {unknown[0]}{more}; {hint}")
 
 
-def open_for(about: Mapping[str, Any], store: StoreLike | Sequence[StoreLike]) -> Store:
+def open_for(about: Mapping[str, Any], store: Stores) -> Store:
     """Open the store or stores of a model; of several, clips that one lacks are as in training."""
     return open_stores(store, about.get("features", {}).get("missing", "drop"))
 
