@@ -25,7 +25,9 @@ CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
 """Windows in one forward pass."""
 SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
-MOST = 60 * 192_000
+RATES = range(8_000, 192_001)
+"""Samples a second that a checkpoint may ask for."""
+MOST = 60 * RATES[-1]
 """Numbers at most in a window, in its spectrum and in its filters: an extractor makes any."""
 
 
@@ -60,14 +62,19 @@ def load_sound(
         raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
     settings = {name: config.get(name, default) for name, default in defaults.items()}
     with translate(BackboneError, file, "has settings that do not work: {}"):
-        seconds, hop = window(settings), settings.get("hop_length", 160)
-        samples = float(seconds) * settings["sampling_rate"]
+        rate, seconds, hop = (
+            settings["sampling_rate"], window(settings), settings.get("hop_length", 160)
+        )  # fmt: skip
+        if not isinstance(rate, int) or rate not in RATES:
+            reason = f": sampling_rate must be from {RATES[0]:,} to {RATES[-1]:,} (got {rate!r})"
+            raise BackboneError(file, reason)
+        samples = float(seconds) * rate
         sizes = [settings[name] for name in SIZES if name in settings]
         most = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= most <= MOST:
             reason = f"asks for {most:.3g} numbers of a window; give sizes that make 1 to {MOST:,}"
             raise BackboneError(file, reason)
-        sampling = SoundSampling(settings["sampling_rate"], seconds, seconds)
+        sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
         preprocessing.inputs(np.zeros(1, np.float32))
     files, config = weight_files(path), read_json(path / "config.json", BackboneError)

@@ -36,7 +36,6 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
-    set_track,
     shared_block_rows,
     store_paths,
 )
@@ -146,7 +145,7 @@ def load(
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            loaded.append(resample(backbone, sampling) if sampling else backbone)
+            loaded.append(resample(backbone, sampling, options.audio_track))
             continue
         load_one = partial(
             load_backbone,
@@ -155,6 +154,7 @@ def load(
             precision=options.precision,
             arrays=options.arrays,
             sampling=sampling,
+            track=options.audio_track,
         )
         try:
             # A cluster loads its own; here a backbone then only describes its store.
@@ -168,7 +168,6 @@ def load(
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
-    loaded = [set_track(backbone, options.audio_track) for backbone in loaded]
     if options.audio_track and not any(backbone.hears for backbone in loaded):
         raise UsageError("--audio-track is for backbones that hear; none of these does")
     names = [backbone.name for backbone in loaded]

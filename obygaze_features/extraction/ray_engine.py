@@ -44,7 +44,6 @@ from obygaze_features.extraction.plan import (
     Load,
     Options,
     recipe_of,
-    set_track,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
 from obygaze_features.extraction.readers import (
@@ -370,8 +369,7 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(setup.folder)
         expected = {backbone.name: comparable(backbone) for backbone in setup.backbones}
-        track = setup.options.audio_track
-        loaded = [set_track(load(setup.plan.device), track) for load in setup.loads]
+        loaded = [load(setup.plan.device) for load in setup.loads]
         backbones = [backbone for backbone in loaded if backbone.name in expected]
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], comparable(backbone)):
