@@ -39,12 +39,7 @@ from obygaze_features.extraction.plan import (
     shared_block_rows,
     store_paths,
 )
-from obygaze_features.extraction.readers import (
-    Decoder,
-    ItemReader,
-    ReadItem,
-    map_decoders,
-)
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
 from obygaze_features.extraction.summary import Summary, log_run, summarise
 from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.extraction.write import BlockWriter
@@ -292,7 +287,8 @@ def run_local(run: ExtractionRun) -> None:
                 if block and (outcomes := embedder.take()):
                     writer.submit(block, outcomes)
                 run.batches = embedder.batches
-                tally.cut = {run.manifest.ids[row]: count for row, count in embedder.cut.items()}
+                for row, count in embedder.cut.items():
+                    tally.counts.cut[run.manifest.ids[row]] = count
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:

@@ -46,11 +46,7 @@ from obygaze_features.extraction.plan import (
     recipe_of,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
-from obygaze_features.extraction.readers import (
-    Decoder,
-    ItemReader,
-    ReadItem,
-)
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem
 from obygaze_features.extraction.uploads import FrameResizer, no_uploads, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
@@ -258,7 +254,7 @@ class _RayRun:
     def _lose(self, piece: BlockTask | None, actor: Actor, problem: Exception) -> None:
         """Give lost pieces out again; one that is lost too often is left to do."""
         reason = describe_failure(problem)
-        self.run.tally.lost[reason] += 1
+        self.run.tally.counts.lost[reason] += 1
         if not piece:
             if not self._free and not self._awaited:
                 self._given_up.append(

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import (
-    default_workers,
-)
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.package import need
@@ -75,6 +73,10 @@ class Counts:
         Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
     unheard
         How many windows of sound clips have, of which not all were heard, and how many clips.
+    cut
+        Texts of which only the beginning was read, and their token counts.
+    lost
+        Why processes of a cluster were lost, and how many.
     """
 
     frames: int = 0
@@ -83,6 +85,8 @@ class Counts:
     thinned: int = 0
     tracks: Counter[str] = field(default_factory=Counter)
     unheard: Counter[int] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})

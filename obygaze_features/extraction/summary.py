@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,8 +24,7 @@ class Tally:
     """Counts of a run in progress.
 
     Items, and what was told of those that were read; the seconds that the run waited for frames
-    (`decode`), for the device (`device`; a CPU computes then) and for the disk (`write`); why
-    processes were `lost`, and how many; texts that were `cut`, and their token counts.
+    (`decode`), for the device (`device`; a CPU computes then) and for the disk (`write`).
     """
 
     clips: int = 0
@@ -33,8 +32,6 @@ class Tally:
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
-    lost: Counter[str] = field(default_factory=Counter)
-    cut: dict[str, int] = field(default_factory=dict)
 
     def count(self, item: ReadItem | Failed) -> None:
         """Count an item that was read, or could not be."""
@@ -76,10 +73,6 @@ class Summary(Counts):
     failed
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items; with
         the names of the stores that it is of, if not of all.
-    lost
-        Why processes of a cluster were lost, and how many.
-    cut
-        Texts of which this run read only the beginning, and their token counts.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
@@ -99,8 +92,6 @@ class Summary(Counts):
     done_in: dict[str, int]
     left: int
     failed: dict[str, dict[str, str]]
-    lost: dict[str, int]
-    cut: dict[str, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -162,8 +153,6 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
         done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
         left=left,
         failed=dict(failed),
-        lost=tally.lost,
-        cut=tally.cut,
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=run.batches,
