@@ -13,7 +13,7 @@ from pathlib import Path
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.clip import make_text_tower
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.sound_family import load_sound, sound_arrays, sound_backbone
+from obygaze_features.backbones.sound_family import load_sound, sound_arrays
 from obygaze_features.backbones.tiny import write_clap
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
@@ -31,10 +31,9 @@ def load(path: Path, mode: str) -> Backbone:
     """Load a CLAP from a folder in Hugging Face's layout."""
     from torch.nn import ModuleDict
 
-    model, fields = load_sound(
+    model, settings, make_backbone = load_sound(
         path, "ClapModel", "ClapFeatureExtractor", SETTINGS, itemgetter("max_length_s")
     )
-    settings = fields["preprocessing"].settings
     audio, text = model.config.audio_config, model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
@@ -49,11 +48,10 @@ def load(path: Path, mode: str) -> Backbone:
     arrays = arrays_of(audio.projection_dim)
     # As in RoBERTa, the first positions are those of padding.
     unused = text.pad_token_id + 1
-    return sound_backbone(
+    return make_backbone(
         ModuleDict({"hear": hear, "project": project}),
         lambda windows: project(hear(windows).pooler_output),
         arrays,
-        fields,
         takes=(1, min(frames, most), audio.num_mel_bins),
         embedding=ArraySpec("native", arrays[0].shape, "float32", "projected embedding of a text"),
         text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),

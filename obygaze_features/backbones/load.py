@@ -37,6 +37,7 @@ def load_backbone(
     precision: str = "float32",
     arrays: Sequence[str] | None = None,
     sampling: Sampling | None = None,
+    track: int | None = None,
 ) -> Backbone:
     """Load a backbone.
 
@@ -60,6 +61,8 @@ def load_backbone(
         to the backbone of that name.
     sampling
         Frames at a rate in place of the backbone's own sampling; see `resample`.
+    track
+        The number of the sound track to hear, from 1; by default each file's own default.
     """
     check_precision(precision)
     device = choose_device(device)
@@ -70,8 +73,8 @@ def load_backbone(
         backbone = _make(*found, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
-    if sampling and backbone.for_clips:
-        backbone = resample(backbone, sampling)
+    if backbone.for_clips:
+        backbone = resample(backbone, sampling, track)
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(

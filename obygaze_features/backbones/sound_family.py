@@ -25,7 +25,9 @@ CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
 """Windows in one forward pass."""
 SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
-MOST = 60 * 192_000
+RATES = range(8_000, 192_001)
+"""Samples a second that a checkpoint may ask for."""
+MOST = 60 * RATES[-1]
 """Numbers at most in a window, in its spectrum and in its filters: an extractor makes any."""
 
 
@@ -40,13 +42,16 @@ def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
 def load_sound(
     path: Path, model: str, extractor: str, defaults: Mapping[str, Any],
     window: Callable[[Any], float], *, masked: bool = False, **options: Any,
-) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """Load a transformers model that hears, by its class's name, and fields of its `Backbone`.
+) -> tuple[Any, dict[str, Any], Callable[..., Backbone]]:  # fmt: skip
+    """Load a transformers model that hears, its settings, and what makes its `Backbone`.
+
+    That takes a network, a function by which it embeds windows of sound, ``[W,...]`` to ``[W,D]``,
+    its arrays, and other fields; and as `takes` the shape of a window, if it takes no other.
 
     Parameters
     ----------
     path, model, options
-        The folder, and as of `load_model`.
+        The folder, and the class's name and options as of `load_model`.
     extractor, masked
         As of `SoundPreprocessing`.
     defaults
@@ -55,50 +60,46 @@ def load_sound(
         From the settings to the seconds of a window.
     """
     file = path / CONFIG
-    config = read_json(file, BackboneError)
-    if not isinstance(config, dict) or config.get("feature_extractor_type", extractor) != extractor:
+    given = read_json(file, BackboneError)
+    if not isinstance(given, dict) or given.get("feature_extractor_type", extractor) != extractor:
         raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
-    settings = {name: config.get(name, default) for name, default in defaults.items()}
+    settings = {name: given.get(name, default) for name, default in defaults.items()}
     with translate(BackboneError, file, "has settings that do not work: {}"):
-        seconds, hop = window(settings), settings.get("hop_length", 160)
-        samples = float(seconds) * settings["sampling_rate"]
+        rate, seconds = settings["sampling_rate"], window(settings)
+        if not isinstance(rate, int) or rate not in RATES:
+            reason = f": sampling_rate must be from {RATES[0]:,} to {RATES[-1]:,} (got {rate!r})"
+            raise BackboneError(file, reason)
+        samples, hop = float(seconds) * rate, settings.get("hop_length", 160)
         sizes = [settings[name] for name in SIZES if name in settings]
         most = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= most <= MOST:
             reason = f"asks for {most:.3g} numbers of a window; give sizes that make 1 to {MOST:,}"
             raise BackboneError(file, reason)
-        sampling = SoundSampling(settings["sampling_rate"], seconds, seconds)
+        sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
-        preprocessing.inputs(np.zeros(1, np.float32))
+        shape = tuple(preprocessing.inputs(np.zeros(1, np.float32)).shape[1:])
     files, config = weight_files(path), read_json(path / "config.json", BackboneError)
     network_class = getattr(need("transformers", extra="extract"), model)
-    fields = {"preprocessing": preprocessing, "weights": files, "config": config}
-    return load_model(network_class, path, files, **options), fields
 
+    def make_backbone(
+        network: Any, embed: Callable[[Tensor], Tensor], arrays: tuple[ArraySpec, ...],
+        *, takes: tuple[int, ...] = shape, **more: Any,
+    ) -> Backbone:  # fmt: skip
+        import torch
 
-def sound_backbone(
-    network: Any, embed: Callable[[Tensor], Tensor], arrays: tuple[ArraySpec, ...],
-    fields: Mapping[str, Any], takes: tuple[int, ...] = (), **more: Any,
-) -> Backbone:  # fmt: skip
-    """The backbone of a network that embeds windows of sound, ``[W,...]`` to ``[W,D]``.
+        from obygaze_features.backbones.windows import clip_by_clip
 
-    `takes` is the shape of a window that it takes, if it takes no other.
-    """
-    import torch
+        if shape != takes:
+            raise BackboneError(
+                f"{file} gives input of the shape {shape}, but according to config.json the "
+                f"network takes {takes}"
+            )
 
-    from obygaze_features.backbones.windows import clip_by_clip
+        def embed_windows(clip: Tensor) -> dict[str, Tensor]:
+            steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
+            return {"native": torch.cat(steps).float()}
 
-    preprocessing = fields["preprocessing"]
-    given = tuple(preprocessing.inputs(np.zeros(1, np.float32)).shape[1:])
-    if takes and given != takes:
-        raise BackboneError(
-            f"{fields['weights'][0].with_name(CONFIG)} gives input of the shape {given}, but "
-            f"according to config.json the network takes {takes}"
-        )
+        encode = clip_by_clip(embed_windows)
+        return Backbone(network, sampling, preprocessing, arrays, encode, files, config, **more)
 
-    def embed_windows(clip: Tensor) -> dict[str, Tensor]:
-        return {"native": torch.cat([embed(step) for step in clip.split(WINDOWS_PER_STEP)]).float()}
-
-    encode_clips = clip_by_clip(embed_windows)
-    sampling = preprocessing.sampling
-    return Backbone(network, sampling, arrays=arrays, encode_clips=encode_clips, **fields, **more)
+    return load_model(network_class, path, files, **options), settings, make_backbone

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sound_family import load_sound, sound_arrays, sound_backbone
+from obygaze_features.backbones.sound_family import load_sound, sound_arrays
 
 SETTINGS = {
     "sampling_rate": 16_000, "num_mel_bins": 128, "max_length": 1024, "do_normalize": True,
@@ -24,15 +24,17 @@ arrays_of = partial(sound_arrays, "mean of the two class tokens, after the last 
 
 def load(path: Path, mode: str) -> Backbone:
     """Load an AST, with or without its classifier, from a folder in Hugging Face's layout."""
-    model, fields = load_sound(
+    model, _, make_backbone = load_sound(
         path, "ASTModel", "ASTFeatureExtractor", SETTINGS,
         lambda settings: settings["max_length"] * HOP / settings["sampling_rate"],
     )  # fmt: skip
     config = model.config
-    return sound_backbone(
-        model, lambda windows: model(windows).pooler_output, arrays_of(config.hidden_size), fields,
+    return make_backbone(
+        model,
+        lambda windows: model(windows).pooler_output,
+        arrays_of(config.hidden_size),
         takes=(config.max_length, config.num_mel_bins),
-    )  # fmt: skip
+    )
 
 
 FAMILY = Family("ast", "audio-spectrogram-transformer", published("ast", arrays_of), load)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sound_family import load_sound, sound_arrays, sound_backbone
+from obygaze_features.backbones.sound_family import load_sound, sound_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ arrays_of = partial(sound_arrays, "mean of the last hidden states")
 def _load(model: str, path: Path, mode: str) -> Backbone:
     """Load a network, by its class's name, from a folder in Hugging Face's layout."""
     # Without the vector that hides sound in training, which some checkpoints lack.
-    network, fields = load_sound(
+    network, _, make_backbone = load_sound(
         path, model, "Wav2Vec2FeatureExtractor", SETTINGS, lambda _: WINDOW_S, masked=True,
         mask_time_prob=0.0, mask_feature_prob=0.0,
     )  # fmt: skip
@@ -35,7 +35,7 @@ def _load(model: str, path: Path, mode: str) -> Backbone:
         states: Tensor = network(windows[:, 0, :samples]).last_hidden_state
         return states.mean(1)
 
-    return sound_backbone(network, embed, arrays_of(network.config.hidden_size), fields)
+    return make_backbone(network, embed, arrays_of(network.config.hidden_size))
 
 
 FAMILIES = tuple(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.sound_family import load_sound, sound_arrays, sound_backbone
+from obygaze_features.backbones.sound_family import load_sound, sound_arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ arrays_of = partial(sound_arrays, "mean of the encoder's last states that the so
 
 def load(path: Path, mode: str) -> Backbone:
     """Load the encoder of a Whisper from a folder in Hugging Face's layout."""
-    model, fields = load_sound(
+    model, _, make_backbone = load_sound(
         path, "WhisperModel", "WhisperFeatureExtractor", SETTINGS, itemgetter("chunk_length"),
         masked=True,
     )  # fmt: skip
@@ -40,7 +40,7 @@ def load(path: Path, mode: str) -> Backbone:
         return (states * covered).sum(1) / covered.sum(1)
 
     takes = (config.num_mel_bins + 1, config.max_source_positions * FRAMES_PER_STATE)
-    return sound_backbone(encoder, embed, arrays_of(config.d_model), fields, takes)
+    return make_backbone(encoder, embed, arrays_of(config.d_model), takes=takes)
 
 
 FAMILY = Family("whisper", "whisper", published("whisper", arrays_of), load)

@@ -20,14 +20,18 @@ FRAMES_PER_STEP = 64
 """Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
 
 
-def resample(backbone: Backbone, sampling: Sampling) -> Backbone:
+def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
     """The same backbone, which sees a clip's frames at a rate, up to a bound.
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
     evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
-    over frames or windows, and `max` is the maximum. Without a rate,
-    `sampling` says how many windows of sound a backbone hears at most.
+    over frames or windows, and `max` is the maximum. Without a rate, `sampling` says how many
+    windows of sound a backbone hears at most; `track` is the number of the sound track.
     """
+    if track and isinstance(backbone.sampling, SoundSampling):
+        backbone = backbone.with_changes(sampling=replace(backbone.sampling, track=track))
+    if not sampling:
+        return backbone
     if isinstance(backbone.sampling, SoundSampling):
         if sampling.rate:
             raise UsageError(

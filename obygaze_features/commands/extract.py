@@ -208,7 +208,8 @@ def _messages() -> Iterator[None]:
 def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
-        echo_failures(reasons, all_in=f"obygaze stores info {summary.stores[0]}")
+        all_in = "; ".join(f"obygaze stores info {path}" for path in summary.stores)
+        echo_failures(reasons, all_in=all_in)
     if summary.clips:
         is_seen = noun == "clip" and summary.frames
         frames = f"{summary.frames_a_second:.0f} frames a second; " if is_seen else ""

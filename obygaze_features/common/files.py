@@ -28,12 +28,10 @@ from typing import Any
 from obygaze_features.common.text import find_closest, is_folder_of, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
-# fmt: off
-VIDEO_SUFFIXES = frozenset({
+VIDEO_SUFFIXES = frozenset([
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
     ".ogv", ".ts", ".vob", ".webm", ".wmv",
-})
-# fmt: on
+])  # fmt: skip
 """Of files that are films."""
 #: How the name of an unfinished file or folder ends.
 SUFFIX = ".partial"
@@ -52,8 +50,6 @@ KINDS = {
     "timelines.json": "a folder of timelines",
 }
 """The folders that commands are given, by the file that each has."""
-
-
 #: The user's umask: it can only be read by setting it, which later would race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
@@ -104,23 +100,16 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
         raise error(f"{path} is a device or a pipe, not a file")
 
 
-def sync_file(path: Path) -> None:
-    """Make the content of a file survive a loss of power, unless its folder is unfinished."""
-    if _is_in_unfinished(path):
-        return
-    # Windows flushes only files opened for writing; elsewhere a read-only file cannot be.
-    with path.open("rb+" if os.name == "nt" else "rb") as file:
-        os.fsync(file.fileno())
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a loss of power.
 
-
-def sync_folder(path: Path) -> None:
-    """Make a rename or a new name inside `path` survive a loss of power.
-
-    Windows cannot open folders, and needs not: its renames are journalled.
+    Not in an unfinished folder. Windows cannot open folders, and needs not: its renames are
+    journalled; it flushes only files opened for writing, which a read-only file cannot be.
     """
-    if os.name == "nt" or _is_in_unfinished(path / "name"):
+    is_folder, is_windows = path.is_dir(), os.name == "nt"
+    if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -152,9 +141,8 @@ def describe_other_kind(path: Path, wish: str) -> str:
 def describe_absent(path: Path, wish: str) -> str:
     """Say that a path does not exist, and which similar one does."""
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
-    return f"{path} does not exist; " + (
-        f"did you mean {path.parent / near}?" if near else f"give {wish}"
-    )
+    hint = f"did you mean {path.parent / near}?" if near else f"give {wish}"
+    return f"{path} does not exist; {hint}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -196,7 +184,7 @@ def _replace(files: Mapping[Path, bytes], removed: Sequence[Path] = ()) -> None:
         for path, temporary in temporaries.items():
             os.replace(temporary, path)
         for folder in {path.parent for path in files}:
-            sync_folder(folder)
+            sync_path(folder)
     finally:
         for temporary in temporaries.values():
             temporary.unlink(missing_ok=True)
@@ -212,8 +200,7 @@ def _prepare(path: Path) -> None:
 def publish_exclusively(path: Path, data: bytes) -> bool:
     """Create a file unless it exists; return whether this call created it.
 
-    A hard link either takes the name or fails, on local and on shared file systems, so that
-    exactly one of several writers wins. The folder must exist.
+    A hard link takes the name or fails, also on shared file systems. The folder must exist.
     """
     temporary = _write_beside(path, data)
     try:
@@ -222,7 +209,7 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
         return False
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync_path(path.parent)
     return True
 
 
@@ -235,10 +222,10 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     temporary = _write_beside(path, b"")
     try:
         yield temporary
-        sync_file(temporary)
-        if overwrite or not _take_name(temporary, path):
-            os.replace(temporary, path)
-        sync_folder(path.parent)
+        sync_path(temporary)
+        refuse_to_overwrite(path, overwrite=overwrite)  # somebody may have taken it meanwhile
+        os.replace(temporary, path)
+        sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -250,16 +237,6 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
     except OSError:
         with new_file(Path(target)) as temporary:
             shutil.copyfile(source, temporary)
-
-
-def _take_name(temporary: Path, path: Path) -> bool:
-    """Give a file a name that nothing has; False where the file system knows no hard links."""
-    try:
-        os.link(temporary, path)
-    except OSError:
-        refuse_to_overwrite(path)  # somebody else took it meanwhile
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -308,7 +285,7 @@ def new_folder(
             except BaseException:
                 _exchange(temporary, path)
                 raise
-            sync_folder(path.parent)
+            sync_path(path.parent)
         else:
             publish_folder(temporary, path)
     finally:
@@ -339,14 +316,14 @@ def publish_folder(folder: Path, path: Path) -> None:
     except OSError:
         refuse_to_overwrite(path)  # it may exist by now
         raise
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def _sync_all(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
-            sync_file(Path(parent, name))
-        sync_folder(Path(parent))
+            sync_path(Path(parent, name))
+        sync_path(Path(parent))
 
 
 def _refuse_to_lose(old: Path, new: Path) -> None:
@@ -436,11 +413,9 @@ def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, in
 
     It is known by its name, which has the digest of a machine, by default of any.
     """
-    pattern = re.compile(
-        rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
-    )
+    pattern = rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
     for entry in path.parent.iterdir():
-        if (match := pattern.fullmatch(entry.name)) and not entry.is_symlink():
+        if (match := re.fullmatch(pattern, entry.name)) and not entry.is_symlink():
             yield entry, int(match[1])
 
 

@@ -36,16 +36,10 @@ from obygaze_features.extraction.plan import (
     check_media,
     open_targets,
     plan_blocks,
-    set_track,
     shared_block_rows,
     store_paths,
 )
-from obygaze_features.extraction.readers import (
-    Decoder,
-    ItemReader,
-    ReadItem,
-    map_decoders,
-)
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
 from obygaze_features.extraction.summary import Summary, log_run, summarise
 from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.extraction.write import BlockWriter
@@ -146,7 +140,7 @@ def load(
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            loaded.append(resample(backbone, sampling) if sampling else backbone)
+            loaded.append(resample(backbone, sampling, options.audio_track))
             continue
         load_one = partial(
             load_backbone,
@@ -155,6 +149,7 @@ def load(
             precision=options.precision,
             arrays=options.arrays,
             sampling=sampling,
+            track=options.audio_track,
         )
         try:
             # A cluster loads its own; here a backbone then only describes its store.
@@ -168,7 +163,6 @@ def load(
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
-    loaded = [set_track(backbone, options.audio_track) for backbone in loaded]
     if options.audio_track and not any(backbone.hears for backbone in loaded):
         raise UsageError("--audio-track is for backbones that hear; none of these does")
     names = [backbone.name for backbone in loaded]
@@ -293,7 +287,8 @@ def run_local(run: ExtractionRun) -> None:
                 if block and (outcomes := embedder.take()):
                     writer.submit(block, outcomes)
                 run.batches = embedder.batches
-                tally.cut = {run.manifest.ids[row]: count for row, count in embedder.cut.items()}
+                for row, count in embedder.cut.items():
+                    tally.counts.cut[run.manifest.ids[row]] = count
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:

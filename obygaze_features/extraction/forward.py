@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import (
-    explain_out_of_memory,
-    free_memory,
-    run_if_it_fits,
-)
+from obygaze_features.backbones.devices import explain_out_of_memory, free_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import BackboneError, BrokenBackbone

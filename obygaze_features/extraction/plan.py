@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
@@ -240,13 +239,6 @@ def recipe_of(backbone: Backbone) -> Recipe:
         precision=backbone.precision,
         arrays=arrays,
     )
-
-
-def set_track(backbone: Backbone, track: int | None) -> Backbone:
-    """The backbone, which takes the sound track of this number if it hears."""
-    if not track or not isinstance(backbone.sampling, SoundSampling):
-        return backbone
-    return backbone.with_changes(sampling=replace(backbone.sampling, track=track))
 
 
 def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:

@@ -44,14 +44,9 @@ from obygaze_features.extraction.plan import (
     Load,
     Options,
     recipe_of,
-    set_track,
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
-from obygaze_features.extraction.readers import (
-    Decoder,
-    ItemReader,
-    ReadItem,
-)
+from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem
 from obygaze_features.extraction.uploads import FrameResizer, no_uploads, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
@@ -259,7 +254,7 @@ class _RayRun:
     def _lose(self, piece: BlockTask | None, actor: Actor, problem: Exception) -> None:
         """Give lost pieces out again; one that is lost too often is left to do."""
         reason = describe_failure(problem)
-        self.run.tally.lost[reason] += 1
+        self.run.tally.counts.lost[reason] += 1
         if not piece:
             if not self._free and not self._awaited:
                 self._given_up.append(
@@ -370,8 +365,7 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(setup.folder)
         expected = {backbone.name: comparable(backbone) for backbone in setup.backbones}
-        track = setup.options.audio_track
-        loaded = [set_track(load(setup.plan.device), track) for load in setup.loads]
+        loaded = [load(setup.plan.device) for load in setup.loads]
         backbones = [backbone for backbone in loaded if backbone.name in expected]
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], comparable(backbone)):

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import (
-    default_workers,
-)
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.package import need
@@ -58,6 +56,43 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What reading some items told.
+
+    Parameters
+    ----------
+    frames
+        Frames or images that were read.
+    slow
+        Why films were decoded from their start, and how many.
+    resized_by_cpu
+        How many items a GPU had no memory to resize.
+    thinned
+        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
+    tracks
+        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+    unheard
+        How many windows of sound clips have, of which not all were heard, and how many clips.
+    cut
+        Texts of which only the beginning was read, and their token counts.
+    lost
+        Why processes of a cluster were lost, and how many.
+    """
+
+    frames: int = 0
+    slow: Counter[str] = field(default_factory=Counter)
+    resized_by_cpu: int = 0
+    thinned: int = 0
+    tracks: Counter[str] = field(default_factory=Counter)
+    unheard: Counter[int] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
+
+
+@dataclass(frozen=True)
 class ReadItem:
     """An item, read.
 
@@ -73,31 +108,18 @@ class ReadItem:
         one that hears, of ``frame_time`` and ``loudness``.
     failures
         Why a backbone gets no input: a file without sound has none for one that hears.
-    pictures, why_slow
-        How many frames or images were read; why the film was decoded from its start, if it was.
     uploads
         Events after which the inputs are on their GPUs.
-    resized_by_cpu
-        Whether a GPU had no memory to resize them.
-    thinned
-        Whether a clip has more frames at a backbone's rate than it takes.
-    track
-        Which sound track was heard, if there are several.
-    unheard
-        How many windows of sound a clip has, if a backbone hears fewer; else 0.
+    counts
+        What reading it told.
     """
 
     source: str | None
     inputs: dict[str, Any]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     failures: Mapping[str, Failed] = field(default_factory=dict)
-    pictures: int = 0
-    why_slow: str | None = None
     uploads: Sequence[torch.cuda.Event] = ()
-    resized_by_cpu: bool = False
-    thinned: bool = False
-    track: str = ""
-    unheard: int = 0
+    counts: Counts = field(default_factory=Counts)
 
 
 class ItemReader:
@@ -129,53 +151,58 @@ class ItemReader:
     def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
-        samplings = [self._backbones[name].sampling for name in names]
-        media, heard = self._folders["clip"], ReadItem(None, {})
+        seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
+        if not hearing:
+            return seen
+        lost = next((failed for failed in seen.failures.values() if not failed.source), None)
+        if lost:  # nothing can be read of the file
+            return ReadItem(None, {}, failures=dict.fromkeys(names, lost))
+        heard = self._hear(decoder, item, hearing)
+        return ReadItem(
+            seen.source or heard.source,
+            {**seen.inputs, **heard.inputs},
+            {**seen.sampled, **heard.sampled},
+            {**seen.failures, **heard.failures},
+            seen.uploads,
+            seen.counts + heard.counts,
+        )
+
+    def _see(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+        samplings: list[Any] = [self._backbones[name].sampling for name in names]
         parts: list[ReadItem] = []
         answer: dict[str, Any] = {"left": True}
         while answer.get("left"):
-            skip = sum(part.pictures for part in parts)
+            skip = sum(part.counts.frames for part in parts)
+            media = self._folders["clip"]
             answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
-            if hearing and not skip:
-                heard = self._hear(decoder, item, hearing, answer.get("sound", answer))
-            if seeing and "error" not in answer:
-                frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-                parts.append(self._resize(frames, dict(zip(seeing, answer["rows"], strict=True))))
-        if not seeing:
-            return heard
-        if "error" in answer:
-            failures = dict.fromkeys(seeing, _failed(answer))
-            return replace(heard, failures={**heard.failures, **failures})
-        seen = _join(parts)
-        rows = zip(seeing, answer["numbers"], answer["times"], strict=True)
-        sampled = {name: self._backbones[name].sampling.row(*row) for name, *row in rows}
+            if "error" in answer:
+                return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
+            frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+            parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
+        rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
+        seen, slow = _join(parts), filter(None, [answer["why_slow"]])
         return replace(
             seen,
             source=answer["source"],
-            inputs={**seen.inputs, **heard.inputs},
-            sampled={**sampled, **heard.sampled},
-            failures=heard.failures,
-            why_slow=answer["why_slow"],
-            thinned=answer["thinned"],
-            track=heard.track,
-            unheard=heard.unheard,
+            sampled={name: sampling.row(*row) for name, sampling, *row in rows},
+            counts=seen.counts + Counts(slow=Counter(slow), thinned=answer["thinned"]),
         )
 
-    def _hear(
-        self, decoder: Decoder, item: Item, names: Sequence[str], answer: Mapping[str, Any]
-    ) -> ReadItem:
-        """The sound of the decoder's last answer, as each backbone takes it."""
+    def _hear(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+        samplings: list[Any] = [self._backbones[name].sampling for name in names]
+        answer = ask_decoder(decoder, "hear", self._folders["clip"], item, samplings)
         if "error" in answer:
             return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
         inputs, sampled, unheard = {}, {}, 0
-        for name in names:
-            how = self._backbones[name].preprocessing
-            sound = decoder.sound(*answer["spans"][str(how.sampling.rate)])
-            inputs[name] = how.inputs(sound)
-            sampled[name] = how.sampling.row(sound, item.start or 0.0)
-            count = len(replace(how.sampling, frames=len(sound)).windows(len(sound)))
-            unheard = max(unheard, count if count > how.sampling.frames else 0)
-        return ReadItem(answer["source"], inputs, sampled, track=answer["track"], unheard=unheard)
+        for name, sampling in zip(names, samplings, strict=True):
+            sound = decoder.sound(*answer["spans"][str(sampling.rate)])
+            inputs[name] = self._backbones[name].preprocessing.inputs(sound)
+            sampled[name] = sampling.row(sound, item.start or 0.0)
+            count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
+            unheard = max(unheard, count if count > sampling.frames else 0)
+        tracks, windows = (Counter(filter(None, [told])) for told in (answer["track"], unheard))
+        counts = Counts(tracks=tracks, unheard=windows)
+        return ReadItem(answer["source"], inputs, sampled, counts=counts)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folders["image"], Status.MISSING, None
@@ -194,7 +221,7 @@ class ItemReader:
         """For each backbone its rows of the frames, resized."""
         inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
-        resized_by_cpu = False
+        by_cpu = False
         for device, resize in self.resizers.items():
             backbones = [self._backbones[name] for name in rows]
             if views := {
@@ -203,10 +230,9 @@ class ItemReader:
                 resized, upload, fallback = resize(frames, views)
                 inputs |= resized
                 uploads += [upload] if upload else []
-                resized_by_cpu |= fallback
-        return ReadItem(
-            None, inputs, pictures=len(frames), uploads=uploads, resized_by_cpu=resized_by_cpu
-        )
+                by_cpu |= fallback
+        counts = Counts(frames=len(frames), resized_by_cpu=int(by_cpu))
+        return ReadItem(None, inputs, uploads=uploads, counts=counts)
 
 
 def _failed(answer: Mapping[str, Any]) -> Failed:
@@ -223,8 +249,9 @@ def _join(parts: Sequence[ReadItem]) -> ReadItem:
     inputs = {name: torch.cat([part.inputs[name] for part in parts]) for name in parts[0].inputs}
     for pixels in (pixels for part in parts for pixels in part.inputs.values() if pixels.is_cuda):
         pixels.record_stream(torch.cuda.current_stream(pixels.device))
-    pictures, by_cpu = sum(part.pictures for part in parts), any(p.resized_by_cpu for p in parts)
-    return ReadItem(None, inputs, pictures=pictures, resized_by_cpu=by_cpu)
+    counts = sum((part.counts for part in parts), Counts())
+    counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
+    return ReadItem(None, inputs, counts=counts)
 
 
 def ask_decoder(
@@ -236,35 +263,28 @@ def ask_decoder(
     *,
     skip: int = 0,
 ) -> dict[str, Any]:
-    """The answer of `video.worker`, asked to ``decode`` an item's file or to ``examine`` it.
+    """The answer of `video.worker`, asked to ``decode``, ``hear`` or ``examine`` an item's file.
 
-    With the ``file``, which is None if the item has none, and perhaps an ``error``; so has its
-    ``sound``. The first `skip` of the frames are left out, and then the sound.
+    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
+    `skip` of the frames are left out.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
         return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
-    samplings = list(samplings)
-    sounds = [s for s in samplings if isinstance(s, SoundSampling) and not skip]
     answer = decoder.ask(
         {
             "task": task,
             "path": str(path),
             "start": item.start,
             "end": item.end,
-            "samplings": [asdict(s) for s in samplings if isinstance(s, Sampling)],
+            "samplings": [asdict(sampling) for sampling in samplings],
             "skip": skip,
-            "sounds": sorted({sampling.rate for sampling in sounds}),
-            "track": sounds[0].track if sounds else None,
         }
     )
     file = str(path.relative_to(media.root))
-    for part in (answer, answer.get("sound", {})):
-        part["file"] = file
-        if "error" in part:
-            part["error"] = at(file, part["error"])
-    return answer
+    error = {"error": at(file, answer["error"])} if "error" in answer else {}
+    return {**answer, "file": file, **error}
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from obygaze_features.extraction.readers import ReadItem
+from obygaze_features.extraction.readers import Counts, ReadItem
 from obygaze_features.store import Failed, Status
 from obygaze_features.store.writer import append_to_log
 
@@ -23,40 +23,21 @@ if TYPE_CHECKING:
 class Tally:
     """Counts of a run in progress.
 
-    Items, and the frames read for them; the seconds that the run waited for frames (`decode`), for
-    the device (`device`; a CPU computes then) and for the disk (`write`); why files were `slow` and
-    processes `lost`, and how many; items that were `resized_by_cpu` as a GPU had no memory; clips
-    that were `thinned`, seen at less than the rate; texts that were `cut`, and their token counts;
-    which sound `tracks` were heard in files of several, and in how many; how many windows of sound
-    clips have of which not all were heard (`unheard`), and how many clips.
+    Items, and what was told of those that were read; the seconds that the run waited for frames
+    (`decode`), for the device (`device`; a CPU computes then) and for the disk (`write`).
     """
 
     clips: int = 0
-    frames: int = 0
-    slow: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
-    lost: Counter[str] = field(default_factory=Counter)
-    resized_by_cpu: int = 0
-    thinned: int = 0
-    cut: dict[str, int] = field(default_factory=dict)
-    tracks: Counter[str] = field(default_factory=Counter)
-    unheard: Counter[int] = field(default_factory=Counter)
 
     def count(self, item: ReadItem | Failed) -> None:
         """Count an item that was read, or could not be."""
         self.clips += 1
         if isinstance(item, ReadItem):
-            self.frames += item.pictures
-            self.resized_by_cpu += item.resized_by_cpu
-            self.thinned += item.thinned
-            if item.track:
-                self.tracks[item.track] += 1
-            if item.unheard:
-                self.unheard[item.unheard] += 1
-            if item.why_slow:
-                self.slow[item.why_slow] += 1
+            self.counts += item.counts
 
     def shares(self, seconds: float) -> dict[str, float]:
         """Each stage's share of a time; the rest of it is loading and planning."""
@@ -69,13 +50,14 @@ class Tally:
         shares = self.shares(seconds)
         busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
         bound = max(shares, key=shares.__getitem__)
-        seen = f"{self.frames / seconds:.0f} frames/s, " if self.frames else ""
+        frames = self.counts.frames
+        seen = f"{frames / seconds:.0f} frames/s, " if frames else ""
         return f"{seen}{busy}, bound by {bound}"
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What an extraction did.
+@dataclass(frozen=True, kw_only=True)
+class Summary(Counts):
+    """What an extraction did, and what is told of the items that it read.
 
     Parameters
     ----------
@@ -83,26 +65,14 @@ class Summary:
         The stores' paths.
     wanted
         Items selected, done before or not.
-    clips, frames
-        Items that this run processed, and the frames or images that it read.
+    clips
+        Items that this run processed.
     done, done_in, left
         Selected items that are done in every store, in each by its name, and those still to do:
         time was up, or other runs have them.
     failed
         ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items; with
         the names of the stores that it is of, if not of all.
-    slow, lost
-        Why files were decoded from their start, and processes of a cluster lost; and how many.
-    resized_by_cpu
-        How many items a GPU had no memory to resize.
-    thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
-    cut
-        Texts of which this run read only the beginning, and their token counts.
-    tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
-    unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
@@ -118,18 +88,10 @@ class Summary:
     stores: list[Path]
     wanted: int
     clips: int
-    frames: int
     done: int
     done_in: dict[str, int]
     left: int
     failed: dict[str, dict[str, str]]
-    slow: dict[str, int]
-    lost: dict[str, int]
-    resized_by_cpu: int
-    thinned: int
-    cut: dict[str, int]
-    tracks: dict[str, int]
-    unheard: dict[int, int]
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
@@ -155,7 +117,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """As JSON values, with the rates."""
         return {
-            **asdict(self),
+            **vars(self),
             "stores": [str(path) for path in self.stores],
             "seconds": round(self.seconds, 3),
             "clips_a_second": round(self.clips_a_second, 3),
@@ -183,21 +145,14 @@ def summarise(run: ExtractionRun, ended: str) -> Summary:
     status = np.array([store.status[rows] for store in stores.values()])
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
+        **vars(tally.counts),
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
         clips=tally.clips,
-        frames=tally.frames,
         done=int((status == Status.DONE).all(axis=0).sum()),
         done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
         left=left,
         failed=dict(failed),
-        slow=dict(tally.slow),
-        lost=dict(tally.lost),
-        resized_by_cpu=tally.resized_by_cpu,
-        thinned=tally.thinned,
-        cut=dict(tally.cut),
-        tracks=dict(tally.tracks),
-        unheard=dict(tally.unheard),
         seconds=seconds,
         shares=tally.shares(seconds),
         batches=run.batches,

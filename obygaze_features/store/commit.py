@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import disk_errors, publish_exclusively, sync_folder
+from obygaze_features.common.files import disk_errors, publish_exclusively, sync_path
 from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
@@ -91,7 +91,7 @@ def commit_block(
             },
             shards={spec.name: _stage(store, block, spec, checked) for spec in store.specs},
         )
-        sync_folder(store.path / fmt.STAGING)
+        sync_path(store.path / fmt.STAGING)
         refuse_if_final(store)
         path = store.path / fmt.record_name(block)
         retired = store.path / fmt.retired_name(block)
@@ -184,7 +184,7 @@ def retire_record(store: Store, block: int) -> None:
         os.rename(path, staged)
     except FileNotFoundError:
         raise StoreError(f"block {block} of {store.path} has no record any more") from None
-    sync_folder(path.parent)
+    sync_path(path.parent)
     staged.unlink(missing_ok=True)
 
 
@@ -201,7 +201,7 @@ def move_shards(store: Store, record: BlockRecord) -> None:
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
         folder = target.parent
         while folder != store.path:
-            sync_folder(folder)
+            sync_path(folder)
             folder = folder.parent
 
 

@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
     link_or_copy,
     new_folder,
     require_plain_file,
-    sync_folder,
+    sync_path,
     unfinished,
     write_text,
 )
@@ -179,7 +179,7 @@ def _set_aside(path: Path, names: Collection[str], aside: Path | None = None) ->
         link_or_copy(path / name, target)
     for folder in {path.parent, *(parent for name in names for parent in (aside / name).parents)}:
         if folder.is_relative_to(path.parent):
-            sync_folder(folder)
+            sync_path(folder)
     return aside
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Sound:
 
 
 def decode_sound(
-    path: Path, start: float | None, end: float | None, rates: Sequence[int], *,
+    path: Path, start: float | None, end: float | None, rates: Collection[int], *,
     track: int | None = None, seconds: float = 0.0, tick: Callable[[], None] = lambda: None,
 ) -> Sound:  # fmt: skip
     """Decode the sound of a film from `start` to `end`, in seconds; all of it by default.

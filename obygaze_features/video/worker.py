@@ -1,8 +1,8 @@
 """A process that decodes, for the pool in `extraction.readers`.
 
 FFmpeg may hang or crash on a broken file; in a separate process it harms no other. Requests come
-over a socket, one line of JSON each; pictures, and sound after them, go into memory shared with the
-caller. The worker sends a heartbeat while it makes progress, and exits when the other end of the
+over a socket, one line of JSON each; pictures or sound go into memory shared with the caller. The
+worker sends a heartbeat while it makes progress, and exits when the other end of the
 socket closes.
 
     python -m obygaze_features.video.worker SOCKET MEMORY     (both are file descriptors)
@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Pictures, decode_frames, decode_into
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
@@ -99,36 +100,43 @@ def _answer(
     request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
 ) -> dict[str, Any]:
     path, start, end = Path(request["path"]), request["start"], request["end"]
-    samplings = [Sampling(**fields) for fields in request["samplings"]]
-    index, answer = None, dict[str, Any]()
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
     try:
-        changed = path.stat().st_mtime_ns if path.is_file() else 0
-        index = _cached_index(path, changed, heartbeat)
-        if request["task"] == "examine":
-            span_options = {"start": start, "end": end, "samplings": samplings}
-            return {"examination": examine(path, index, **span_options, tick=heartbeat)}
-        answer = {"left": 0, "source": fingerprint(path, index)}
-        if samplings:
-            span = index.span(path, start, end)
-            frames = span, samplings, request["skip"]
-            answer |= _decode_pictures(path, index, *frames, memory, heartbeat)
+        if request["task"] == "hear":
+            sounds = [SoundSampling(**fields) for fields in request["samplings"]]
+            index = None
+            with contextlib.suppress(VideoError):  # a file may have sound alone
+                index = _cached_index(path, changed, heartbeat)
+            answer = _decode_sound(path, index, start, end, sounds, memory, heartbeat)
+        else:
+            samplings = [Sampling(**fields) for fields in request["samplings"]]
+            index = _cached_index(path, changed, heartbeat)
+            if request["task"] == "examine":
+                span_options = {"start": start, "end": end, "samplings": samplings}
+                return {"examination": examine(path, index, **span_options, tick=heartbeat)}
+            frames = index.span(path, start, end), samplings, request["skip"]
+            answer = _decode_pictures(path, index, *frames, memory, heartbeat)
+        return {"source": fingerprint(path, index), **answer}
     except VideoError as problem:
-        answer = _describe_failure(path, problem)
-    if request.get("sounds"):
-        # Its failure is its own: a file may have sound alone, or pictures alone.
-        options = {"track": request["track"], "seconds": index.seconds if index else 0.0}
-        try:
-            sound = decode_sound(path, start, end, request["sounds"], **options, tick=heartbeat)
-            source, spans = fingerprint(path, index), {}
-            last = -(-int(np.prod(answer.get("shape", 0))) // 4)
-            for rate, samples in sound.samples.items():
-                first, last = last, last + len(samples)
-                memory.array((4 * last,)).view(np.float32)[first:] = samples
-                spans[rate] = first, last
-            answer["sound"] = {"track": sound.track, "source": source, "spans": spans}
-        except VideoError as problem:
-            answer["sound"] = _describe_failure(path, problem)
-    return answer
+        with contextlib.suppress(VideoError):
+            source = fingerprint(path) if path.is_file() else None
+            return {"error": problem.reason, "source": source}
+        return {"error": problem.reason}
+
+
+def _decode_sound(
+    path: Path, index: FrameIndex | None, start: float | None, end: float | None,
+    samplings: Sequence[SoundSampling], memory: Memory, heartbeat: Callable[[], None],
+) -> dict[str, Any]:  # fmt: skip
+    rates, seconds = {sampling.rate for sampling in samplings}, index.seconds if index else 0.0
+    track = samplings[0].track
+    sound = decode_sound(path, start, end, rates, track=track, seconds=seconds, tick=heartbeat)
+    last, spans = 0, {}
+    for rate, samples in sound.samples.items():
+        first, last = last, last + len(samples)
+        memory.array((4 * last,)).view(np.float32)[first:] = samples
+        spans[rate] = first, last
+    return {"track": sound.track, "spans": spans}
 
 
 def _decode_pictures(
@@ -157,13 +165,6 @@ def _decode_pictures(
 def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> FrameIndex:
     """The index of the last film, for its next span."""
     return index_file(path, tick=heartbeat)
-
-
-def _describe_failure(path: Path, problem: VideoError) -> dict[str, Any]:
-    source = None
-    with contextlib.suppress(VideoError):
-        source = fingerprint(path) if path.is_file() else None
-    return {"error": problem.reason, "source": source}
 
 
 def examine(

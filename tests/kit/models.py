@@ -238,7 +238,7 @@ TINY_WHISPER: Sizes = {
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
 }  # fmt: skip
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
-SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 1600}
+SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
 # Older files have the filters too, which nobody reads.
 WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
 EIGHT = {**SMALL_VISION, "num_frames": 8}
@@ -275,7 +275,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
 """Networks of eight frames; the others take 32."""
 
-SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(1600, 10, 10)
+SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
 HEARING = {"tiny-ast": SECOND, "tiny-whisper": SECOND, "tiny-wav2vec2": SPEECH,
            "tiny-hubert": SPEECH}  # fmt: skip
 

@@ -112,7 +112,7 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
     finish = partial(finalise, path, allow_incomplete=True)
-    overtaken(monkeypatch, "sync_folder", finish, after=True)
+    overtaken(monkeypatch, "sync_path", finish, after=True)
     for writer in (late, later):
         with pytest.raises(StoreError, match="was finalised while it was being filled"):
             writer.write_block(1, [row(3), row(4)])
