@@ -192,6 +192,11 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
+    def lacks(self, X: Any) -> Array:
+        """Which of its stores each clip is missing in, [N, stores]."""
+        own = self._columns.values()
+        return np.stack([np.isnan(np.asarray(X)[:, c]).any(axis=1) for c in own], axis=1)
+
     def logits_of(self, models: Sequence[Any], X: Array) -> Array:
         """What the stacker reads: the log-odds of each store's model; of more classes all logs."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]

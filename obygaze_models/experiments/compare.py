@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 
 from obygaze_features.common.text import counted, for_shell, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
@@ -173,6 +174,7 @@ def _compare(
         second=second.ref,
         clips=len(ids),
         films=len(set(films)),
+        noun=group_noun(first.run.record.films.by),
         smallest=int(np.bincount(labels, minlength=len(classes)).min()),
         scores=paired_differences(
             labels,

@@ -61,6 +61,8 @@ class Comparison:
         How many fits each model has, and by metric the mean of their scores, as its run prints it.
     beside
         Each model's F1 against each annotator, where the labels were merged of several.
+    noun
+        What the clips are grouped by.
     """
 
     test: str
@@ -78,11 +80,12 @@ class Comparison:
     fits: tuple[int, int] = (1, 1)
     means: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
+    noun: str = "film"
 
     @property
     def too_few(self) -> str:
         """Why no interval is shown; empty if it is."""
-        return too_few([self.smallest], self.films)
+        return too_few([self.smallest], self.films).replace("film", self.noun)
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,13 @@ class Comparisons:
 
     def table(self, metric: str | None = None) -> str:
         """The comparisons as text: a table a test set."""
-        selected = self.select(metric)
+        selected, groups = self.select(metric), f"draws of {self.comparisons[0].noun}s"
         if self.stores:
             tables = [
                 f"{test}\n{model} on all stores: {score}\n{align(STORE_COLUMNS, rows, width=WIDTH)}"
                 for (test, model, score), rows in self.stores_by_model(metric).items()
             ]
-            return "\n\n".join([*tables, ADDS])
+            return "\n\n".join([*tables, ADDS.replace("draws of films", groups)])
         runs = _runs_of_one_model(selected)
         by_test = group_by(selected, lambda pair: _describe_test(*pair))
         names = ["model", *runs] if runs else ["first", "second", "1st", "2nd"]
@@ -150,7 +153,7 @@ class Comparisons:
         first, second = runs or ("first", "second")
         notes = (
             f"difference: {first} minus {second}; its interval, and in how many draws the first is "
-            "ahead, are over draws of films.",
+            f"ahead, are over {groups}.",
             "only right: clips that only the first gets right : only the second. p: McNemar's "
             "exact test of these, as if clips of a film were independent.",
         )
@@ -225,14 +228,14 @@ class Comparisons:
                 for point in points
             ),
             lines=[Line(0.0, "no difference")],
-            interval="95% interval over films",
+            interval=f"95% interval over {self.comparisons[0].noun}s",
             value="difference",
             signed=True,
         )
 
 
 def _describe_test(comparison: Comparison, key: str) -> str:
-    clips, films = counted(comparison.clips, "clip"), counted(comparison.films, "film")
+    clips, films = counted(comparison.clips, "clip"), counted(comparison.films, comparison.noun)
     return f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
 
 

@@ -265,13 +265,18 @@ class Plan:
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap if experiment.gap else "",
             soft * experiment.is_soft,
-            describe_missing(self.store, [*self.data.ids, *self.join.without_features]),
+            self.missing,
         )
         return [note for note in notes if note]
 
     @property
     def _tested(self) -> list[int]:
         return sorted({row for fold in self.all_folds for row in fold.test_rows.tolist()})
+
+    @property
+    def missing(self) -> str:
+        """How many clips each of several stores lacks, and what becomes of them, if any."""
+        return describe_missing(self.store, [*self.data.ids, *self.join.without_features])
 
     @property
     def zeros(self) -> str:

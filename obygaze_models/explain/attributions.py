@@ -168,9 +168,10 @@ def attribute(
             return _sums(model, measured, X, names, cut)
     if isinstance(model, StoreFusion) and len(names) == 2:
         logits, head = model.logits_of(model.models_, X), model.stacker_
-        weights = np.broadcast_to(head.coef_[0], logits.shape)
-        intercept = np.full(len(X), head.intercept_[0] - log_odds(cut))
-        total, stores = (weights * logits).sum(axis=1) + intercept, tuple(model.use or model.stores)
+        weights = np.where(model.lacks(X), 0, head.coef_[0])  # there a mean speaks for all clips
+        intercept = logits @ head.coef_[0] + head.intercept_[0] - log_odds(cut)
+        total, stores = intercept.copy(), tuple(model.use or model.stores)
+        intercept -= (weights * logits).sum(axis=1)
         labels = names[-1:] * len(X)
         return Attribution("stores", stores, labels, logits, weights, intercept, logit=total)
     if isinstance(model, MLPProbe) and bank is not None:

@@ -329,11 +329,14 @@ def beside_annotators(head: Headline) -> list[Html]:
     return [Html(" ".join(lines))]
 
 
-def store_tables(head: Headline) -> dict[tuple[str, str, str], list[list[str]]]:
-    """What each of several stores adds to the models of the first screen's run; empty without."""
-    if not (head.rows and head.best.run.record.experiment.get("each_store")):
-        return {}
-    return compare(head.best.run.run, stores=True).stores_by_model(head.metric)
+def store_tables(
+    head: Headline, runs: Sequence[ReportRun]
+) -> dict[tuple[str, str, str], list[list[str]]]:
+    """What each of several stores adds to the models of the runs on the first one's clips."""
+    digest = head.run.record.manifest.digest if head.rows else ""
+    own = [run.run for run in runs if run.record.experiment.get("each_store")
+           and run.record.manifest.digest == digest]  # fmt: skip
+    return compare(*own, stores=True).stores_by_model(head.metric) if own else {}
 
 
 def limits(head: Headline) -> list[str]:

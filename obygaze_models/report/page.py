@@ -136,7 +136,7 @@ def report(
         beside=beside_annotators(head) if runs else [],
         limits=limits(head),
         score_figure=score_figure(head),
-        store_tables=store_tables(head),
+        store_tables=store_tables(head, runs),
         store_columns=STORE_COLUMNS,
         about=about(shown),
         glossary=glossary(shown, kappa=bool(agreed), gamma=gammas is not None),

@@ -22,6 +22,7 @@ from obygaze_features.store import Status, Store
 from obygaze_models.data.dataset import label_clips
 from obygaze_models.data.stores import (
     Stores,
+    describe_missing,
     open_stores,
     read_features,
     read_frame_times,
@@ -420,6 +421,8 @@ def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | No
     seen = seen_in_training(about, opened.items, clips)
     earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
     warnings = origin_warnings(opened.items, opened.attributes, earlier)
+    if missing := describe_missing(opened, clips):
+        warnings.append(RunWarning("missing", "", f"{missing}."))
     return _Clips(opened, clips, features, seen, warnings)
 
 

@@ -190,10 +190,18 @@ def test_clips_that_a_store_lacks(senses, tmp_path):
     for line in run.models()[::3]:
         out, tables = tmp_path / f"{line['model']}.csv", tmp_path / line["model"]
         command = ("models", "predict", line["folder"], *stores, "-o", out, "--csv", tables)
-        run_obygaze(*command, code=0)
+        answer = run_obygaze(*command, code=0)
+        assert f"{len(LACK)} clips lack hear: the store's mean stands in" in answer.stderr
         shares = np.array([float(row["probability_S"]) for row in csv_rows(out)])
         assert shares[silent].std() < shares[~silent].std() / 2
         assert roc_auc_score(truth[~silent], shares[~silent]) > 0.9
+    assert [w.text for w in run.warnings if w.code == "missing"]
+    late = [part for part in run.explanations() if part.kind == "stores"]
+    heard = {clip: amount for part in late for clip, amount in zip(
+        part.ids, part.amounts[:, part.concepts.index("hear")], strict=True)}  # fmt: skip
+    assert [clip for clip, amount in heard.items() if amount == 0] == [
+        clip for clip in heard if silent[ids.index(clip)]
+    ]
 
 
 def test_stacking_learns_from_clips_that_were_held_out_by_film():
