@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
@@ -24,6 +25,10 @@ N_STACKED = 5
 DIVIDED = (
     "late fusion: too few films have each class and each store, so its weights were learned from "
     "clips of films that also trained"
+)
+NO_GROUPS = (
+    "late fusion without groups: clips of one film are on both sides where it learns its weights; "
+    "give groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
 """A probability nearer to 0 or 1 counts as this far from it: a tree's logits would be infinite."""
@@ -152,6 +157,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Where a part would leave no film with some class, or some store, films are divided.
         """
         order, groups = arguments["order"], arguments["groups"]
+        if groups is None:
+            warnings.warn(NO_GROUPS, stacklevel=4)
         clips = np.char.add("clip ", (np.arange(len(y)) if order is None else order).astype(str))
         films = clips if groups is None else np.asarray(groups).astype(str)
         films = np.where(films == "", clips, films)
