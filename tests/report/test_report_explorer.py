@@ -309,6 +309,25 @@ def table_of(tab):
     return list(csv.DictReader(io.StringIO(tab.run("saved[0].text()"))))
 
 
+def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
+    run, silent = results["films"], "tt2-007"
+    lines = [
+        replace(one, labels=["" if clip == silent else label
+                             for clip, label in zip(one.ids, one.labels, strict=True)])
+        for one in run.explanations()
+    ]  # fmt: skip
+    run = replace(run, tables=Tables(run.predictions(), run.clips(), lines))
+    tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
+    tab.run(CAPTURE)
+    assert "zeros only" in tab.text("#clip")
+    rows = {
+        row["id"]: (row["parts in the log-odds of S"], row["log-odds of S"])
+        for row in table_of(tab)
+    }
+    assert rows.pop(silent) == ("", "")
+    assert any(all(cells) for cells in rows.values())
+
+
 def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, results):
     first = listed(page, unfold=False)[0]
     page.click("#clips-body .open")

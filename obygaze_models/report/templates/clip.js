@@ -46,7 +46,7 @@ function clip_parts(clip) {
   const sets = label_sets(clip);
   const facts = [
     [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
-    ["Concepts they marked", concepts_of(clip).join(", ") || "none"],
+    [marked_concepts(), concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
     ...notes_of(clip),
     ...(has_models ? [["Model", verdict(clip)]] : []),
@@ -94,7 +94,7 @@ function why_parts(clip, marked) {
   const { why } = view;
   const row = view.row[clip];
   if (why.kind === "path") return path_parts(row, marked);
-  if (!has_parts(why, row)) return [make("p", {}, `There are ${NO_REASONS}.`)];
+  if (!has_parts(why, row)) return [make("p", {}, no_reasons())];
   const parts = parts_of(why, row);
   const amounts = parts.map(([, column]) => number_at(column, row));
   const most = Math.max(...amounts.map(Math.abs), 1e-9);
@@ -116,7 +116,7 @@ function why_parts(clip, marked) {
 
 function path_parts(row, marked) {
   const { why, fits } = view;
-  if (why.fit[row] < 0) return [make("p", {}, `There are ${NO_REASONS}.`)];
+  if (why.fit[row] < 0) return [make("p", {}, no_reasons())];
   if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing: it gives each clip the same verdict.")];
   const items = why.paths[row].map(([at, percentile]) => {
     const [concept, low, high] = why.conditions[at];

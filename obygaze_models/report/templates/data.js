@@ -4,7 +4,8 @@ const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
 const [NOT_CONCEPTS, AT_REST] = ["not explained by concepts", "at rest (intercept)"];
-const NO_REASONS = "no reasons: its features are zeros only (nothing is said or seen in it), or its fits predict different classes";
+const no_reasons = () => `There are no reasons: the features are zeros only (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
+const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
 const MISSING = new Map([
   ["no features", "no features in the store"],
   ["no fold", "no fold in the split"],

@@ -215,7 +215,7 @@ function reason_parts(clip) {
   const { why } = view;
   const path = why && why.kind === "path";
   const parts = reasons(clip, 3);
-  if (!parts.length) return make("span", { class: "soft", title: NO_REASONS }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no question" : "no reasons");
+  if (!parts.length) return make("span", { class: "soft", title: no_reasons() }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no question" : "no reasons");
   const words = parts.flatMap((text, number) => [number ? " · " : null, make("span", { class: "reason" }, text)]);
   return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
 }
@@ -235,6 +235,7 @@ function offer_concepts() {
     return make("label", { class: "chip", title: meanings[concept] || null }, box, ` ${name}`);
   }));
   find("choose-concepts").hidden = !concepts.length;
+  find("choose-concepts").querySelector("legend").textContent = marked_concepts();
   const glossary = find("concept-glossary");
   glossary.hidden = !concepts.length || (!meanings.some(Boolean) && !Object.keys(data.pictures).length);
   if (glossary.open) explain_concepts();

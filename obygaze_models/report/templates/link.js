@@ -135,7 +135,7 @@ function table_row(clip, place) {
       ? [Number(probability(clip).toFixed(4)), view.classes[called(clip)], differs(clip) ? "no" : "yes", ""]
       : ["", "", "", missing_reason(clip)]),
     reasons(clip, Infinity).join("; "),
-    ...(view.why?.total ? [tested(clip) ? Number(number_at(view.why.total, view.row[clip]).toFixed(4)) : ""] : []));
+    ...(view.why?.total ? [reasons(clip, Infinity).length ? Number(number_at(view.why.total, view.row[clip]).toFixed(4)) : ""] : []));
   return [...cells, ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code))];
 }
 
