@@ -31,6 +31,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
@@ -53,43 +54,6 @@ EXIT_TIMEOUT_S = 2.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What reading some items told.
-
-    Parameters
-    ----------
-    frames
-        Frames or images that were read.
-    slow
-        Why films were decoded from their start, and how many.
-    resized_by_cpu
-        How many items a GPU had no memory to resize.
-    thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
-    tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
-    unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
-    cut
-        Texts of which only the beginning was read, and their token counts.
-    lost
-        Why processes of a cluster were lost, and how many.
-    """
-
-    frames: int = 0
-    slow: Counter[str] = field(default_factory=Counter)
-    resized_by_cpu: int = 0
-    thinned: int = 0
-    tracks: Counter[str] = field(default_factory=Counter)
-    unheard: Counter[int] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
 
 
 @dataclass(frozen=True)
