@@ -22,10 +22,10 @@ def clap(checkpoints):
 
 def test_one_pass_sees_and_hears(tmp_path, tiny, clap, obygaze):
     """Spans of a film in windows of a second, at the times that the plain loop decodes."""
-    table = write_synthetic_dataset(tmp_path / "data", seconds=2.5, titles=["Night Bus"])
+    table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
     manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
     summary = of.extract(manifest, videos, [tiny, clap], tmp_path / "s")
-    assert (summary.done, summary.frames, summary.failed) == (4, 4 * 8, {})
+    assert (summary.done, summary.frames, summary.failed) == (2, 2 * 8, {})
     seen, heard = map(of.open_store, summary.stores)
     assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
     axes = dimensions(heard.specs)  # of windows, not the numbers of a feature
@@ -111,7 +111,7 @@ def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, obygaze):
 
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     write_sound(tmp_path / "two.mkv", "flac", NOISE, NOISE[::-1], pictures=2)
-    write_sound(tmp_path / "second.mkv", "flac", NOISE[::-1], pictures=2)
+    second = write_sound(tmp_path / "second.wav", "pcm_s16le", NOISE[::-1])
     two = clips("two.mkv")
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
@@ -121,9 +121,9 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)
     other = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
-    alone = of.extract(clips("second.mkv"), tmp_path, clap, tmp_path / "alone")
-    rows = [of.open_store(s.stores[-1]).read("native") for s in (other, alone)]
-    np.testing.assert_array_equal(*rows)
+    row = of.open_store(other.stores[-1])["two"]
+    [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
+    np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
     with pytest.raises(UsageError, match="--audio-track is for backbones that hear"):
         of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
 
