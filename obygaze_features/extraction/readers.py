@@ -116,6 +116,7 @@ class ItemReader:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
         seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
+        # Sound is asked for on its own: a crash over it leaves the pictures.
         if not hearing:
             return seen
         lost = next((failed for failed in seen.failures.values() if not failed.source), None)
@@ -144,7 +145,7 @@ class ItemReader:
             frames = torch.from_numpy(decoder.pictures(answer["shape"]))
             parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
-        seen, slow = _join(parts), filter(None, [answer["why_slow"]])
+        seen, slow = _join(parts), [answer["why_slow"]] if answer["why_slow"] else []
         return replace(
             seen,
             source=answer["source"],
@@ -164,8 +165,9 @@ class ItemReader:
             sampled[name] = sampling.row(sound, item.start or 0.0)
             count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
             unheard = max(unheard, count if count > sampling.frames else 0)
-        tracks, windows = (Counter(filter(None, [told])) for told in (answer["track"], unheard))
-        counts = Counts(tracks=tracks, unheard=windows)
+        tracks = [answer["track"]] if answer["track"] else []
+        windows = [unheard] if unheard else []
+        counts = Counts(tracks=Counter(tracks), unheard=Counter(windows))
         return ReadItem(answer["source"], inputs, sampled, counts=counts)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
