@@ -90,16 +90,16 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
     assert all(fact in text for text, fact in parts)
 
 
-def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, obygaze):
+def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, obygaze):
     """Of 67 windows of a second 64 are heard, and it is said; --frames has all of them heard."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")
     manifest.save(tmp_path / "m")
-    command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "--backbone"]
-    printed = obygaze(*command, "tiny-clap", "-o", tmp_path / "few", code=0).stdout
+    command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
+    printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
     assert "1 clip with more windows of sound (up to 67) than are heard" in printed
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
-    few, every = map(of.open_store, (tmp_path / "few/tiny-clap.zarr", *summary.stores))
+    few, every = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
     assert summary.unheard == {}
     assert every["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
