@@ -51,6 +51,8 @@ class SoundSampling:
     >>> row = SoundSampling(10, window=2, stride=2, frames=3).row(np.ones(40, "f4"), start=60)
     >>> row["frame_time"].tolist(), row["loudness"].tolist()
     ([61.0, 63.0, nan], [0.0, 0.0, nan])
+    >>> SoundSampling(10, window=2, stride=2, frames=1).row(np.zeros(20, "f4"))["loudness"].tolist()
+    [-100.0]
     """
 
     rate: int

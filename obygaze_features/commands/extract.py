@@ -228,13 +228,11 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         thinned = counted(summary.thinned, "clip")
         echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
     if summary.unheard:
-        from obygaze_features.backbones.sampling import MAX_FRAMES
-
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         echo(
-            f"{clips} with more windows of sound (up to {most}) than are heard (--frames; "
-            f"{MAX_FRAMES} by default): spread over the clip. Cut clips into spans, or hear all in "
-            f"a new folder with --frames {most} and backbones that hear alone"
+            f"{clips} with more windows of sound (up to {most}) than are heard, which are spread "
+            "over the clip. Cut clips into spans, or hear all in a new folder, with backbones that "
+            f"hear alone: --frames {most}"
         )
     for track, count in summary.tracks.items():
         echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")

@@ -223,7 +223,11 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         sync_path(temporary)
-        refuse_to_overwrite(path, overwrite=overwrite)  # somebody may have taken it meanwhile
+        if not overwrite:
+            try:
+                os.link(temporary, path)  # takes the name or fails, where the disk has links
+            except OSError:
+                refuse_to_overwrite(path)
         os.replace(temporary, path)
         sync_path(path.parent)
     finally:

@@ -63,7 +63,7 @@ def check_videos(
         return {"file": heard["file"], "frames": 0, "decode_seconds": 0.0, **alone}
 
     for item, answer in map_items(examine, items, "Checking", settings):
-        row = {"id": item.id, **answer, **answer.get("examination", {})}
+        row = {"id": item.id, **answer}
         yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
 
 

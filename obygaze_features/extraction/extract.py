@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -107,7 +106,7 @@ def extract(
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
-    return fill(manifest, media, loaded, output, settings, engine, broken=broken, begin=begin)
+    return fill(manifest, media, loaded, output, settings, engine, broken, begin)
 
 
 def load(
@@ -184,13 +183,10 @@ def fill(
     output: Path,
     options: Options,
     engine: Engine,
-    *,
-    broken: BrokenBackbones | None = None,
-    begin: float | None = None,
+    broken: BrokenBackbones,
+    begin: float,
 ) -> Summary:
     """Have an engine compute what the stores lack, and log the run."""
-    begin = time.monotonic() if begin is None else begin
-    broken = broken or BrokenBackbones(len(backbones))
     paths = store_paths([backbone.name for backbone in backbones], output)
     block_rows = shared_block_rows(manifest, paths.values())
     rows = options.select(manifest, block_rows)
@@ -198,17 +194,7 @@ def fill(
         check_media(manifest, rows, media)
     targets = open_targets(manifest, backbones, output, block_rows, broken.add)
     blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
-    run = ExtractionRun(
-        manifest=manifest,
-        media=media,
-        options=options,
-        targets=targets,
-        rows=rows,
-        blocks=blocks,
-        begin=begin,
-        broken=broken,
-        end=math.inf if options.max_hours is None else begin + 3600 * options.max_hours,
-    )
+    run = ExtractionRun(manifest, media, options, targets, rows, blocks, begin, broken)
     try:
         if blocks:
             logger.info(_describe(run))

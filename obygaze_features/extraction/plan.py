@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -269,25 +270,26 @@ def open_targets(
     leave_out: Callable[[str, BrokenBackbone], None],
 ) -> dict[str, ExtractionTarget]:
     """Create each backbone's store, or open it to resume; broken ones are left out."""
-    paths = store_paths([backbone.name for backbone in backbones], output)
-    for backbone in backbones:
+    paths = store_paths([backbone.name for backbone in backbones], output).values()
+    plans = [(b, path, recipe_of(b)) for b, path in zip(backbones, paths, strict=True)]
+    for _, path, recipe in plans:
         # No store is created before all existing ones are known to fit.
-        if paths[backbone.name].exists():
-            open_to_resume(paths[backbone.name], manifest, recipe_of(backbone))
+        if path.exists():
+            open_to_resume(path, manifest, recipe)
     targets = {}
-    for backbone in backbones:
-        name, recipe = backbone.name, recipe_of(backbone)
-        path = paths[name]
+    for backbone, path, recipe in plans:
         if not path.exists():
             # Of several runs that start together, one creates the store and the others resume it.
             try:
                 probe = embed_probe(backbone)
             except BrokenBackbone as problem:
-                leave_out(name, problem)
+                leave_out(backbone.name, problem)
                 continue
             with contextlib.suppress(OutputExists):
                 StoreWriter.create(path, manifest, recipe, probe=probe, block_rows=block_rows)
-        targets[name] = ExtractionTarget(backbone, StoreWriter.resume(path, manifest, recipe))
+        targets[backbone.name] = ExtractionTarget(
+            backbone, StoreWriter.resume(path, manifest, recipe)
+        )
     return targets
 
 
@@ -308,8 +310,8 @@ def plan_blocks(
 class ExtractionRun:
     """One run over the missing blocks of some stores, each with its backbone.
 
-    `rows` are the selected rows, done or not; `blocks` those that any store lacked at `begin`. Time
-    is up at `end`, by the monotonic clock.
+    `rows` are the selected rows, done or not; `blocks` those that any store lacked at `begin`, by
+    the monotonic clock.
     """
 
     manifest: Manifest
@@ -319,7 +321,6 @@ class ExtractionRun:
     rows: Rows
     blocks: list[BlockTask]
     begin: float
-    end: float
     broken: BrokenBackbones
     tally: Tally = field(default_factory=Tally)
     batches: dict[str, int] = field(default_factory=dict)
@@ -333,6 +334,12 @@ class ExtractionRun:
         self.devices = {
             name: describe_device(target.backbone.device) for name, target in self.targets.items()
         }
+
+    @property
+    def end(self) -> float:
+        """When its time is up."""
+        hours = self.options.max_hours
+        return math.inf if hours is None else self.begin + 3600 * hours
 
     @property
     def noun(self) -> str:

@@ -47,6 +47,7 @@ from obygaze_features.extraction.plan import (
 )
 from obygaze_features.extraction.ray_cluster import Cluster, connect, import_ray
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem
+from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer, no_uploads, upload
 from obygaze_features.extraction.write import BlockWriter
 from obygaze_features.manifests import Item
@@ -283,8 +284,8 @@ class _RayRun:
 
     def _finish(self, piece: BlockTask, computed: Computed) -> None:
         tally = self.run.tally
-        for clip in computed.clips:
-            tally.count(clip)
+        tally.clips += len(piece.rows)
+        tally.counts += computed.counts
         tally.device += computed.seconds / self.plan.forwards
         self.run.batches.update(computed.batches)
         for name, reason in computed.broken.items():
@@ -337,10 +338,10 @@ def read_clip(setup: Setup, item: Item, names: Sequence[str]) -> ReadItem | Fail
 
 
 class Computed(NamedTuple):
-    """A piece's outcomes for each store, its clips without frames, and why backbones broke."""
+    """A piece's outcomes for each store, what its clips told, and why backbones broke."""
 
     outcomes: dict[str, dict[int, Done | Failed]]
-    clips: list[ReadItem | Failed]
+    counts: Counts
     batches: dict[str, int]
     seconds: float
     broken: dict[str, str]
@@ -412,10 +413,7 @@ class Computer:
         broken = dict(self._broken.reasons)
         return Computed(
             {name: rows for name, rows in embedder.take().items() if name not in broken},
-            [
-                item if isinstance(item, Failed) else replace(item, inputs={}, uploads=())
-                for item in items
-            ],
+            sum((item.counts for item in items if not isinstance(item, Failed)), Counts()),
             embedder.batches,
             embedder.seconds,
             broken,

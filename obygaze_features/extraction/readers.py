@@ -31,6 +31,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item
 from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
@@ -53,43 +54,6 @@ EXIT_TIMEOUT_S = 2.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What reading some items told.
-
-    Parameters
-    ----------
-    frames
-        Frames or images that were read.
-    slow
-        Why films were decoded from their start, and how many.
-    resized_by_cpu
-        How many items a GPU had no memory to resize.
-    thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
-    tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
-    unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
-    cut
-        Texts of which only the beginning was read, and their token counts.
-    lost
-        Why processes of a cluster were lost, and how many.
-    """
-
-    frames: int = 0
-    slow: Counter[str] = field(default_factory=Counter)
-    resized_by_cpu: int = 0
-    thinned: int = 0
-    tracks: Counter[str] = field(default_factory=Counter)
-    unheard: Counter[int] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -152,6 +116,7 @@ class ItemReader:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
         seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
+        # Sound is asked for on its own: a crash over it leaves the pictures.
         if not hearing:
             return seen
         lost = next((failed for failed in seen.failures.values() if not failed.source), None)
@@ -180,7 +145,7 @@ class ItemReader:
             frames = torch.from_numpy(decoder.pictures(answer["shape"]))
             parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
-        seen, slow = _join(parts), filter(None, [answer["why_slow"]])
+        seen, slow = _join(parts), [answer["why_slow"]] if answer["why_slow"] else []
         return replace(
             seen,
             source=answer["source"],
@@ -200,8 +165,9 @@ class ItemReader:
             sampled[name] = sampling.row(sound, item.start or 0.0)
             count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
             unheard = max(unheard, count if count > sampling.frames else 0)
-        tracks, windows = (Counter(filter(None, [told])) for told in (answer["track"], unheard))
-        counts = Counts(tracks=tracks, unheard=windows)
+        tracks = [answer["track"]] if answer["track"] else []
+        windows = [unheard] if unheard else []
+        counts = Counts(tracks=Counter(tracks), unheard=Counter(windows))
         return ReadItem(answer["source"], inputs, sampled, counts=counts)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:

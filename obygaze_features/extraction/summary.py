@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -11,12 +11,49 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from obygaze_features.extraction.readers import Counts, ReadItem
 from obygaze_features.store import Failed, Status
 from obygaze_features.store.writer import append_to_log
 
 if TYPE_CHECKING:
     from obygaze_features.extraction.plan import ExtractionRun
+    from obygaze_features.extraction.readers import ReadItem
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What reading some items told.
+
+    Parameters
+    ----------
+    frames
+        Frames or images that were read.
+    slow
+        Why films were decoded from their start, and how many.
+    resized_by_cpu
+        How many items a GPU had no memory to resize.
+    thinned
+        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
+    tracks
+        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+    unheard
+        How many windows of sound clips have, of which not all were heard, and how many clips.
+    cut
+        Texts of which only the beginning was read, and their token counts.
+    lost
+        Why processes of a cluster were lost, and how many.
+    """
+
+    frames: int = 0
+    slow: Counter[str] = field(default_factory=Counter)
+    resized_by_cpu: int = 0
+    thinned: int = 0
+    tracks: Counter[str] = field(default_factory=Counter)
+    unheard: Counter[int] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
 
 
 @dataclass
@@ -36,7 +73,7 @@ class Tally:
     def count(self, item: ReadItem | Failed) -> None:
         """Count an item that was read, or could not be."""
         self.clips += 1
-        if isinstance(item, ReadItem):
+        if not isinstance(item, Failed):
             self.counts += item.counts
 
     def shares(self, seconds: float) -> dict[str, float]:

@@ -112,8 +112,7 @@ def _answer(
             samplings = [Sampling(**fields) for fields in request["samplings"]]
             index = _cached_index(path, changed, heartbeat)
             if request["task"] == "examine":
-                span_options = {"start": start, "end": end, "samplings": samplings}
-                return {"examination": examine(path, index, **span_options, tick=heartbeat)}
+                return examine(path, index, start, end, samplings=samplings, tick=heartbeat)
             frames = index.span(path, start, end), samplings, request["skip"]
             answer = _decode_pictures(path, index, *frames, memory, heartbeat)
         return {"source": fingerprint(path, index), **answer}
@@ -170,9 +169,9 @@ def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> Fr
 def examine(
     path: Path,
     index: FrameIndex,
-    *,
     start: float | None = None,
     end: float | None = None,
+    *,
     samplings: Sequence[Sampling],
     tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.extraction.plan import Options
+from obygaze_features.extraction.plan import BrokenBackbones, Options
 
 STORE_BYTES = 100 * 2**20
 
@@ -45,7 +45,8 @@ def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     from obygaze_features.extraction.ray_engine import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
-    return fill(manifest, Path(films), backbones, output, options, partial(run_ray, loads=loads))
+    run, broken = partial(run_ray, loads=loads), BrokenBackbones(len(backbones))
+    return fill(manifest, Path(films), backbones, output, options, run, broken, time.monotonic())
 
 
 def stats() -> dict[int, list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import av.filter
 import numpy as np
 
 from obygaze_features.manifests import Item, Items, Manifest
@@ -230,13 +231,22 @@ def write_sound(
     return path
 
 
-def everything_heard(path: Path, rate: int) -> np.ndarray:
-    """A file's whole mono sound, decoded in order as PyAV gives it, and resampled at once."""
+def ffmpeg_cut(
+    path: Path, rate: int, start: float | None = None, end: float | None = None
+) -> np.ndarray:
+    """A span of a file's mono sound, or all of it, decoded in order and cut by FFmpeg."""
+    graph, pieces = av.filter.Graph(), list[np.ndarray]()
+    shape = f"sample_fmts=flt:channel_layouts=mono:sample_rates={rate}"
+    span = f"start_sample={round((start or 0) * rate)}:end_sample={round((end or 99) * rate)}"
     with av.open(path) as container:
-        sound = [np.atleast_2d(frame.to_ndarray()) for frame in container.decode(audio=0)]
-        stream = container.streams.audio[0]
-    whole = np.concatenate(sound, axis=1)
-    frame = av.AudioFrame.from_ndarray(whole, format=stream.format.name, layout="mono")
-    frame.sample_rate, resampler = stream.rate, av.AudioResampler("flt", "mono", rate)
-    frames = [*resampler.resample(frame), *resampler.resample(None)]
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames if frame])
+        source = container.streams.audio[0]
+        into, cutter = graph.add_abuffer(template=source), graph.add("atrim", span)
+        ends = graph.add("aformat", shape), cutter, graph.add("abuffersink")
+        graph.link_nodes(into, *ends).configure()
+        with contextlib.suppress(av.EOFError):  # what follows the span is not taken
+            for frame in [*container.decode(source), None]:
+                into.push(frame)
+    with contextlib.suppress(av.EOFError):
+        while True:
+            pieces.append(graph.pull().to_ndarray()[0])
+    return np.concatenate(pieces)

@@ -179,5 +179,5 @@ def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
     request = {"task": "examine", "path": str(path), "samplings": [{"frames": 2}]}
     for start in (0, 1, 2):
         answer = worker._answer({**request, "start": start, "end": start + 1}, None, print)
-        assert answer["examination"]["frames"] == 24
+        assert answer["frames"] == 24
     assert indexed == [path]
