@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
@@ -28,7 +28,7 @@ from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing, open_stores
-from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
+from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
@@ -202,17 +202,12 @@ class Plan:
         """All clips that are labelled, in the manifest's order, and what part each takes."""
         reasons = dict.fromkeys(self.join.without_fold, "no fold")
         reasons |= dict.fromkeys(self.join.without_features, "no features")
-        levels = levels_of(self.tasks, self.labels)
-        return {
-            name: replace(
-                clip,
-                fold=self.division.fold_of.get(name),
-                used=reasons.get(name, "") if clip.level in levels else "not in the task",
-            )
-            for name, clip in annotated_clips(
-                self.manifest, self.labels, self.data.grouped_by
-            ).items()
-        }
+        levels, folds = levels_of(self.tasks, self.labels), self.division.fold_of
+        clips = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
+        for name, clip in clips.items():
+            used = reasons.get(name, "") if clip.level in levels else "not in the task"
+            clips[name] = replace(clip, fold=folds.get(name), used=used)
+        return clips
 
     def describe(self) -> str:
         """What would be trained and tested, on which clips, and what is left out."""
@@ -224,8 +219,8 @@ class Plan:
             f"{counted(len(sizes), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
             f"tested: {counted(len(self._tested), 'clip')}"
-            + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
-            + (f" ({films})" if films else ""),
+            + f" of {counted(self.films.tested, group_noun(self.films.by))} ({films})"
+            * bool(films),
             *[self.zeros] * bool(self.zeros),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
@@ -252,9 +247,8 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         balance = experiment.balance or protocol.default_balance
         films = self.films
-        whole_files = films.by in ("film", "media") and films.tested and not films.also_trained
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
-        if whole_files:
+        if films.by in ("film", "media") and films.tested and not films.also_trained:
             gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
         notes = (
             films.note,
@@ -394,12 +388,8 @@ def _class_table(plan: Plan, task: Task) -> str:
     return align([head, *task.classes], [*rows[:MAX_ROWS], *more])
 
 
-def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) -> Plan:
-    """A plan of the clips and their division, without its folds.
-
-    With `only` it has one problem, whose tests are as its training: that of a concept, or the
-    first if it is "".
-    """
+def plan_clips(experiment: Experiment | str | Path) -> Plan:
+    """A plan of the clips and their division, without its folds."""
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
@@ -416,15 +406,6 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     experiment = experiment.in_codes(scheme)
     store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
-    if only is not None:
-        concepts = {p.train.concept: p for p in problems if isinstance(p.train, ConceptTask)}
-        name = (
-            scheme.concept(only) if scheme.has_concept(only) else only or next(iter(concepts), "")
-        )
-        if name and name not in concepts:
-            raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', only, concepts)}")
-        experiment = replace(experiment, concepts=(name,) * bool(name), test_negatives=())
-        problems = experiment.problems(scheme)
     outside = [model for path in experiment.predictions for model in read_outside(path)]
     names = [*experiment.learners, *(model.name for model in outside)]
     if not names:
