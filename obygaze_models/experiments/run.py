@@ -116,16 +116,11 @@ def run_experiment(
                 tables[ANNOTATORS] = format_votes(plan, outcome.predictions)
             for name, text in tables.items():
                 write_text(finished.folder / name, text)
-            record = outcome.record(
-                run_warnings(outcome),
-                files={
-                    name: sha256_of(finished.folder / name)
-                    for name in tables
-                    if name != "history.jsonl"
-                },
-                started=started.isoformat(timespec="seconds"),
-                seconds=round(time.monotonic() - clock, 1),
-            )
+            files = {name: sha256_of(finished.folder / name) for name in tables}
+            del files["history.jsonl"]
+            begin, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
+            notes = run_warnings(outcome)
+            record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
             run = Run(output, record, Tables(outcome.predictions, clips, explanations))
             places = {result.planned.place for result in outcome.saved}
