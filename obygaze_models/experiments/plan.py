@@ -132,8 +132,7 @@ class Plan:
     @cached_property
     def versions(self) -> dict[str, str]:
         """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
-        names = ("obygaze", "numpy", "scikit-learn", "torch")
-        versions = {name: version(name) for name in names}
+        versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
                 versions |= plugin_versions(spec.model)
@@ -156,9 +155,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """How many films the test clips are of, how many of those train in the same fold, and why
-        the others are not tested.
-        """
+        """The films of the test clips, how many also train, and why others are not tested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
@@ -192,8 +189,7 @@ class Plan:
             rarest = min(sizes, key=sizes.__getitem__)
             needed = self.experiment.min_clips or FILM_CLIPS
             if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
-                clips = counted(sizes[rarest], "clip")
-                return f"{clips} of {rarest}; {needed} are needed to test"
+                return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"
             if is_alone and len(sizes) == 2 and not sizes[rarest]:
                 return f"no clip of {rarest}"
         return "not in a test fold"
@@ -212,15 +208,14 @@ class Plan:
     def describe(self) -> str:
         """What would be trained and tested, on which clips, and what is left out."""
         sizes = [len(fold.train) for fold in self.all_folds]
-        films, first = ", ".join(self.films.titles.values()), self.films.note
+        noun, names, first = self.films.by, ", ".join(self.films.titles.values()), self.films.note
+        films = f" of {counted(self.films.tested, group_noun(noun))} ({names})" * bool(names)
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
             f"{counted(len(sizes), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
-            f"tested: {counted(len(self._tested), 'clip')}"
-            + f" of {counted(self.films.tested, group_noun(self.films.by))} ({films})"
-            * bool(films),
+            f"tested: {counted(len(self._tested), 'clip')}{films}",
             *[self.zeros] * bool(self.zeros),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
@@ -229,9 +224,8 @@ class Plan:
 
     def estimate(self) -> tuple[float, list[Skipped]]:
         """About how many seconds all fits take, by one of each estimator; and which fail."""
-        fits, failed = self.fits(), []
+        fits, failed, seconds = self.fits(), [], 0.0
         counts = Counter(planned.model for planned in fits)
-        seconds = 0.0
         for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
@@ -310,9 +304,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         except ExperimentError as refusal:
             remedy = f"{refusal}{_leave_files_out(plan)}"
             raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
-        usable = (
-            _usable(plan, problem, replace(fold, index=index)) for index, fold in enumerate(folds)
-        )
+        numbered = (replace(fold, index=index) for index, fold in enumerate(folds))
+        usable = (_usable(plan, problem, fold) for fold in numbered)
         plan.folds[problem.train.name] = [fold for fold in usable if fold is not None]
     if not any(plan.folds.values()):
         first = plan.skipped[0]
@@ -376,7 +369,7 @@ def _class_table(plan: Plan, task: Task) -> str:
     """How many clips of each class are in each fold, or in each group that could be left out."""
     labels, data = task.labels(plan.data), plan.data
     by_group = plan.division.protocol == "leave-film-out"
-    units = data.groups if by_group else data.folds
+    head, units = (group_noun(data.grouped_by), data.groups) if by_group else ("fold", data.folds)
     names = plan.file_names if data.grouped_by == "media" else {}
     units, labels = units[labels >= 0], labels[labels >= 0]
     rows = [
@@ -384,14 +377,12 @@ def _class_table(plan: Plan, task: Task) -> str:
         for unit in np.unique(units).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
-    head = group_noun(data.grouped_by) if by_group else "fold"
     return align([head, *task.classes], [*rows[:MAX_ROWS], *more])
 
 
 def plan_clips(experiment: Experiment | str | Path) -> Plan:
     """A plan of the clips and their division, without its folds."""
-    if not isinstance(experiment, Experiment):
-        experiment = load_experiment(experiment)
+    experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
     experiment = replace(experiment, labels=_find_labels(experiment, manifest))
     scheme = manifest.label_scheme(experiment.label_set)
@@ -423,7 +414,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     data, join = join_clips(
         manifest,
         store,
-        levels_of(tasks, manifest.labels(experiment.label_set)),
+        levels_of(tasks, merged),
         labels=experiment.label_set,
         array=experiment.array,
         pooling=experiment.pooling,
@@ -452,10 +443,7 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
     names = experiment.labels
     if not isinstance(names, tuple):
         return names
-    merged = [
-        name for name in manifest.label_names
-        if {*manifest.labels(name).merged_from} == {*names} and len(names) > 1
-    ]  # fmt: skip
+    merged = [n for n in manifest.label_names if {*manifest.labels(n).merged_from} == {*names}]
     if not merged:
         options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
         remedy = f"; make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
@@ -488,10 +476,10 @@ def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
-        there = np.isin(range(len(task.classes)), task.labels(plan.data)[rows])
-        if there.sum() >= classes:
+        shown = {*task.labels(plan.data)[rows].tolist()}
+        missing = [label for code, label in enumerate(task.classes) if code not in shown]
+        if len(task.classes) - len(missing) >= classes:
             return False
-        missing = [label for label, shown in zip(task.classes, there, strict=True) if not shown]
         why = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
         plan.skipped.append(Skipped(task=problem.train.name, fit=fold.index, what=what, why=why))
