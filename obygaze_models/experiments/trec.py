@@ -282,12 +282,8 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     """The level that a table predicts for each clip, by the name that it gives the clip."""
     levels: dict[str, str] = {}
     with errors_as(ExperimentError):
-        table = read_table(path, required=["id"])
-        # Version 0.2 wrote "said".
-        predictions = table.columns.get("prediction") or table.columns.get("said")
-        if predictions is None:
-            raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
-        for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
+        table = read_table(path, required=["id", "prediction"])
+        for row, (name, text) in enumerate(zip(table["id"], table["prediction"], strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
             with at_row(table, row):
