@@ -282,8 +282,11 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     """The level that a table predicts for each clip, by the name that it gives the clip."""
     levels: dict[str, str] = {}
     with errors_as(ExperimentError):
-        table = read_table(path, required=["id", "prediction"])
-        for row, (name, text) in enumerate(zip(table["id"], table["prediction"], strict=True)):
+        table = read_table(path, required=["id"])
+        column = "said" if "said" in table.columns else "prediction"  # version 0.2 wrote "said"
+        if column not in table.columns:
+            raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
+        for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
             with at_row(table, row):

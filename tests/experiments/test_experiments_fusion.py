@@ -200,18 +200,6 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     assert "clips of films that also trained" in model.warnings_[0]
 
 
-def test_two_stores_that_both_tell_are_better_than_the_better_one():
-    chance, films = np.random.default_rng(6), np.arange(600) // 50
-    truth, X, ranks = chance.integers(0, 2, 600), chance.normal(size=(600, 24)), []
-    X[:, [0, 20]] += 1.2 * truth[:, None]
-    seen = films < 8
-    for how, use in (("early", None), ("late", None), ("early", ["see"]), ("early", ["hear"])):
-        model = om.StoreFusion(om.LogisticProbe(), {"see": 20, "hear": 4}, use=use, how=how)
-        model.fit(X[seen], truth[seen], groups=films[seen])
-        ranks.append(roc_auc_score(truth[~seen], model.predict_proba(X[~seen])[:, 1]))
-    assert min(ranks[:2]) > max(ranks[2:]) + 0.03, ranks
-
-
 def test_every_model_of_features_is_fused_late(marked, tmp_path):
     rows = dict(zip(marked.ids, np.random.default_rng(1).normal(size=(200, 8)), strict=True))
     stores = [marked.store, tmp_path / "noise.zarr"]
@@ -267,13 +255,8 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
 
 
 SLIPS = [
-    ({"stores": ["see.zarr"], "fusion": "late"}, "fusion is for several"),
-    ({"stores": ["see.zarr"], "concept_stores": {"Voice": "see"}}, "concept_stores is for several"),
-    ({"fusion": "lat"}, "late"),
-    ({"concept_stores": {"Voice": "herr"}}, "concept_stores: unknown store 'herr'"),
     ({"concept_stores": {"Voice": "hear"}}, "no estimator learns concepts from hear"),
     ({"concept_stores": {"Voise": "hear"}}, "Voice"),
-    ({"concept_stores": {"Voice": 3}}, "clap"),
     ({"estimators": [{"name": "logistic", "stores": ["herr"]}]}, "hear"),
     ({"estimators": [{"name": "logistic", "fusion": "lat"}]}, "late"),
 ]
@@ -281,6 +264,5 @@ SLIPS = [
 
 @pytest.mark.parametrize(("keys", "fact"), SLIPS)
 def test_slips_of_several_stores(senses, tmp_path, keys, fact):
-    with pytest.raises(ExperimentError) as caught:
+    with pytest.raises(ExperimentError, match=fact):
         om.run_experiment(experiment(senses[0], **keys), tmp_path / "run")
-    assert fact in str(caught.value)

@@ -170,7 +170,7 @@ CLASSES = ("--labels", "arousal")
 BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "are the same clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; it has ACCEDE00000"),
-    ("id,prediction\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown label 'unsure'; known are calm"),
+    ("id,said\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown label 'unsure'; known are calm"),
     ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
 ]
 
