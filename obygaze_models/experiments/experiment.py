@@ -233,7 +233,7 @@ class Experiment:
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         given = [key for key, default in joins.items() if getattr(self, key) != default]
         if given and len(self.stores) < 2:
-            yield f"{' and '.join(given)} is for several: stores = [...]; leave it out"
+            yield f"one store takes no {' or '.join(given)}; leave it out, or give stores = [...]"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,

@@ -83,10 +83,9 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
             continue  # directions that mean nothing, or of another scale, explain nothing
         X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.classes, bank=bank, cut=fit.cut)
-        if attribution is not None:
-            ids = [data.ids[row] for row in fold.test_rows.tolist()]
-            about = {"model": planned.model, "task": task.name, "fit": fold.index}
-            lines.append(_line(about, ids, attribution))
+        ids = [data.ids[row] for row in fold.test_rows.tolist()]
+        about = {"model": planned.model, "task": task.name, "fit": fold.index}
+        lines += [_line(about, ids, attribution)] if attribution is not None else []
     return "".join(lines)
 
 

@@ -126,12 +126,8 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
             f"in {record.store.name}, such as {', '.join(lost[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
-    codes = ("skipped", "concepts", "leak")
-    return warnings + [
-        RunWarning(warning.code, where, f"{where}: {warning.text}")
-        for warning in messages
-        if warning.code in codes
-    ]
+    named = [message for message in messages if message.code in ("skipped", "concepts", "leak")]
+    return warnings + [RunWarning(m.code, where, f"{where}: {m.text}") for m in named]
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:

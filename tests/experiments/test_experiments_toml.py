@@ -75,8 +75,8 @@ SLIPS = [
     ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
     ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
-    ('fusion = "late"', ["fusion is for several"]),
-    ('concept_stores = {Look = "xclip"}', ["concept_stores is for several"]),
+    ('fusion = "late"', ["one store takes no fusion"]),
+    ('concept_stores = {Look = "xclip"}', ["takes no concept_stores"]),
     ('concept_stores = {Look = "herr"}', ["concept_stores: unknown store 'herr'"]),
     ("concept_stores = {Look = 3}", ['such as {Voice = "clap"} (got']),
 ]
