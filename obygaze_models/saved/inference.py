@@ -468,10 +468,10 @@ def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
     backbones = features["backbone"], store.attributes["backbone"]
-    own, given = ((b["name"], shorten_digest(b["weights_sha256"])) for b in backbones)
+    names, others = ((b["name"], shorten_digest(b["weights_sha256"])) for b in backbones)
     if len({backbone["weights_sha256"] for backbone in backbones}) > 1:  # then all else differs
         text = "the model is for {} with weights {}, the store is of {} with weights {}"
-        return [text.format(*own, *given)]
+        return [text.format(*names, *others)]
     preprocessing = _settings(features["preprocessing"])
     stored = _settings(store.attributes["preprocessing"])
     differences = [
