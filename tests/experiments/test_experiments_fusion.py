@@ -81,44 +81,35 @@ def each(senses, tmp_path_factory):
 
 
 def auroc(run):
-    """By model the AUROC, and the ends of its interval."""
-    rows = [row for row in run.scores() if row["metric"] == "auroc"]
-    return {row["model"]: (row["mean"], row["low"], row["high"]) for row in rows}
+    return {row["model"]: row for row in run.scores() if row["metric"] == "auroc"}
 
 
 def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
     """A clip that a store lacks counts as its mean, which says nothing."""
-    scores, (*_, ids, truth, hear) = auroc(each[0]), senses
+    run, (*_, ids, truth, hear) = each[0], senses
+    scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction
     for model in ("logistic", "late"):
-        assert scores[model][0] > best - 0.06
-        assert scores[f"{model} on hear alone"][0] > best - 0.04
+        assert scores[model]["mean"] > best - 0.06
+        assert scores[f"{model} on hear alone"]["mean"] > best - 0.04
         for nothing in ("on see alone", "without hear"):
-            _, low, high = scores[f"{model} {nothing}"]
-            assert low - 0.03 < 0.5 < high + 0.03
-        fits = [fit for fit in each[0].predictions() if fit.model == f"{model} on hear alone"]
+            row = scores[f"{model} {nothing}"]
+            assert row["low"] - 0.03 < 0.5 < row["high"] + 0.03
+        fits = [fit for fit in run.predictions() if fit.model == f"{model} on hear alone"]
         share = dict(pair for fit in fits for pair in zip(fit.ids, fit.probabilities, strict=True))
-        shares = np.array([share[clip] for clip in ids])
-        assert len({*shares[SILENT].round(9).tolist()}) == 3  # one a fold
-    run = om.run_experiment(experiment(write_senses(tmp_path, 0)[0]), tmp_path / "run")
-    assert all(low - 0.03 < 0.5 < high + 0.03 for _, low, high in auroc(run).values())
-
-
-def test_what_each_store_adds_is_printed_and_drawn(each, tmp_path):
-    run, printed = each
+        assert len({share[ids[row]] for row in np.flatnonzero(SILENT)}) == 3  # one a fold
+    none = om.run_experiment(experiment(write_senses(tmp_path, 0)[0]), tmp_path / "run")
+    assert all(r["low"] - 0.03 < 0.5 < r["high"] + 0.03 for r in auroc(none).values())
     again = run_obygaze("models", "compare", run.folder, "--stores", "--json", code=0)
     pairs = {p["second"]["model"]: p for p in json.loads(again.stdout)["comparisons"]}
     assert [pair["first"]["model"] for pair in pairs.values()] == ["logistic"] * 6 + ["late"] * 6
     adds = pairs["logistic without hear"]["scores"]["auroc"]
     assert 0.2 < adds["interval"][0] < adds["difference"]
-    page = om.report(run, tmp_path / "page.html").read_text()
-    assert all("What each store adds" in text for text in (printed, page))
-    assert '"kind":"stores"' in page.replace('": ', '":')
 
 
 def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
-    (folder, stores, ids, *_), run = senses, each[0]
+    (folder, stores, ids, *_), (run, printed) = senses, each
     entries = [entry for entry in run.explanations() if entry.model == "late"]
     fits = [fit for fit in run.predictions() if fit.model == "late"]
     for fit, entry in zip(fits, entries, strict=True):
@@ -136,6 +127,9 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
         share, why = said["explanation"]["probabilities"]["S"], said["explanation"]["why"]
         assert {part["concept"] for part in why["contributions"]} == {*ALONE}
         assert why["logit"] == pytest.approx(logit(share), abs=1e-3)
+    page = om.report(run, tmp_path / "page.html").read_text()
+    assert all("What each store adds" in text for text in (printed, page))
+    assert '"kind":"stores"' in page.replace('": ', '":')
     used = om.train_model(experiment(folder), tmp_path / "use")
     heard = [clip for clip, silent in zip(ids, SILENT, strict=True) if not silent]
     assert om.predict(used.path, stores).ids == heard
