@@ -119,19 +119,10 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             too_near = near(test_rows) if near else np.zeros(len(y), dtype=bool)
             train, validation = train & ~too_near, validation & ~too_near
             pool = select_rows(train, y)
-            folds.append(
-                Fold(
-                    index,
-                    name,
-                    seed,
-                    balanced(pool, y, seed, self.balance),
-                    select_rows(validation, y),
-                    sets,
-                    group,
-                    0 if self.balance is None else len(pool),
-                    np.flatnonzero(too_near),
-                )
-            )
+            learn, stop = balanced(pool, y, seed, self.balance), select_rows(validation, y)
+            drawn_from = 0 if self.balance is None else len(pool)
+            rest = sets, group, drawn_from, np.flatnonzero(too_near)
+            folds.append(Fold(index, name, seed, learn, stop, *rest))
         return folds
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:

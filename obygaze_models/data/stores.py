@@ -29,7 +29,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
-from obygaze_features.store import ArraySpec, Status, Store, open_store
+from obygaze_features.store import ArraySpec, Store, open_store
 from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
 
 Array = NDArray[Any]
@@ -77,10 +77,9 @@ class _StoreGroup:
         cells = {name: [items.extra[name][row] for items, row in rows] for name in sorted(extra)}
         return Items.of([items[row] for items, row in rows], cells)
 
-    @property
-    def status(self) -> Array:
+    def done_ids(self) -> list[str]:
         done = self._joined(*(set(store.done_ids()) for store in self.stores))
-        return np.array([Status.DONE if clip in done else Status.TODO for clip in self.ids])
+        return [clip for clip in self.ids if clip in done]
 
     @property
     def specs(self) -> list[ArraySpec]:

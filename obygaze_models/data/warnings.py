@@ -96,13 +96,12 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
     for backbone, preprocessing in zip(*parts, strict=True):
         unknown = unknown_parts({**store, "backbone": backbone, "preprocessing": preprocessing})
         if {"weights", "preprocessing"}.issubset(unknown):
-            yield RunWarning(
-                "unknown-origin",
-                "",
+            text = (
                 f"nobody recorded what made the features of {backbone['name']} (unknown: "
                 f"{join_some(unknown)}): differences from the paper or from another backbone say "
-                "nothing. If you know it, import them again with --recipe.",
+                "nothing. If you know it, import them again with --recipe."
             )
+            yield RunWarning("unknown-origin", "", text)
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:

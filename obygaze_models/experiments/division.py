@@ -129,16 +129,10 @@ def make_division(
                 f"{experiment.name!r}: {what}; {takes_three}; "
                 + ("take a smaller gap" if gap else 'in place of groups take split = "", gap = 5')
             )
-        split = stratified(
-            manifest,
-            folds=folds,
-            seed=experiment.seed,
-            labels=experiment.label_set,
-            groups=column,
-            gap=gap,
-            name=f"{'stretches of files' if gap else 'stratified'}, {folds} folds"
-            f"{f' by {column}' * bool(column)}, seed {experiment.seed}",
-        )
+        seed, kind = experiment.seed, "stretches of files" if gap else "stratified"
+        title = f"{kind}, {folds} folds{f' by {column}' * bool(column)}, seed {seed}"
+        options: dict[str, Any] = {"labels": experiment.label_set, "groups": column, "gap": gap}
+        split = stratified(manifest, folds=folds, seed=seed, name=title, **options)
         near = "" if column or experiment.gap else describe_neighbours(items, split)
         whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)
         near = near and f"{near}; {whole}gap = 5 keeps them apart."
@@ -177,15 +171,8 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
         for task in problem.tests
     }
     trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
-    return Division(
-        "released",
-        split.name,
-        split.fold_of,
-        split.last_fold,
-        frozenset(trained.union(*tested.values())),
-        runs,
-        tested,
-    )
+    ids = frozenset(trained.union(*tested.values()))
+    return Division("released", split.name, split.fold_of, split.last_fold, ids, runs, tested)
 
 
 def _file_of(task: Task) -> str:

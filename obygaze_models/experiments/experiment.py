@@ -231,9 +231,9 @@ class Experiment:
             if store not in self.store_names:
                 yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
-        given = [key for key, default in joins.items() if getattr(self, key) != default]
-        if given and len(self.stores) < 2:
-            yield f"{' and '.join(given)} is for several: stores = [...]; leave it out"
+        keys = [key for key, default in joins.items() if getattr(self, key) != default]
+        if keys and len(self.stores) < 2:
+            yield f"one store takes no {' or '.join(keys)}; leave it out, or give stores = [...]"
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,

@@ -71,29 +71,24 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     A network is read by the concepts of the first bottleneck of the same task and run.
     """
     lines, banks = [], dict[tuple[str, int], Any]()
-    read = [
-        (result.planned, result.planned.task.name, result.planned.fold, result.fit)
-        for result in results
-        if result.fit is not None and result.fit.reads == "features"
-    ]
-    for _, task, fold, fit in read:
+    read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
+    for planned, fit in read:
         if (bank := bank_of(fit.model)) is not None:
-            banks.setdefault((task, fold.index), bank)
-    for planned, task, fold, fit in progress(read, "explain", unit="model"):
-        model = fit.model
-        bank = banks.get((task, fold.index))
+            banks.setdefault((planned.task.name, planned.fold.index), bank)
+    for planned, fit in progress(read, "explain", unit="model"):
+        model, task, fold = fit.model, planned.task, planned.fold
+        bank = banks.get((task.name, fold.index))
         fused = isinstance(model, StoreFusion)
         late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
         if not late and (bank is None or (other and bank_of(model) is None)):
             continue  # directions that mean nothing, or of another scale, explain nothing
-        X, classes = data.X[fold.test_rows], planned.task.classes
-        attribution = attribute(model, X, classes=classes, bank=bank, cut=fit.cut)
+        X = data.X[fold.test_rows]
+        attribution = attribute(model, X, classes=task.classes, bank=bank, cut=fit.cut)
         if attribution is not None:
             labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
-            attribution = replace(attribution, labels=labels)
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
-            about = {"model": planned.model, "task": task, "fit": fold.index}
-            lines.append(_line(about, ids, attribution))
+            about = {"model": planned.model, "task": task.name, "fit": fold.index}
+            lines.append(_line(about, ids, replace(attribution, labels=labels)))
     return "".join(lines)
 
 
@@ -113,7 +108,7 @@ def read_explanations(path: Path) -> list[Explained]:
 def _line(about: dict[str, Any], ids: list[str], attribution: Attribution) -> str:
     place = {name: at for at, name in enumerate(attribution.concepts)}
     numbers = {key: _short(getattr(attribution, key)) for key in _NUMBERS}
-    steps = attribution.steps and [
+    steps: Any = attribution.steps and [
         [[place[step.concept], _digits(step.threshold), step.above] for step in path]
         for path in attribution.steps
     ]

@@ -290,7 +290,7 @@ def digest_of_values(value: Any) -> str:
     def describe(part: Any) -> Any:
         kind = type(part)
         if isinstance(part, np.ndarray) and part.dtype != object:
-            content = hashlib.sha256(np.ascontiguousarray(part)).hexdigest()
+            content = hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest()
             return ["array", str(part.dtype), part.shape, content]
         if isinstance(part, np.ndarray):
             return ["array", part.tolist()]

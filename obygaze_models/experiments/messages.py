@@ -128,12 +128,8 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
             f"in {record.store.name}, such as {', '.join(lost[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
-    codes = ("skipped", "concepts", "leak")
-    return warnings + [
-        RunWarning(warning.code, where, f"{where}: {warning.text}")
-        for warning in messages
-        if warning.code in codes
-    ]
+    named = [message for message in messages if message.code in ("skipped", "concepts", "leak")]
+    return warnings + [RunWarning(m.code, where, f"{where}: {m.text}") for m in named]
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
@@ -158,15 +154,14 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
         positive = next(name for name in pool.by_class if name in ("S", "Sure"))
         clips = [len(leak.ids) for leak in runs]
         sure = [leak.by_class[positive][0] for leak in runs]
-        yield RunWarning(
-            "leak",
-            test,
+        text = (
             f"in the released files, of the {len(pool.tested)} test clips of {test} "
             f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} "
             f"({pool.by_class[positive][0]}) are in the training pool of {train}, and "
             f"{min(clips)} to {max(clips)} ({min(sure)} to {max(sure)}) in the training set of "
-            "each of its runs. (Clips without a video count here; they are not scored.)",
+            "each of its runs. (Clips without a video count here; they are not scored.)"
         )
+        yield RunWarning("leak", test, text)
 
 
 def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
@@ -209,12 +204,11 @@ def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterat
     split = plan.division.split
     bottlenecks = any("concepts" in model["facts"] for model in models)
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
-        yield RunWarning(
-            "released-concepts",
-            "",
+        text = (
             f"The bottlenecks learnt their concepts from {split}; the authors learnt them from "
-            f"{RELEASED_CONCEPTS}: give these an experiment of their own, with that split.",
+            f"{RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
         )
+        yield RunWarning("released-concepts", "", text)
 
 
 def _model_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:

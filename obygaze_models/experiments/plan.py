@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
@@ -28,7 +28,7 @@ from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Array, ByFolds, Fold, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing, open_stores
-from obygaze_models.data.tasks import ConceptTask, Problem, Task, levels_of, official_measure
+from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
@@ -132,8 +132,7 @@ class Plan:
     @cached_property
     def versions(self) -> dict[str, str]:
         """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
-        names = ("obygaze", "numpy", "scikit-learn", "torch")
-        versions = {name: version(name) for name in names}
+        versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
                 versions |= plugin_versions(spec.model)
@@ -156,9 +155,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """How many films the test clips are of, how many of those train in the same fold, and why
-        the others are not tested.
-        """
+        """The films of the test clips, how many also train, and why others are not tested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
@@ -192,8 +189,7 @@ class Plan:
             rarest = min(sizes, key=sizes.__getitem__)
             needed = self.experiment.min_clips or FILM_CLIPS
             if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
-                clips = counted(sizes[rarest], "clip")
-                return f"{clips} of {rarest}; {needed} are needed to test"
+                return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"
             if is_alone and len(sizes) == 2 and not sizes[rarest]:
                 return f"no clip of {rarest}"
         return "not in a test fold"
@@ -202,30 +198,24 @@ class Plan:
         """All clips that are labelled, in the manifest's order, and what part each takes."""
         reasons = dict.fromkeys(self.join.without_fold, "no fold")
         reasons |= dict.fromkeys(self.join.without_features, "no features")
-        levels = levels_of(self.tasks, self.labels)
-        return {
-            name: replace(
-                clip,
-                fold=self.division.fold_of.get(name),
-                used=reasons.get(name, "") if clip.level in levels else "not in the task",
-            )
-            for name, clip in annotated_clips(
-                self.manifest, self.labels, self.data.grouped_by
-            ).items()
-        }
+        levels, folds = levels_of(self.tasks, self.labels), self.division.fold_of
+        clips = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
+        for name, clip in clips.items():
+            used = reasons.get(name, "") if clip.level in levels else "not in the task"
+            clips[name] = replace(clip, fold=folds.get(name), used=used)
+        return clips
 
     def describe(self) -> str:
         """What would be trained and tested, on which clips, and what is left out."""
         sizes = [len(fold.train) for fold in self.all_folds]
-        films, first = ", ".join(self.films.titles.values()), self.films.note
+        noun, names, first = self.films.by, ", ".join(self.films.titles.values()), self.films.note
+        films = f" of {counted(self.films.tested, group_noun(noun))} ({names})" * bool(names)
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
             f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
             f"{counted(len(sizes), 'fold')}, each trained on {span(sizes)} clips",
             *(note for note in self.notes if note != first),
-            f"tested: {counted(len(self._tested), 'clip')}"
-            + (f" of {counted(self.films.tested, group_noun(self.films.by))}" if films else "")
-            + (f" ({films})" if films else ""),
+            f"tested: {counted(len(self._tested), 'clip')}{films}",
             *[self.zeros] * bool(self.zeros),
             *self.join.lines(),
             *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
@@ -234,9 +224,8 @@ class Plan:
 
     def estimate(self) -> tuple[float, list[Skipped]]:
         """About how many seconds all fits take, by one of each estimator; and which fail."""
-        fits, failed = self.fits(), []
+        fits, failed, seconds = self.fits(), [], 0.0
         counts = Counter(planned.model for planned in fits)
-        seconds = 0.0
         for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
@@ -252,9 +241,8 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         balance = experiment.balance or protocol.default_balance
         films = self.films
-        whole_files = films.by in ("film", "media") and films.tested and not films.also_trained
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
-        if whole_files:
+        if films.by in ("film", "media") and films.tested and not films.also_trained:
             gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
         notes = (
             films.note,
@@ -321,9 +309,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         except ExperimentError as refusal:
             remedy = f"{refusal}{_leave_files_out(plan)}"
             raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
-        usable = (
-            _usable(plan, problem, replace(fold, index=index)) for index, fold in enumerate(folds)
-        )
+        numbered = (replace(fold, index=index) for index, fold in enumerate(folds))
+        usable = (_usable(plan, problem, fold) for fold in numbered)
         plan.folds[problem.train.name] = [fold for fold in usable if fold is not None]
     if not any(plan.folds.values()):
         first = plan.skipped[0]
@@ -387,7 +374,7 @@ def _class_table(plan: Plan, task: Task) -> str:
     """How many clips of each class are in each fold, or in each group that could be left out."""
     labels, data = task.labels(plan.data), plan.data
     by_group = plan.division.protocol == "leave-film-out"
-    units = data.groups if by_group else data.folds
+    head, units = (group_noun(data.grouped_by), data.groups) if by_group else ("fold", data.folds)
     names = plan.file_names if data.grouped_by == "media" else {}
     units, labels = units[labels >= 0], labels[labels >= 0]
     rows = [
@@ -395,18 +382,12 @@ def _class_table(plan: Plan, task: Task) -> str:
         for unit in np.unique(units).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
-    head = group_noun(data.grouped_by) if by_group else "fold"
     return align([head, *task.classes], [*rows[:MAX_ROWS], *more])
 
 
-def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) -> Plan:
-    """A plan of the clips and their division, without its folds.
-
-    With `only` it has one problem, whose tests are as its training: that of a concept, or the
-    first if it is "".
-    """
-    if not isinstance(experiment, Experiment):
-        experiment = load_experiment(experiment)
+def plan_clips(experiment: Experiment | str | Path) -> Plan:
+    """A plan of the clips and their division, without its folds."""
+    experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
     experiment = replace(experiment, labels=_find_labels(experiment, manifest))
     scheme = manifest.label_scheme(experiment.label_set)
@@ -421,15 +402,6 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     experiment = experiment.in_codes(scheme)
     store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
-    if only is not None:
-        concepts = {p.train.concept: p for p in problems if isinstance(p.train, ConceptTask)}
-        name = (
-            scheme.concept(only) if scheme.has_concept(only) else only or next(iter(concepts), "")
-        )
-        if name and name not in concepts:
-            raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', only, concepts)}")
-        experiment = replace(experiment, concepts=(name,) * bool(name), test_negatives=())
-        problems = experiment.problems(scheme)
     outside = [model for path in experiment.predictions for model in read_outside(path)]
     names = [*experiment.learners, *(model.name for model in outside)]
     if not names:
@@ -447,7 +419,7 @@ def plan_clips(experiment: Experiment | str | Path, *, only: str | None = None) 
     data, join = join_clips(
         manifest,
         store,
-        levels_of(tasks, manifest.labels(experiment.label_set)),
+        levels_of(tasks, merged),
         labels=experiment.label_set,
         array=experiment.array,
         pooling=experiment.pooling,
@@ -476,10 +448,7 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
     names = experiment.labels
     if not isinstance(names, tuple):
         return names
-    merged = [
-        name for name in manifest.label_names
-        if {*manifest.labels(name).merged_from} == {*names} and len(names) > 1
-    ]  # fmt: skip
+    merged = [n for n in manifest.label_names if {*manifest.labels(n).merged_from} == {*names}]
     if not merged:
         options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
         remedy = f"; make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
@@ -512,10 +481,10 @@ def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
-        there = np.isin(range(len(task.classes)), task.labels(plan.data)[rows])
-        if there.sum() >= classes:
+        shown = {*task.labels(plan.data)[rows].tolist()}
+        missing = [label for code, label in enumerate(task.classes) if code not in shown]
+        if len(task.classes) - len(missing) >= classes:
             return False
-        missing = [label for label, shown in zip(task.classes, there, strict=True) if not shown]
         why = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
         plan.skipped.append(Skipped(task=problem.train.name, fit=fold.index, what=what, why=why))

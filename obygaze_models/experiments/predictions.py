@@ -157,18 +157,9 @@ def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
     low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
     np.minimum.at(low, clip_of, last)
     np.maximum.at(high, clip_of, last)
-    counts = np.bincount(clip_of)
-    return MeanPredictions(
-        fits[0].model,
-        -1,
-        fits[0].test,
-        ids.tolist(),
-        np.concatenate([fit.labels for fit in fits])[first],
-        (total.T / counts).T,
-        low=low,
-        high=high,
-        fits=counts,
-    )
+    counts, labels = np.bincount(clip_of), np.concatenate([fit.labels for fit in fits])[first]
+    mean = fits[0].model, -1, fits[0].test, ids.tolist(), labels, (total.T / counts).T
+    return MeanPredictions(*mean, low=low, high=high, fits=counts)
 
 
 TOLERANCE = 1e-6
@@ -199,13 +190,9 @@ def score_models(
     for (model, test), fits in group_by(predictions, lambda fit: (fit.model, fit.test)).items():
         by_fit = [score_fit(fit, trec=trec) for fit in fits]
         scored = [
-            ScoredClips(
-                fit.labels,
-                fit.probabilities,
-                [film_of[clip] for clip in fit.ids],
-                trec_ranks(fit.ids, fit.probabilities) if trec else None,
-            )
+            ScoredClips(fit.labels, fit.probabilities, [film_of[clip] for clip in fit.ids], ranks)
             for fit in fits
+            for ranks in [trec_ranks(fit.ids, fit.probabilities) if trec else None]
         ]
         models.append(
             ModelScores(

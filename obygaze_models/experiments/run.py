@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.tasks import Problem
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
@@ -115,16 +116,11 @@ def run_experiment(
                 tables[ANNOTATORS] = format_votes(plan, outcome.predictions)
             for name, text in tables.items():
                 write_text(finished.folder / name, text)
-            record = outcome.record(
-                run_warnings(outcome),
-                files={
-                    name: sha256_of(finished.folder / name)
-                    for name in tables
-                    if name != "history.jsonl"
-                },
-                started=started.isoformat(timespec="seconds"),
-                seconds=round(time.monotonic() - clock, 1),
-            )
+            files = {name: sha256_of(finished.folder / name) for name in tables}
+            del files["history.jsonl"]
+            begin, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
+            notes = run_warnings(outcome)
+            record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
             run = Run(output, record, Tables(outcome.predictions, clips, explanations))
             places = {result.planned.place for result in outcome.saved}
@@ -237,13 +233,18 @@ def train_model(
     if name not in experiment.learners:
         known = unknown_name("estimator", name, experiment.learners)
         raise ExperimentError(f"{experiment.name!r}: {known}")
-    plan = plan_clips(experiment, only=concept or "")
+    plan = plan_clips(replace(experiment, test_negatives=()))
+    problems = {getattr(p.train, "concept", ""): p for p in plan.problems}
+    learned = plan.scheme.concept(concept) if concept else next(iter(problems))
+    if learned not in problems:
+        raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', learned, problems)}")
     if plan.division.note:
         log(f"{experiment.name}: {plan.division.note}")
-    [problem], spec = plan.problems, experiment.learners[name]
+    problem, spec = problems[learned], experiment.learners[name]
     soft = experiment.is_soft
-    planned = PlannedFit(name, spec, problem, _fold_of_all(plan), experiment.balance, soft=soft)
-    labels, fold = problem.train.labels(plan.data), planned.fold
+    fold = _fold_of_all(plan, problem)
+    planned = PlannedFit(name, spec, problem, fold, experiment.balance, soft=soft)
+    labels = problem.train.labels(plan.data)
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
         if len(np.unique(labels[rows])) < len(problem.train.classes):
             raise ExperimentError(
@@ -268,9 +269,9 @@ def train_model(
     )  # fmt: skip
 
 
-def _fold_of_all(plan: Plan) -> Fold:
+def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
     """All clips train but those of the last fold with clips of every class, which stop it."""
-    [problem], data, seed = plan.problems, plan.data, plan.experiment.seed
+    data, seed = plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set has no part, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold

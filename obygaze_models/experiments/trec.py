@@ -283,11 +283,10 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     levels: dict[str, str] = {}
     with errors_as(ExperimentError):
         table = read_table(path, required=["id"])
-        # Version 0.2 wrote "said".
-        predictions = table.columns.get("prediction") or table.columns.get("said")
-        if predictions is None:
+        column = "said" if "said" in table.columns else "prediction"  # version 0.2 wrote "said"
+        if column not in table.columns:
             raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
-        for row, (name, text) in enumerate(zip(table["id"], predictions, strict=True)):
+        for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
             with at_row(table, row):

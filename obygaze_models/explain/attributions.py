@@ -225,14 +225,10 @@ def join_steps(
             if step.concept == concept:
                 count = (scores <= step.threshold).sum()
                 (lows if step.above else highs).append(count)
-        conditions.append(
-            Condition(
-                concept,
-                100 * float((less + up_to) / 2) / len(scores),
-                100 * float(min(max(lows), less)) / len(scores) if lows else None,
-                100 * float(max(min(highs), up_to)) / len(scores) if highs else None,
-            )
-        )
+        n, middle = len(scores), float((less + up_to) / 2)
+        low = 100 * float(min(max(lows), less)) / n if lows else None
+        high = 100 * float(max(min(highs), up_to)) / n if highs else None
+        conditions.append(Condition(concept, 100 * middle / n, low, high))
     return tuple(conditions)
 
 

@@ -131,13 +131,9 @@ def factors_of_clips(
         + [clip.id in differing for _ in differs]
         for clip in clips
     ]
-    return error_factors(
-        wrong,
-        np.array(marks, dtype=bool).reshape(len(clips), -1),
-        [*concepts, *codes, *differs],
-        [clip.film for clip in clips],
-        by_film=by_film,
-    )
+    factors = np.array(marks, dtype=bool).reshape(len(clips), -1)
+    names, films = [*concepts, *codes, *differs], [clip.film for clip in clips]
+    return error_factors(wrong, factors, names, films, by_film=by_film)
 
 
 def _film(
@@ -187,10 +183,9 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
         slope = (weights * (predicted - y)) @ X + cost * beta
         if np.abs(slope).max() < 1e-6:
             break
-        curve = ((weights * predicted * (1 - predicted)) @ products).reshape(
-            -1, X.shape[1], X.shape[1]
-        )
-        step = np.linalg.solve(curve + np.diag(cost), slope[:, :, None])[:, :, 0]
+        curve = (weights * predicted * (1 - predicted)) @ products
+        curve = curve.reshape(-1, len(cost), len(cost)) + np.diag(cost)
+        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
         length = np.ones(len(beta))
         for _ in range(STEPS):
             there = _loss(X, y, weights, cost, beta - length[:, None] * step)

@@ -261,14 +261,9 @@ def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: Fra
     rows = frames.rows[axis]
     inside = rows[(frames.starts[rows] < end) & (frames.ends[rows] > start)].tolist()
     seen = {frames.seen[row] for row in inside}
-    return Moment(
-        axis,
-        start / 1e6,
-        end / 1e6,
-        score,
-        tuple(dict.fromkeys(frames.ids[row] for row in inside)),
-        "yes" if "yes" in seen else max(seen),
-    )
+    clips = tuple(dict.fromkeys(frames.ids[row] for row in inside))
+    was_seen = "yes" if "yes" in seen else max(seen)
+    return Moment(axis, start / 1e6, end / 1e6, score, clips, was_seen)
 
 
 def moment_figure(

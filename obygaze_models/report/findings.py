@@ -143,13 +143,9 @@ def findings(head: Headline) -> list[Html]:
 def _annotated(head: Headline) -> Html:
     source, clips = head.source, head.source.clips
     films = len({clip.film for clip in clips.values() if clip.film})
-    of = html(
-        "{} {}{}{}",
-        number(len(clips), form=","),
-        source.noun if len(clips) != 1 else source.noun.removesuffix("s"),
-        "" if source.counts_all else " used here",
-        f" of {films:,} films" if films > 1 else "",
-    )
+    noun = source.noun if len(clips) != 1 else source.noun.removesuffix("s")
+    used = " used here" * (not source.counts_all) + f" of {films:,} films" * (films > 1)
+    of = html("{} {}{}", number(len(clips), form=","), noun, used)
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
@@ -266,18 +262,9 @@ def _model(head: Headline, who: str) -> Html:
         top = " or ".join(names.get(code, code) for code in row.run.positives)
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
-    return html(
-        "{}{} finds {} {}{}; of the {} that it names, {} are right ({}).{}",
-        start,
-        who,
-        number(mean["recall"], form="%"),
-        target,
-        row.averaged,
-        noun,
-        number(mean["precision"], form="%"),
-        score,
-        pairs,
-    )
+    found, right = number(mean["recall"], form="%"), number(mean["precision"], form="%")
+    text = "{}{} finds {} {}{}; of the {} that it names, {} are right ({}).{}"
+    return html(text, start, who, found, target, row.averaged, noun, right, score, pairs)
 
 
 def _who(row: ScoreRow) -> str:
@@ -391,13 +378,8 @@ def _level_figure(head: Headline) -> Html:
     counts = {name: Counter(levels.values()) for name, levels in given.items()}
     rows = [[Dot(of[code] / of.total()) for of in counts.values()] for code in names]
     most = max(dot.value or 0.0 for dots in rows for dot in dots)
-    panel = Panel(
-        rows,
-        numbered_series([*counts]),
-        f"share of the {head.source.noun}",
-        limits=(0.0, round_up(most)),
-        percent=True,
-    )
+    series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
+    panel = Panel(rows, series, axis, limits=(0.0, round_up(most)), percent=True)
     figure = panel_plot(
         [[*names.values()]], panel, title="How often each level was given",
         description="share of clips, a row a level",

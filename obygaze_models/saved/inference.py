@@ -18,7 +18,7 @@ from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import Status, Store
+from obygaze_features.store import Store
 from obygaze_models.data.dataset import label_clips
 from obygaze_models.data.stores import (
     Stores,
@@ -414,8 +414,7 @@ class _Clips(NamedTuple):
 def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
     """The clips of a store that are asked for, by default all that are done."""
     opened = open_for(about, store)
-    if ids is None:
-        ids = [opened.ids[row] for row in np.flatnonzero(opened.status == Status.DONE).tolist()]
+    ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
     clips, features = features_of(about, opened, ids)
     seen = seen_in_training(about, opened.items, clips)
@@ -471,15 +470,11 @@ def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
-    backbone, stored_backbone = features["backbone"], store.attributes["backbone"]
-    if backbone["weights_sha256"] != stored_backbone["weights_sha256"]:
-        # Then all else differs, too, and adds nothing.
-        return [
-            f"the model is for {backbone['name']} with weights "
-            f"{shorten_digest(backbone['weights_sha256'])}, "
-            f"the store is of {stored_backbone['name']} with weights "
-            f"{shorten_digest(stored_backbone['weights_sha256'])}"
-        ]
+    backbones = features["backbone"], store.attributes["backbone"]
+    names, others = ((b["name"], shorten_digest(b["weights_sha256"])) for b in backbones)
+    if len({backbone["weights_sha256"] for backbone in backbones}) > 1:  # then all else differs
+        text = "the model is for {} with weights {}, the store is of {} with weights {}"
+        return [text.format(*names, *others)]
     preprocessing = _settings(features["preprocessing"])
     stored = _settings(store.attributes["preprocessing"])
     differences = [

@@ -74,6 +74,11 @@ SLIPS = [
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
     ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
+    ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
+    ('fusion = "late"', ["one store takes no fusion"]),
+    ('concept_stores = {Look = "xclip"}', ["takes no concept_stores"]),
+    ('concept_stores = {Look = "herr"}', ["concept_stores: unknown store 'herr'"]),
+    ("concept_stores = {Look = 3}", ['such as {Voice = "clap"} (got']),
 ]
 
 
