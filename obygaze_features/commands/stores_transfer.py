@@ -285,10 +285,9 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 @_id_options
 @_import_options
 def safetensors(file: Path, **options: Any) -> None:
-    """From a safetensors file with a row, or a tensor, for each item.
+    """From a safetensors file with a row for each item.
 
-    A tensor under the id of each item, or tensors with a row an item: the only such tensor is the
-    array native; several keep their names.
+    The only tensor with a row an item is the array native; several keep their names.
 
     \b
     Examples:

@@ -171,7 +171,7 @@ def _open_source(
     listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
     if kind == "npy":
         return read_npy(paths, listed)
-    return read_safetensors(first, listed, manifest)
+    return read_safetensors(first, listed)
 
 
 def _fill_store(

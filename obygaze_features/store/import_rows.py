@@ -10,7 +10,6 @@ import csv
 import json
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -238,8 +237,8 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
     return RowSource(path, matrices, require_ids(path, ids))
 
 
-def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) -> RowSource:
-    """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
+def read_safetensors(path: Path, ids: Sequence[str] | None) -> RowSource:
+    """A safetensors file: tensors with a row an item."""
     with errors_named(path, "safetensors"):
         loaded = need("safetensors.torch", extra="models").load_file(path)
         # NumPy has no bfloat16, and stores have no number type that is shorter than float16.
@@ -248,8 +247,6 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
             name: (tensor.float() if is_short[name] else tensor).numpy()
             for name, tensor in loaded.items()
         }
-    if by_id := [name for name in manifest.ids if name in tensors]:
-        return RowSource(path, {"native": _Tensors([tensors[name] for name in by_id])}, by_id)
     ids = require_ids(path, ids)
     # A file may hold more than features: a mean, say, or a number for each row.
     matrices = {
@@ -260,18 +257,6 @@ def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) 
     if len(matrices) == 1:
         matrices = {"native": next(iter(matrices.values()))}
     return RowSource(path, matrices, ids)
-
-
-class _Tensors:
-    """Tensors as rows of the shape and type that most of them have."""
-
-    def __init__(self, tensors: Sequence[NDArray[Any]]) -> None:
-        kinds = Counter((tensor.shape, tensor.dtype) for tensor in tensors)
-        (shape, self.dtype), _ = kinds.most_common(1)[0]
-        self.shape, self.tensors = (len(tensors), *shape), tensors
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self.tensors[row]
 
 
 def stated_recipe(

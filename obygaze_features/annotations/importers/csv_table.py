@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -9,9 +10,8 @@ from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
-from obygaze_features.common.text import counted, for_shell
+from obygaze_features.common.text import counted, for_shell, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.mobygaze import frame_span
 from obygaze_features.manifests.importers.reading import decimal_point, parse_time
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
@@ -22,6 +22,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("film", "annotator", *TIMES, *FRAMES, "framerate", "concepts", "comment"), ()),
     "level": ("label",),
 }
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
 def import_timelines(
@@ -93,7 +94,7 @@ def read_rows(
             if by_frames:
                 rate = decimal_point(cells.get("framerate", ""), table.delimiter) or default_rate
                 frames = {name: cells[name].strip() for name in FRAMES}
-                start, end = frame_span({**frames, "framerate": rate})
+                start, end = _frame_span({**frames, "framerate": rate})
             else:
                 start, end = (parse_time(cells[name], name, table.delimiter) for name in TIMES)
             concepts = tuple(parse_concepts(cells.get("concepts", "")))
@@ -103,3 +104,24 @@ def read_rows(
             comment = cells.get("comment", "")
             segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
             yield SourceRow(location, segment)
+
+
+def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
+    """A segment's start and end in seconds, by its own frame rate.
+
+    The end frame belongs to the segment, so that the segment lasts until the next frame begins.
+    """
+    rate = _number(cells["framerate"], "framerate")
+    first = _number(cells["start_frame"], "start_frame")
+    last = _number(cells["end_frame"], "end_frame")
+    if not rate > 0:
+        raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
+    if last < first:
+        raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
+    return round(first / rate, 6), round((last + 1) / rate, 6)
+
+
+def _number(text: str, column: str) -> float:
+    if _NUMBER.fullmatch(text) is None:
+        raise ManifestError(f"{column} {shorten(text)} is not a number")
+    return float(text)
