@@ -20,7 +20,6 @@ from tests.kit.files import refused, touch, write
 
 MOBYGAZE = "index;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;framerate"
 HEADER = "film,annotator,start,end,level"
-FRAMES = "film,annotator,start_frame,end_frame,level"
 
 
 def table(tmp_path, *rows, header=HEADER):
@@ -99,18 +98,11 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
-def test_seconds_clock_times_and_frames_are_the_same(tmp_path):
+def test_seconds_and_clock_times_are_the_same(tmp_path):
     expected = [(0, 1), (75.5, 3600.04)]
     assert spans(read(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN")) == expected
     clock = ("f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN")
     assert spans(read(tmp_path, *clock)) == expected
-    rows = ("f,a,1887.5,90000,Sure", "f,a,0,24,EN")
-    assert spans(read(tmp_path, *rows, header=FRAMES, frame_rate=25)) == expected
-    rows, header = ("f,a,3775,180001,S,50", "f,a,0,24,EN,"), f"{FRAMES},FrameRate"
-    assert spans(read(tmp_path, *rows, header=header, frame_rate=25)) == expected
-    # A decimal comma.
-    header = f"{FRAMES},framerate".replace(",", ";")
-    assert spans(read(tmp_path, "f;a;0;11;S;12,5", header=header)) == [(0, 0.96)]
 
 
 def test_rows_that_cannot_be_read_are_left_out(tmp_path):
@@ -162,7 +154,7 @@ def test_columns_and_names_are_mapped(tmp_path):
 def test_options_that_cannot_be(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
+    for option in (["--column", "film"], ["--delimiter", "ab"]):
         assert obygaze(*command, *option).exit_code == 2
     for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "'é' is there already")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
@@ -170,8 +162,7 @@ def test_options_that_cannot_be(tmp_path, obygaze):
     for rows, fact in [
         ([HEADER], "marks holds no segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
-        ([FRAMES, "f,a,0,1,S"], "--frame-rate"),
-        (["film,annotator,start_frame,level", "f,a,0,1"], "no column 'end_frame'"),
+        (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
         (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),
     ]:
         write(source, *rows)

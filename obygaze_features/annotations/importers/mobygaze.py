@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +11,14 @@ from obygaze_features.annotations.build import Films, build_timelines, read_film
 from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
 from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_table
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
 from obygaze_features.manifests.statistics import known_titles
 
 REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
 def import_timelines(
@@ -28,7 +32,7 @@ def import_timelines(
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
-    rows = read_rows(table, by_frames=True, parse_concepts=_concepts)
+    rows = read_rows(table, _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
 
 
@@ -55,3 +59,24 @@ def _comment(cell: str) -> str:
         return "; ".join(parse_list(cell))
     except ManifestError:
         return cell
+
+
+def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
+    """A segment's start and end in seconds, by its own frame rate.
+
+    The end frame belongs to the segment, so that the segment lasts until the next frame begins.
+    """
+    rate = _number(cells["framerate"], "framerate")
+    first = _number(cells["start_frame"], "start_frame")
+    last = _number(cells["end_frame"], "end_frame")
+    if not rate > 0:
+        raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
+    if last < first:
+        raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
+    return round(first / rate, 6), round((last + 1) / rate, 6)
+
+
+def _number(text: str, column: str) -> float:
+    if _NUMBER.fullmatch(text) is None:
+        raise ManifestError(f"{column} {shorten(text)} is not a number")
+    return float(text)
