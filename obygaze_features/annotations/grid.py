@@ -75,9 +75,7 @@ def read_grid(
             f"{name} is not a grid: give a number of seconds (60) or a manifest's folder; of a "
             "table of shots, obygaze manifests import csv makes one"
         )
-    by_film = clips_by_film(clips.items)
-    remarks += _film_remarks(name, by_film, timelines)
-    return clips, [*remarks, *_gaps(name, clips.items, by_film)]
+    return clips, [*remarks, *_film_remarks(name, clips_by_film(clips.items), timelines)]
 
 
 def films_of(items: Items) -> list[str]:
@@ -205,21 +203,3 @@ def _film_remarks(
         for film in dict.fromkeys([*annotated, *timelines.films, *by_film])
         if film not in annotated or film not in by_film
     ]
-
-
-def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Remark]:
-    """Clips that do not begin where those before them end."""
-    remarks = []
-    for film, rows in by_film.items():
-        starts, ends = microseconds(items.starts[rows]), microseconds(items.ends[rows])
-        gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
-        for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
-            size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
-            if gaps[index] > 0:
-                what, done = f"a gap of {size} s before {clip}", "kept; segments there do not count"
-                code = "gap"
-            else:
-                what, done = f"{clip} overlaps what is before it by {size} s", "kept; both count"
-                code = "clips-overlap"
-            remarks.append(Remark(location, film, "", what, done, code))
-    return remarks

@@ -208,17 +208,6 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
     assert 2 <= ends[-1] - starts[-1] <= step
 
 
-def test_gaps_and_overlaps_are_named():
-    spans = [(0, 100), (100.000002, 200), (212.5, 300), (290, 310), (220, 230)]
-    _, remarks = read_grid(grid(spans), worked())
-    assert [remark.what for remark in remarks] == [
-        "a gap of 12.5 s before film-2",
-        "film-4 overlaps what is before it by 80 s",
-        "film-3 overlaps what is before it by 10 s",
-    ]
-    assert all(remark.done.startswith("kept") for remark in remarks)
-
-
 def test_manifests_with_spans(tmp_path):
     """Where the film is not named it is the media's name; items without a span are named."""
     items = [

@@ -93,11 +93,6 @@ def server(final_store: Path) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PAUSES_S", ())
-
-
 def cut_at(name: str, *sizes: int):
     """Cut the connection when a file is sent, after each of these numbers of bytes in turn."""
     rest = list(sizes)
@@ -142,8 +137,9 @@ def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch)
 
 
 def test_what_an_interrupted_pull_left_is_not_believed(
-    server, final_store, other_store, tmp_path, impatient
+    server, final_store, other_store, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(remote, "PAUSES_S", ())
     url, output = f"{server.url}/toy.zarr", tmp_path / "here/x.zarr"
 
     def interrupt(name: str) -> None:

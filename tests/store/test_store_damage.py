@@ -21,8 +21,7 @@ VALUES = {
     "frames": np.arange(54, dtype="float16").reshape(9, 2, 3),
 }
 SHARD = "native/c/0/0"
-#: The rows of the first chunk that are done, and those of its shard.
-ROWS_HIT = {"open": ["tt000"], "final": ["tt000", "tt001"], "compressed": ["tt000", "tt001"]}
+#: The rows of the first shard that are done.
 SHARD_HIT = {state: ["tt000", "tt001", "tt002", "tt004", "tt005"] for state in STATES}
 SHARD_HIT["open"] = ["tt000", "tt001"]
 
@@ -57,22 +56,6 @@ def read_everything(path):
     ids, rows = store.done_ids(store.ids), store.read("native", store.ids, missing="drop")
     assert len(ids) == len(rows)
     assert sum(len(ids) for ids, _ in store.iter_blocks()) == len(ids)
-
-
-def test_a_bit_that_flips_in_a_chunk_is_named_with_its_rows(path, state):
-    hit = ROWS_HIT[state]
-    flip_bit(path / SHARD, 3)
-    store = open_store(path)
-    with pytest.raises(StoreError, match=f"^{path / SHARD}: .*row of {', '.join(hit)} cannot"):
-        list(store.iter_blocks())
-    with pytest.raises(StoreError, match=hit[0]):
-        store[hit[0]]
-    unchecked = open_store(path, checksums=False)
-    if state == "compressed":
-        with pytest.raises(StoreError, match="cannot be decoded"):
-            unchecked.read("native", hit)
-    else:
-        assert unchecked.read("native", hit)[0].tolist() != [0, 1, 2]
 
 
 def forge_index(shard, offset, size):
