@@ -38,7 +38,6 @@ from obygaze_features.store.import_rows import (
     read_npy,
     read_parquet,
     read_recipe,
-    read_safetensors,
     stated_recipe,
     to_storable,
 )
@@ -52,7 +51,6 @@ _HEAD_BYTES = 1 << 20
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
-    ".safetensors": "safetensors",
     ".parquet": "parquet",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
@@ -80,13 +78,13 @@ def import_features(
     ----------
     source
         A folder with a file a clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row an item
-        (``.npy``, ``.safetensors``, ``.parquet``, ``.h5``); ``{array: path}`` for several arrays.
+        (``.npy``, ``.parquet``, ``.h5``); ``{array: path}`` for several arrays.
     manifest
         Its items get a row each; a manifest, or its folder.
     path
         The store, ``NAME.zarr``; an import that was interrupted there is resumed.
     kind
-        ``npy``, ``pth``, ``safetensors``, ``parquet`` or ``hdf5``; by default from the file's name.
+        ``npy``, ``pth``, ``parquet`` or ``hdf5``; by default from the file's name.
     ids
         The item of each row, for files that do not say: ids, or a file with them. For Parquet the
         name of the column of ids.
@@ -168,10 +166,7 @@ def _open_source(
         return read_hdf5(first)
     if is_folder:
         return read_folders(paths, f".{kind}", manifest)
-    listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
-    if kind == "npy":
-        return read_npy(paths, listed)
-    return read_safetensors(first, listed)
+    return read_npy(paths, read_ids(Path(ids)) if isinstance(ids, Path | str) else ids)
 
 
 def _fill_store(

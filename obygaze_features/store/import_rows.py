@@ -1,4 +1,4 @@
-"""Features in one file for all items, with their ids: NumPy, safetensors and Parquet.
+"""Features in one file for all items, with their ids: NumPy and Parquet.
 
 Also how imported features were made, as far as somebody says.
 """
@@ -197,13 +197,8 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 
 def read_ids(path: Path) -> list[str]:
-    """Ids from a file: text with an id a line, CSV with a column id, or a list in a NumPy file."""
-    with errors_named(path, "ids; save them as UTF-8, or a NumPy file of texts"):
-        if path.suffix.lower() == ".npy":
-            texts = map_npy(path)
-            if texts.ndim != 1 or texts.dtype.kind not in "US":
-                raise StoreError(f"not a list of texts (got {texts.dtype}, {texts.ndim} axes)")
-            return list(map(str, texts.astype("U").tolist()))
+    """Ids from a file: text with an id a line, or CSV with a column id."""
+    with errors_named(path, "ids; save them as UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
         if path.suffix.lower() == ".csv":
@@ -235,28 +230,6 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
             matrices[name] = map_npy(path)
     path = next(iter(files.values()))
     return RowSource(path, matrices, require_ids(path, ids))
-
-
-def read_safetensors(path: Path, ids: Sequence[str] | None) -> RowSource:
-    """A safetensors file: tensors with a row an item."""
-    with errors_named(path, "safetensors"):
-        loaded = need("safetensors.torch", extra="models").load_file(path)
-        # NumPy has no bfloat16, and stores have no number type that is shorter than float16.
-        is_short = {name: str(tensor.dtype) == "torch.bfloat16" for name, tensor in loaded.items()}
-        tensors: dict[str, NDArray[Any]] = {
-            name: (tensor.float() if is_short[name] else tensor).numpy()
-            for name, tensor in loaded.items()
-        }
-    ids = require_ids(path, ids)
-    # A file may hold more than features: a mean, say, or a number for each row.
-    matrices = {
-        name: rows for name, rows in tensors.items() if rows.ndim > 1 and rows.shape[0] == len(ids)
-    }
-    if not matrices:
-        raise StoreError(f"{path} has no tensor with a row for each of {len(ids):,} ids")
-    if len(matrices) == 1:
-        matrices = {"native": next(iter(matrices.values()))}
-    return RowSource(path, matrices, ids)
 
 
 def stated_recipe(

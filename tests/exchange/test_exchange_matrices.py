@@ -1,4 +1,4 @@
-"""Features in one file for all clips: NumPy, safetensors and Parquet, theirs and our exports."""
+"""Features in one file for all clips: NumPy and Parquet, theirs and our exports."""
 
 from pathlib import Path
 
@@ -6,9 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-import torch
-from safetensors.numpy import save_file
-from safetensors.torch import save_file as save_torch_file
 
 from obygaze_features.store import diff, open_store
 from obygaze_features.store.export import export
@@ -48,11 +45,9 @@ def check(store, **arrays):
     assert (item, reason[:12]) == (f"tt{ABSENT:03}", "it is not in")
 
 
-@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "more.csv", "ids.npy", "bytes.npy"])
+@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "more.csv"])
 def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     np.save("X.npy", THEIRS)
-    np.save("ids.npy", np.array(IDS))
-    np.save("bytes.npy", np.array(IDS, "S"))
     Path("ids.csv").write_text("\n".join(IDS))
     lines = [f"{item},{number}" for number, item in enumerate(IDS)]
     Path("more.csv").write_text("\ufeffID,number\r\n" + "\r\n".join(lines), encoding="utf-8")
@@ -76,21 +71,6 @@ def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
     np.save("F.npy", FRAMES)
     store = bring("npy native=X.npy frames=F.npy --in-order --retry-failed", code=0)
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
-
-
-@pytest.mark.parametrize("kind", ["matrix", "arrays", "bfloat16"])
-def test_safetensors_become_a_store(bring, kind):
-    arrays = {"native": ROWS}
-    if kind == "matrix":  # beside a mean, and a number for each row
-        save_file({"x": THEIRS, "mean": THEIRS.mean(0), "y": THEIRS[:, 0].copy()}, "X.safetensors")
-    elif kind == "arrays":
-        arrays["frames"] = FRAMES
-        save_file({"native": THEIRS, "frames": THEIR_FRAMES}, "X.safetensors")
-    else:
-        rounded = torch.from_numpy(ROWS).bfloat16()
-        arrays["native"] = rounded.float().numpy()
-        save_torch_file({"native": rounded[ORDER].contiguous()}, "X.safetensors")
-    check(bring("safetensors X.safetensors --ids ids.txt"), **arrays)
 
 
 @pytest.mark.parametrize("kind", ["fixed", "lists", "columns"])
