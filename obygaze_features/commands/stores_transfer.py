@@ -210,7 +210,7 @@ def import_() -> None:
     Examples:
       obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
       obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
-      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import hdf5 X.h5 --manifest manifests/mine -o stores/theirs.zarr
     """
 
 
@@ -276,25 +276,6 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
           --manifest manifests/mine -o stores/bodies.zarr
     """
     _import("npy", _by_array(paths), **options)
-
-
-@import_.command()
-@folder_argument("file")
-@click.option("--ids", default="id", metavar="COLUMN", help="The column of ids.")
-@_import_options
-def parquet(file: Path, **options: Any) -> None:
-    """From a Parquet table: an exported store, or any with a column of ids.
-
-    The only column of lists is the array native; several keep their names; without any, all
-    columns of numbers together are native.
-
-    \b
-    Examples:
-      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
-      obygaze stores import parquet X.parquet --ids clip --backbone clip-vit-base-patch32 \\
-          --manifest manifests/mine -o stores/theirs.zarr
-    """
-    _import("parquet", file, **options)
 
 
 @import_.command()

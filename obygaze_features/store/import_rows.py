@@ -1,4 +1,4 @@
-"""Features in one file for all items, with their ids: NumPy and Parquet.
+"""Features in one file for all items, with their ids: NumPy.
 
 Also how imported features were made, as far as somebody says.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_bytes
-from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
@@ -273,64 +271,3 @@ def exported_recipe(name: str, text: str) -> Recipe:
         tuple(fmt.specs_of(attributes)),
         {key: attributes[key] for key in ("licence", "citation") if attributes[key]},
     )
-
-
-def read_parquet(path: Path, column: str) -> RowSource:
-    """A Parquet table: a column of ids; each column of lists an array, or all numbers `native`.
-
-    The only column of lists is `native`, too, whatever its name, but in an exported store.
-    """
-    pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
-    with errors_named(path, "Parquet"):
-        table = parquet.read_table(path)
-        if column not in table.column_names:
-            raise UsageError(
-                f"{path} has no column {column!r}; name that of the ids with --ids (it has "
-                f"{', '.join(table.column_names):.200})"
-            )
-        ids = [str(item) for item in table[column].to_pylist()]
-        about = (table.schema.metadata or {}).get(fmt.ATTRIBUTES.encode())
-        recipe = exported_recipe(fmt.ATTRIBUTES, about.decode()) if about else None
-        types, fields = pa.types, [part for part in table.schema if part.name != column]
-        lists = [part for part in fields if _is_list_of_numbers(part.type, types)]
-        matrices: dict[str, NDArray[Any]] = {}
-        without: dict[int, Failed | None] = {}
-        for part in lists:
-            name = "native" if len(lists) == 1 and not recipe else part.name
-            matrices[name], empty = _stack_lists(table[part.name], part)
-            missing = Failed(Status.MISSING, f"it is not in {path.name}")
-            without |= dict.fromkeys(empty, missing)
-        if not matrices:
-            floats = [part.name for part in fields if types.is_floating(part.type)]
-            names = floats or [part.name for part in fields if types.is_integer(part.type)]
-            if not names:
-                raise StoreError("it has no column of lists of numbers, nor columns of numbers")
-            matrices["native"] = np.column_stack([table[name].to_numpy() for name in names])
-            return RowSource(path, matrices, ids, columns=names)
-    return RowSource(path, matrices, ids, recipe, without)
-
-
-def _is_list_of_numbers(kind: Any, types: Any) -> bool:
-    lists = types.is_list, types.is_large_list, types.is_fixed_size_list
-    numbers = types.is_floating, types.is_integer
-    return any(is_a(kind) for is_a in lists) and any(is_a(kind.value_type) for is_a in numbers)
-
-
-def _stack_lists(column: Any, schema: Any) -> tuple[NDArray[Any], list[int]]:
-    """A column of lists as a matrix, in the shape that our own export notes, and its empty rows."""
-    compute = need("pyarrow.compute", extra="views")
-    column = column.combine_chunks()
-    # Rows that are null have numbers all the same in a list of fixed size; these are dropped.
-    full = column.drop_null()
-    widths = compute.unique(compute.list_value_length(full)).to_pylist()
-    if len(widths) != 1 or not widths[0]:
-        raise StoreError(f"the lists of {schema.name} have different lengths, or none")
-    noted = (schema.metadata or {}).get(b"shape", b"").decode()
-    shape = tuple(int(size) for size in noted.split(",") if size.isdecimal())
-    if math.prod(shape) != widths[0]:
-        shape = (widths[0],)
-    flat = full.flatten().to_numpy(zero_copy_only=False)
-    there = np.asarray(column.is_valid())
-    values = np.empty((len(column), *shape), flat.dtype)
-    values[there] = flat.reshape(-1, *shape)
-    return values, np.flatnonzero(~there).tolist()
