@@ -187,8 +187,6 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     assert "other one: no second annotator for 5 clips (taken from one)" in text
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
     annotations("agreement", spans, code=3)
-    annotations("figure", two, spans, "-o", tmp_path / "figures")
-    assert len(list((tmp_path / "figures").iterdir())) == 2
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]

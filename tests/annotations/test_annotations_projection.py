@@ -62,7 +62,6 @@ def seconds(frame, rate):
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
 def test_threshold_is_exact_to_a_frame(rate):
-    """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
     clips = [(start, start + 5 * count) for start in range(7, 5000, 397) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
         for begin, end in clips:
@@ -209,7 +208,6 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
 
 
 def test_manifests_with_spans(tmp_path):
-    """Where the film is not named it is the media's name; items without a span are named."""
     items = [
         Item("a", film="film", start=0.0, end=100.0),
         Item("b", media="film.mkv", start=100.0, end=200.0),

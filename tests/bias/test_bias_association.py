@@ -63,7 +63,6 @@ def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b):
 
 
 def test_an_item_alone_is_held_against_partitions_of_the_words():
-    """As if the words were X and Y, and A and B the item and its opposite."""
     chance = np.random.default_rng(3)
     x, a, b = (chance.normal(size=(size, 64)).astype(np.float32) for size in (3, 5, 7))
     for w, single in zip(x, associate_each(x, a, b), strict=True):

@@ -56,7 +56,6 @@ def test_words_are_counted_exactly(tmp_path):
 
 
 def test_neutral_captions_are_a_group(tmp_path, obygaze):
-    """Files of neutral images have no intensity; their words count towards the minimum."""
     files = {
         "1_AN1_NO_1.txt": ["scowl frown", "a dog"],
         "1_NE_O_1.txt": ["smile", "a scowl"],

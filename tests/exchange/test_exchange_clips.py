@@ -116,7 +116,6 @@ def test_spans_are_found_by_their_id(tmp_path):
 
 
 def test_two_items_never_share_a_file(tmp_path):
-    """Nor do they when the second is looked for alone, as a later run does."""
     items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
     items += [Item("A-2", film="A", media="001.mp4")]
     save(tmp_path / "f/001.npy", VALUES[0])

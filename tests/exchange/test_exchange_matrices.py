@@ -55,7 +55,6 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
 
 
 def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
-    """Rows are in the manifest's order only where that is said."""
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
     names = ["a", "b", "c", "d", "e", "f"]

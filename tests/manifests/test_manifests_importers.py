@@ -28,7 +28,6 @@ def test_nothing_of_the_source_is_lost(source, tmp_path):
 
 
 def test_obygaze12_against_a_plain_reading(released, small_authors):
-    """Python's own literal parser and csv module as the oracle, row by row."""
     names = {
         "Type of plan": "Type of shot", "Clothes": "Clothing", "Activities": "Activity",
         "Exp of emotion": "Expression of emotion",

@@ -158,7 +158,6 @@ def test_the_command(manifest, obygaze, tmp_path):
 
 
 def test_audit_counts_as_a_person_would(manifest):
-    """Six clips, two splits and one run, counted by hand."""
     a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])

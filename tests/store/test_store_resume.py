@@ -70,7 +70,6 @@ def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
 
 
 def test_what_was_committed_and_not_moved_is_read_and_moved(path):
-    """As after a kill between the record and the move of the shards."""
     record = resume(path).write_block(0, [row(1), row(2)])
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
@@ -122,7 +121,6 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
 
 
 def test_finalise_gives_way_to_a_writer(path, monkeypatch):
-    """A block is committed between finalise's look and the exchange: nothing is lost."""
     writer, fill = resume(path), finalising._write_final
     writer.write_block(0, [row(0), row(1)])
 

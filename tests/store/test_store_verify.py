@@ -192,7 +192,6 @@ def test_damage_to_what_no_row_needs_costs_no_row(final, sound, name):
 
 
 def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
-    """Rows over 16 KiB have chunks of their own, so that one block alone is hit."""
     path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
     recipe = replace(toys.RECIPE, arrays=(ArraySpec("tokens", (80, 128), "float16", "large"),))
     writer = StoreWriter.create(path, manifest, recipe, block_rows=4)
