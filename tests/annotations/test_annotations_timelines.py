@@ -35,19 +35,15 @@ def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
 LEVELS = ["EN", "HN", "NS", "S"]
 
 
-@pytest.fixture
-def merged():
-    done = project(worked(), grid())
-    labels = merge_labels(done.label_sets, done.grid).labels
-    return done.grid.with_parts(labels=[*done.label_sets, labels])
-
-
 def words(timelines, manifest):
     figure = film_figure(timelines, manifest, "film")
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def test_the_worked_case(merged):
+def test_the_worked_case():
+    done = project(worked(), grid())
+    labels = merge_labels(done.label_sets, done.grid).labels
+    merged = done.grid.with_parts(labels=[*done.label_sets, labels])
     late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     rows = film_bands(late, merged, "film")
     assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {

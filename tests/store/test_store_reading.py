@@ -180,13 +180,6 @@ def test_a_reader_sees_what_was_there_until_it_refreshes(source):
         store.missing_rows(retry_failed=True)
 
 
-def of_ones(row):
-    done = toys.a_row(row)
-    if row == toys.FAILED:
-        return done
-    return Done({name: np.ones(np.shape(value)) for name, value in done.values.items()}, "ab")
-
-
 @pytest.mark.parametrize("state", toys.STATES)
 def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     """The same ids, inode and time, as `rm -r` and `tar x` may give: only ctime tells."""
@@ -198,7 +191,8 @@ def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     fresh, used = (open_store(path).dataset("native") for _ in range(2))
     letter, row = pickle.dumps(used), used[0][1].tolist()
     other = toys.a_store(tmp_path / "other.zarr", blocks=[])
-    toys.fill(toys.resume(other), None, of_ones)
+    ones = {name: np.ones(np.shape(value)) for name, value in toys.a_row(1).values.items()}
+    toys.fill(toys.resume(other), None, lambda row: Done(ones, "ab"))
     if state != "open":
         finalise(other, compress=state == "compressed")
     header, was = path / "zarr.json", (path / "zarr.json").stat()

@@ -7,6 +7,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -143,20 +144,13 @@ def test_finalise_gives_way_to_a_writer(path, monkeypatch):
             store.read("native", missing="nan")
 
 
-class KilledError(BaseException):
-    """The writer ends here."""
-
-
 @pytest.mark.parametrize("step", ["write_shard", "publish_exclusively", "move_shards"])
 def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
-    def killed(*args, **options):
-        raise KilledError
-
     resume(path).write_block(0, [row(1), BROKEN])
     running, writer = resume(path), resume(path)
     with monkeypatch.context() as patch:
-        patch.setattr(commit, step, killed)
-        with pytest.raises(KilledError):
+        patch.setattr(commit, step, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             writer.rewrite(0, {1: row(2)})
     if step == "publish_exclusively":  # between two records of the block
         assert running.missing_blocks() == [1]

@@ -215,17 +215,6 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
 SHARD = "native/c/0/0"
 
 
-def fail_on(monkeypatch, file: Path, number: int) -> None:
-    opened = Path.open
-
-    def refuse(path, *args, **options):
-        if path == file:
-            raise OSError(number, os.strerror(number), str(path))
-        return opened(path, *args, **options)
-
-    monkeypatch.setattr(Path, "open", refuse)
-
-
 @pytest.mark.parametrize("flips", [8, pytest.param(60, marks=pytest.mark.night)])
 def test_flipped_bits_of_the_list_cost_no_row(copy, sound, flips):
     """Nothing covers checksums.json itself: it is named, and the store is to be pulled again."""
@@ -271,9 +260,15 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
     ("final", "frames/zarr.json", errno.EMFILE),
 ])  # fmt: skip
 def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, number):
-    path = copy(state)
+    path, opened = copy(state), Path.open
     before = toys.contents(path)
-    fail_on(monkeypatch, path / name, number)
+
+    def refuse(file, *args, **options):
+        if file == path / name:
+            raise OSError(number, os.strerror(number), str(file))
+        return opened(file, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
     for change in (verify, repair):
         with pytest.raises(StoreUnreadable, match=f"{path / name}.*{os.strerror(number)}"):
             change(path)
