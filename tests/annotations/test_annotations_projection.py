@@ -169,10 +169,6 @@ def test_schemes_have_the_same_levels_and_share_concepts():
     assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
-def spans_of(clips):
-    return [(item.id, item.start, item.end) for item in clips]
-
-
 def ends_at(end, film="film"):
     only = Segment(film, "one", 0.0, end, "EN")
     return of.Timelines.of("short", [only], films={film: Film(end=end)})
@@ -187,7 +183,7 @@ def test_cells_of_so_many_seconds(length):
     cells, remarks = read_grid(length, ends_at(150.5))
     assert remarks == []
     expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
-    assert spans_of(cells) == expected
+    assert [(item.id, item.start, item.end) for item in cells] == expected
     assert {item.media for item in cells} == {item.film for item in cells} == {"film"}
     assert cells.name == "short-60s"
     cells, [remark] = read_grid("100", worked())

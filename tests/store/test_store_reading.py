@@ -241,16 +241,12 @@ import sys
 from pathlib import Path
 from obygaze_features.store import open_store
 
-def peak():
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
-
-store = open_store(Path(sys.argv[1]))
+peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+store = open_store(sys.argv[1])
 next(store.iter_blocks())
-before, total = peak(), 0
-for ids, rows in store.iter_blocks():
-    total += sum(row.nbytes for row in rows.values())
-print(total, peak() - before)
+before = peak()
+total = sum(row.nbytes for _, rows in store.iter_blocks() for row in rows.values())
+print(total, 1024 * (peak() - before))
 """
 
 
