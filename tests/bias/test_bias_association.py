@@ -17,22 +17,15 @@ A = [[1, 0], [1, 0.5]]
 B = [[0, 1], [0.5, 1]]
 
 
-def cosine(item, second):
-    dot = sum(p * q for p, q in zip(item, second, strict=True))
-    return dot / math.hypot(*item) / math.hypot(*second)
-
-
-def score(w, a, b):
-    return sum(cosine(w, item) for item in a) / len(a) - sum(cosine(w, item) for item in b) / len(b)
-
-
 def scores(rows, a, b):
-    return np.array([score(w, a, b) for w in rows])
+    """The mean cosine with A less that with B."""
+    rows, a, b = (np.array(v) / np.linalg.norm(v, axis=1, keepdims=True) for v in (rows, a, b))
+    return (rows @ a.T).mean(axis=1) - (rows @ b.T).mean(axis=1)
 
 
 def by_force(x, y, a, b):
     """The formulas in their order, and p by making every partition of X and Y."""
-    first, second = ([score(w, a, b) for w in group] for group in (x, y))
+    first, second = (scores(group, a, b).tolist() for group in (x, y))
     both = first + second
     mean = sum(both) / len(both)
     deviation = math.sqrt(sum((s - mean) ** 2 for s in both) / (len(both) - 1))

@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from statistics import variance
 
 import numpy as np
 import pytest
@@ -148,10 +149,7 @@ WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
 
 
 def by_definition(rows):
-    def variance(values):
-        mean = Fraction(sum(values), len(values))
-        return sum(((value - mean) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
-
+    rows = [list(map(Fraction, row)) for row in rows]
     k, total = len(rows[0]), variance([sum(row) for row in rows])
     if not total:
         return None

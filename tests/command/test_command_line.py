@@ -134,11 +134,8 @@ def test_commands_print_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
         assert not prints or path.name == "cli.py", path
 
 
-GOLDEN = ROOT / "tests/golden/data"
-
-
 def test_another_of_our_folders_is_named(monkeypatch, obygaze) -> None:
-    monkeypatch.chdir(GOLDEN)
+    monkeypatch.chdir(ROOT / "tests/golden/data")
     for command, words in (
         ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),
         ("models run run", "is a run, not the TOML file of an experiment"),

@@ -59,9 +59,7 @@ def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
     assert manifest.split_names == ["official"]
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
-
-
-def test_mediaevals_file_wins_over_accedes(write_files):
+    # MediaEval's file wins.
     other = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=other)
     folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)

@@ -62,14 +62,11 @@ def test_slips_of_importers_are_one_line(importer, content, fact, tmp_path, obyg
     assert {path.name for path in tmp_path.iterdir()} <= {"source.csv"}
 
 
-def test_folders_of_others_are_never_replaced(source, tmp_path, obygaze):
+def test_folders_that_are_no_manifest(source, tmp_path, manifest, obygaze):
     films = touch(tmp_path / "films", "film.mkv")
     result = obygaze("manifests", "import", "obygaze12", source, "-o", films, "--overwrite")
     refused(result, "was not made by obygaze")
     assert (films / "film.mkv").exists()
-
-
-def test_folders_that_are_no_manifest(tmp_path, manifest, obygaze):
     (tmp_path / "empty").mkdir()
     refused(obygaze("manifests", "stats", tmp_path / "empty"), "it has no manifest.json")
     result = obygaze("--debug", "manifests", "stats", tmp_path / "empty")

@@ -95,7 +95,7 @@ def test_opening_takes_four_requests_and_a_clips_frames_four(stores, monkeypatch
         assert int(last) + 1 - int(first) <= CHUNK
 
 
-def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp_path):
+def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, url, tmp_path):
     store = open_store(url)
     store.read("frames", ["tt000"])
     server.forget()
@@ -109,9 +109,7 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp
     np.testing.assert_array_equal(some.read("frames", missing="nan"), ROWS[[3, 4, 41]])
     sizes = [size for path, size in server.requests if path.endswith("frames/c/0/0/0")]
     assert sum(sizes) == 3 * CHUNK
-
-
-def test_an_open_store_takes_the_blocks_records(server, stores):
+    server.forget()  # of an open store the block's record, too
     store = open_store(f"{server.url}/open.zarr")
     store.read("frames", ["tt040"])
     paths = [path.partition("zarr/")[2] for path, _ in server.requests]

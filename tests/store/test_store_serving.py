@@ -3,9 +3,10 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
+from functools import partial
 from http.client import HTTPConnection
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -80,13 +81,9 @@ def test_nothing_else_is_given(port, path):
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
     shutil.copytree(sound / "final.zarr", folder / "toy.zarr")
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "cli", "stores", "serve", str(folder), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    command = [sys.executable, "-u", "-m", "cli", "stores", "serve", str(folder), "--port", "0"]
+    interrupted = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True, preexec_fn=interrupted) as process:
         served, there = process.stdout.readline(), process.stdout.readline()
         assert served.startswith(f"{folder} is served at http://127.0.0.1:")
         store = open_store(there.removeprefix("there: obygaze stores info ").strip())
