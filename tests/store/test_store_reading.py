@@ -34,7 +34,7 @@ def without(values, rows):
 
 
 @given(
-    n=st.integers(1, 20),
+    n=st.integers(1, 12),
     block_rows=st.integers(1, 6),
     shard_chunks=st.integers(1, 5),
     chunk_rows=st.integers(1, 8),
