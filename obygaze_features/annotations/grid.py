@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,16 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.tables import Table, read_mapped_table
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import (
     MIN_SPAN_S,
     Items,
     format_seconds,
     media_problem,
     media_stem,
-    pick_rows,
     safe_id,
 )
 from obygaze_features.manifests.manifest import Manifest
@@ -58,9 +56,8 @@ def read_grid(
     Parameters
     ----------
     grid
-        A manifest, or its folder, whose items have spans; a time (``60``, ``60s`` or ``0:01:00``:
-        clips from 0 to each film's end, the last one shorter where needed); or a CSV file of shots
-        or scenes, with the columns film, start and end (seconds or h:mm:ss), and if you like id.
+        A manifest, or its folder, whose items have spans; or a time (``60``, ``60s`` or
+        ``0:01:00``): clips from 0 to each film's end, the last one shorter where needed.
     timelines
         The timelines to project: their films are cut into clips.
     """
@@ -73,16 +70,12 @@ def read_grid(
         clips, remarks = _manifest_grid(grid, name)
     elif Path(name).is_dir():
         clips, remarks = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
-    elif Path(name).is_file():
-        clips, remarks = _csv_grid(Path(name), timelines), []
     else:
         raise UsageError(
-            f"{name} is not a grid: give a manifest's folder, a number of seconds (60) or a CSV "
-            "file with film, start and end"
+            f"{name} is not a grid: give a number of seconds (60) or a manifest's folder; of a "
+            "table of shots, obygaze manifests import csv --column media=film makes one"
         )
-    by_film = clips_by_film(clips.items)
-    remarks += _film_remarks(name, by_film, timelines)
-    return clips, [*remarks, *_gaps(name, clips.items, by_film)]
+    return clips, [*remarks, *_film_remarks(name, clips_by_film(clips.items), timelines)]
 
 
 def films_of(items: Items) -> list[str]:
@@ -155,42 +148,15 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
         for number in range(clips)
     ]
     name = f"a grid of {length:g} s"
-    table = Table(Path(name), ",", {}, range(1, len(spans) + 1))
-    grid = _grid_manifest(f"{timelines.name}-{format_seconds(length)}s", timelines, spans, table)
+    grid = _grid_manifest(f"{timelines.name}-{format_seconds(length)}s", timelines, spans)
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
     problem = f"{counted(len(unknown), 'film')} without an end: {join_some(unknown)}"
     return grid, [Remark(name, "", "", problem, "the last clip ends with the last segment")]
 
 
-def _csv_grid(path: Path, timelines: Timelines) -> Manifest:
-    """Shots or scenes, in order of film (as films come in the file) and time."""
-    required = ("film", "start", "end")
-    table = read_mapped_table(path, dict.fromkeys((*required, "id"), ()), required=required)
-    spans: list[FilmSpan] = []
-    for row, (film, *times) in enumerate(zip(*map(table.get, required), strict=True)):
-        with at_row(table, row):
-            if not film.strip():
-                raise AnnotationError("names no film")
-            start, end = (
-                parse_time(text, name, table.delimiter)
-                for name, text in zip(required[1:], times, strict=True)
-            )
-        # The same ids as importers of timelines give films.
-        spans.append((safe_id(film), start, end))
-    if not spans:
-        raise AnnotationError(f"{path} holds no clips")
-    rank = {film: place for place, film in enumerate(dict.fromkeys(span[0] for span in spans))}
-    order = sorted(range(len(spans)), key=lambda row: (rank[spans[row][0]], *spans[row][1:]))
-    lines = [table.lines[row] for row in order]
-    table = replace(table, columns=pick_rows(table.columns, order), lines=lines)
-    return _grid_manifest(path.stem, timelines, [spans[row] for row in order], table)
-
-
-def _grid_manifest(
-    name: str, timelines: Timelines, spans: Sequence[FilmSpan], table: Table
-) -> Manifest:
-    """Clips of these spans; their ids and what else is known of them are in the table."""
+def _grid_manifest(name: str, timelines: Timelines, spans: Sequence[FilmSpan]) -> Manifest:
+    """Clips of these spans, with what is known of their films."""
     numbers: Counter[str] = Counter()
     ids = []
     for film, _, _ in spans:
@@ -198,7 +164,7 @@ def _grid_manifest(
         ids.append(f"{film}-{numbers[film]:04d}")
     details = [timelines.films.get(film, Film()) for film, _, _ in spans]
     columns = {
-        "id": table.columns.get("id", ids),
+        "id": ids,
         "film": [film for film, _, _ in spans],
         "media": [
             film if "/" in about.name or media_problem(about.name) else about.name or film
@@ -209,8 +175,7 @@ def _grid_manifest(
     }
     if any(about.title for about in details):
         columns[TITLE_COLUMN] = [about.title for about in details]
-    columns |= {n: v for n, v in table.columns.items() if n not in (*columns, "kind", "text")}
-    items = Items.from_table(replace(table, columns=columns))
+    items = Items.from_table(Table(Path(name), ",", columns, range(1, len(spans) + 1)))
     facts = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
     return Manifest(name, items, scheme=timelines.scheme, **facts)
 
@@ -238,21 +203,3 @@ def _film_remarks(
         for film in dict.fromkeys([*annotated, *timelines.films, *by_film])
         if film not in annotated or film not in by_film
     ]
-
-
-def _gaps(location: str, items: Items, by_film: Mapping[str, NDArray[np.intp]]) -> list[Remark]:
-    """Clips that do not begin where those before them end."""
-    remarks = []
-    for film, rows in by_film.items():
-        starts, ends = microseconds(items.starts[rows]), microseconds(items.ends[rows])
-        gaps = starts[1:] - np.maximum.accumulate(ends)[:-1]
-        for index in np.flatnonzero(np.abs(gaps) > ROUNDING_US).tolist():
-            size, clip = format_seconds(abs(int(gaps[index])) / 1e6), items.ids[rows[index + 1]]
-            if gaps[index] > 0:
-                what, done = f"a gap of {size} s before {clip}", "kept; segments there do not count"
-                code = "gap"
-            else:
-                what, done = f"{clip} overlaps what is before it by {size} s", "kept; both count"
-                code = "clips-overlap"
-            remarks.append(Remark(location, film, "", what, done, code))
-    return remarks

@@ -110,8 +110,7 @@ def project(
     timelines
         The segments.
     grid
-        The clips: their length in seconds, a manifest (or its folder) whose items have spans,
-        or a CSV file of shots or scenes with film, start and end.
+        The clips: their length in seconds, or a manifest (or its folder) whose items have spans.
     threshold
         The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly that
         counts; so do two microseconds less, as times are rounded to one.

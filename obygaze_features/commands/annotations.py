@@ -123,13 +123,8 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
 @import_.importer("csv")
 @source_argument
 @table_options(
-    "film, annotator, start, end, start_frame, end_frame, framerate, concepts, comment, level",
+    "film, annotator, start, end, concepts, comment, level",
     "annotator=who",
-)
-@click.option(
-    "--frame-rate",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Frames per second, where times are in frames and rows have no framerate.",
 )
 @films_option
 @levels_option
@@ -138,16 +133,14 @@ def import_csv(**options: Any) -> of.Timelines:
 
     A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
     are understood; name others with --column. Times are seconds (75.5) or h:mm:ss (0:01:15.5).
-    Frames go by the columns start_frame and end_frame, the end frame being part of the segment,
-    with a column framerate or --frame-rate. Several concepts in a cell are separated by bars or
-    commas. Ends with exit code 3 if rows were left out.
+    Several concepts in a cell are separated by bars or commas. Ends with exit code 3 if rows were
+    left out.
 
     \b
     Examples:
       obygaze annotations import csv segments.csv -o timelines/mine --films films.csv
       obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
-      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who \\
-        --column start_frame=from --column end_frame=to --frame-rate 25
+      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who
     """
     return of.Timelines.from_csv(**options)
 

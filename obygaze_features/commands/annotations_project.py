@@ -35,8 +35,7 @@ grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
-    help="A manifest whose clips have start and end; a time (60 or 0:01:00); or a CSV file of "
-    "shots or scenes with film, start, end (seconds or h:mm:ss) and, if you like, id.",
+    help="A manifest whose clips have start and end; or a time (60 or 0:01:00).",
 )
 
 
@@ -67,7 +66,7 @@ def project(
     \b
     Examples:
       obygaze annotations project timelines --grid 60 -o manifests/mine
-      obygaze annotations project timelines --grid shots.csv --threshold 0.3 -o manifests/mine
+      obygaze annotations project timelines --grid 0:00:30 --threshold 0.3 -o manifests/mine
       obygaze annotations project timelines --grid manifests/mine
     """
     share = _parse_share(threshold, "--threshold")

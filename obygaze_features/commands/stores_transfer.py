@@ -210,7 +210,7 @@ def import_() -> None:
     Examples:
       obygaze stores import pth features --manifest manifests/obygaze12 -o stores/theirs.zarr
       obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
-      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import hdf5 X.h5 --manifest manifests/mine -o stores/theirs.zarr
     """
 
 
@@ -232,13 +232,6 @@ _import_options = join_options(
     json_option,
 )  # fmt: skip
 """The options of every import."""
-_id_options = join_options(
-    click.option("--ids", type=PATH,
-                 help="Whose each row is: a text file with an id a line, CSV with a column id, or "
-                 ".npy."),
-    click.option("--in-order", is_flag=True, help="Row i is item i of the manifest."),
-)  # fmt: skip
-"""The options of an import of files with a row an item."""
 
 
 @import_.command()
@@ -261,7 +254,12 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 
 @import_.command()
 @click.argument("paths", nargs=-1, required=True, metavar="[ARRAY=]FILE_OR_FOLDER...")
-@_id_options
+@click.option(
+    "--ids",
+    type=PATH,
+    help="Whose each row is: a text file with an id a line, or CSV with a column id.",
+)
+@click.option("--in-order", is_flag=True, help="Row i is item i of the manifest.")
 @_import_options
 def npy(paths: tuple[str, ...], **options: Any) -> None:
     """From a NumPy matrix with ids, or folders of NumPy files, FILM/STEM.npy.
@@ -278,43 +276,6 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
           --manifest manifests/mine -o stores/bodies.zarr
     """
     _import("npy", _by_array(paths), **options)
-
-
-@import_.command()
-@folder_argument("file")
-@_id_options
-@_import_options
-def safetensors(file: Path, **options: Any) -> None:
-    """From a safetensors file with a row, or a tensor, for each item.
-
-    A tensor under the id of each item, or tensors with a row an item: the only such tensor is the
-    array native; several keep their names.
-
-    \b
-    Examples:
-      obygaze stores import safetensors X.safetensors --ids ids.txt \\
-          --manifest manifests/mine -o stores/theirs.zarr
-    """
-    _import("safetensors", file, **options)
-
-
-@import_.command()
-@folder_argument("file")
-@click.option("--ids", default="id", metavar="COLUMN", help="The column of ids.")
-@_import_options
-def parquet(file: Path, **options: Any) -> None:
-    """From a Parquet table: an exported store, or any with a column of ids.
-
-    The only column of lists is the array native; several keep their names; without any, all
-    columns of numbers together are native.
-
-    \b
-    Examples:
-      obygaze stores import parquet X.parquet --manifest manifests/mine -o stores/theirs.zarr
-      obygaze stores import parquet X.parquet --ids clip --backbone clip-vit-base-patch32 \\
-          --manifest manifests/mine -o stores/theirs.zarr
-    """
-    _import("parquet", file, **options)
 
 
 @import_.command()

@@ -1,13 +1,6 @@
 """Manifests: the clips, their ids, labels and splits."""
 
-from obygaze_features.manifests.importers import (
-    accede,
-    csv_table,
-    folder,
-    mobygaze,
-    obygaze12,
-    prompts,
-)
+from obygaze_features.manifests.importers import accede, csv_table, folder, obygaze12, prompts
 from obygaze_features.manifests.items import Item, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
@@ -35,7 +28,6 @@ for name, importer in {
     "accede": accede,
     "csv": csv_table,
     "folder": folder,
-    "mobygaze": mobygaze,
     "obygaze12": obygaze12,
     "prompts": prompts,
 }.items():

@@ -36,7 +36,7 @@ from obygaze_features.manifests.labels import (
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests.importers import accede, csv_table, mobygaze, obygaze12, prompts
+    from obygaze_features.manifests.importers import accede, csv_table, obygaze12, prompts
     from obygaze_features.manifests.importers import folder as media_folder
     from obygaze_features.manifests.media import Located
     from obygaze_features.manifests.subtitles import with_subtitles
@@ -81,7 +81,6 @@ class Manifest:
         from_accede = staticmethod(accede.import_manifest)
         from_csv = staticmethod(csv_table.import_manifest)
         from_folder = staticmethod(media_folder.import_manifest)
-        from_mobygaze = staticmethod(mobygaze.import_manifest)
         from_obygaze12 = staticmethod(obygaze12.import_manifest)
         from_prompts = staticmethod(prompts.import_manifest)
         with_subtitles = with_subtitles

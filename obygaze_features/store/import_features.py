@@ -1,4 +1,4 @@
-"""Features that others computed, as a store of a manifest: NumPy, PyTorch, Parquet, HDF5, ...
+"""Features that others computed, as a store of a manifest: NumPy, PyTorch and HDF5.
 
 Rows go through the writer, block by block. An interrupted import is resumed when it is run again,
 and a row that cannot be read is a failure with a reason, as in an extraction.
@@ -36,9 +36,7 @@ from obygaze_features.store.import_rows import (
     map_npy,
     read_ids,
     read_npy,
-    read_parquet,
     read_recipe,
-    read_safetensors,
     stated_recipe,
     to_storable,
 )
@@ -52,8 +50,6 @@ _HEAD_BYTES = 1 << 20
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
-    ".safetensors": "safetensors",
-    ".parquet": "parquet",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
 }
@@ -80,16 +76,15 @@ def import_features(
     ----------
     source
         A folder with a file a clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row an item
-        (``.npy``, ``.safetensors``, ``.parquet``, ``.h5``); ``{array: path}`` for several arrays.
+        (``.npy``, ``.h5``); ``{array: path}`` for several arrays.
     manifest
         Its items get a row each; a manifest, or its folder.
     path
         The store, ``NAME.zarr``; an import that was interrupted there is resumed.
     kind
-        ``npy``, ``pth``, ``safetensors``, ``parquet`` or ``hdf5``; by default from the file's name.
+        ``npy``, ``pth`` or ``hdf5``; by default from the file's name.
     ids
-        The item of each row, for files that do not say: ids, or a file with them. For Parquet the
-        name of the column of ids.
+        The item of each row, for files that do not say: ids, or a file with them.
     in_order
         Row i is item i of the manifest.
     recipe
@@ -97,8 +92,7 @@ def import_features(
     backbone, preprocessing, precision
         The same in a few words. What is missing is recorded as unknown.
     columns
-        The names of the columns of the arrays that are as wide; a Parquet table of numbers has
-        them itself.
+        The names of the columns of the arrays that are as wide.
     retry_failed
         Read rows again that failed in an earlier run.
     """
@@ -148,7 +142,7 @@ def _open_source(
     is_folder = kind == "pth" or (
         kind == "npy" and not any(file.is_file() for file in paths.values())
     )
-    has_ids = is_folder or kind == "hdf5" or (kind == "parquet" and not isinstance(ids, str))
+    has_ids = is_folder or kind == "hdf5"
     slips = {
         "is not a folder or file of features": not first.exists(),
         f"is of no known kind of features ({', '.join(KINDS)})": kind is None,
@@ -162,16 +156,11 @@ def _open_source(
     for slip, is_made in slips.items():
         if is_made:
             raise UsageError(first, slip)
-    if kind == "parquet":
-        return read_parquet(first, str(ids or "id"))
     if kind == "hdf5":
         return read_hdf5(first)
     if is_folder:
         return read_folders(paths, f".{kind}", manifest)
-    listed = read_ids(Path(ids)) if isinstance(ids, Path | str) else ids
-    if kind == "npy":
-        return read_npy(paths, listed)
-    return read_safetensors(first, listed, manifest)
+    return read_npy(paths, read_ids(Path(ids)) if isinstance(ids, Path | str) else ids)
 
 
 def _fill_store(

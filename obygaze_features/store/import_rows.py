@@ -1,4 +1,4 @@
-"""Features in one file for all items, with their ids: NumPy, safetensors and Parquet.
+"""Features in one file for all items, with their ids: NumPy.
 
 Also how imported features were made, as far as somebody says.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import math
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_bytes
-from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
 from obygaze_features.manifests import Item, Manifest
@@ -198,13 +195,8 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 
 def read_ids(path: Path) -> list[str]:
-    """Ids from a file: text with an id a line, CSV with a column id, or a list in a NumPy file."""
-    with errors_named(path, "ids; save them as UTF-8, or a NumPy file of texts"):
-        if path.suffix.lower() == ".npy":
-            texts = map_npy(path)
-            if texts.ndim != 1 or texts.dtype.kind not in "US":
-                raise StoreError(f"not a list of texts (got {texts.dtype}, {texts.ndim} axes)")
-            return list(map(str, texts.astype("U").tolist()))
+    """Ids from a file: text with an id a line, or CSV with a column id."""
+    with errors_named(path, "ids; save them as UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
         if path.suffix.lower() == ".csv":
@@ -236,42 +228,6 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
             matrices[name] = map_npy(path)
     path = next(iter(files.values()))
     return RowSource(path, matrices, require_ids(path, ids))
-
-
-def read_safetensors(path: Path, ids: Sequence[str] | None, manifest: Manifest) -> RowSource:
-    """A safetensors file: tensors with a row an item, or a tensor an item under its id."""
-    with errors_named(path, "safetensors"):
-        loaded = need("safetensors.torch", extra="models").load_file(path)
-        # NumPy has no bfloat16, and stores have no number type that is shorter than float16.
-        is_short = {name: str(tensor.dtype) == "torch.bfloat16" for name, tensor in loaded.items()}
-        tensors: dict[str, NDArray[Any]] = {
-            name: (tensor.float() if is_short[name] else tensor).numpy()
-            for name, tensor in loaded.items()
-        }
-    if by_id := [name for name in manifest.ids if name in tensors]:
-        return RowSource(path, {"native": _Tensors([tensors[name] for name in by_id])}, by_id)
-    ids = require_ids(path, ids)
-    # A file may hold more than features: a mean, say, or a number for each row.
-    matrices = {
-        name: rows for name, rows in tensors.items() if rows.ndim > 1 and rows.shape[0] == len(ids)
-    }
-    if not matrices:
-        raise StoreError(f"{path} has no tensor with a row for each of {len(ids):,} ids")
-    if len(matrices) == 1:
-        matrices = {"native": next(iter(matrices.values()))}
-    return RowSource(path, matrices, ids)
-
-
-class _Tensors:
-    """Tensors as rows of the shape and type that most of them have."""
-
-    def __init__(self, tensors: Sequence[NDArray[Any]]) -> None:
-        kinds = Counter((tensor.shape, tensor.dtype) for tensor in tensors)
-        (shape, self.dtype), _ = kinds.most_common(1)[0]
-        self.shape, self.tensors = (len(tensors), *shape), tensors
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self.tensors[row]
 
 
 def stated_recipe(
@@ -315,64 +271,3 @@ def exported_recipe(name: str, text: str) -> Recipe:
         tuple(fmt.specs_of(attributes)),
         {key: attributes[key] for key in ("licence", "citation") if attributes[key]},
     )
-
-
-def read_parquet(path: Path, column: str) -> RowSource:
-    """A Parquet table: a column of ids; each column of lists an array, or all numbers `native`.
-
-    The only column of lists is `native`, too, whatever its name, but in an exported store.
-    """
-    pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
-    with errors_named(path, "Parquet"):
-        table = parquet.read_table(path)
-        if column not in table.column_names:
-            raise UsageError(
-                f"{path} has no column {column!r}; name that of the ids with --ids (it has "
-                f"{', '.join(table.column_names):.200})"
-            )
-        ids = [str(item) for item in table[column].to_pylist()]
-        about = (table.schema.metadata or {}).get(fmt.ATTRIBUTES.encode())
-        recipe = exported_recipe(fmt.ATTRIBUTES, about.decode()) if about else None
-        types, fields = pa.types, [part for part in table.schema if part.name != column]
-        lists = [part for part in fields if _is_list_of_numbers(part.type, types)]
-        matrices: dict[str, NDArray[Any]] = {}
-        without: dict[int, Failed | None] = {}
-        for part in lists:
-            name = "native" if len(lists) == 1 and not recipe else part.name
-            matrices[name], empty = _stack_lists(table[part.name], part)
-            missing = Failed(Status.MISSING, f"it is not in {path.name}")
-            without |= dict.fromkeys(empty, missing)
-        if not matrices:
-            floats = [part.name for part in fields if types.is_floating(part.type)]
-            names = floats or [part.name for part in fields if types.is_integer(part.type)]
-            if not names:
-                raise StoreError("it has no column of lists of numbers, nor columns of numbers")
-            matrices["native"] = np.column_stack([table[name].to_numpy() for name in names])
-            return RowSource(path, matrices, ids, columns=names)
-    return RowSource(path, matrices, ids, recipe, without)
-
-
-def _is_list_of_numbers(kind: Any, types: Any) -> bool:
-    lists = types.is_list, types.is_large_list, types.is_fixed_size_list
-    numbers = types.is_floating, types.is_integer
-    return any(is_a(kind) for is_a in lists) and any(is_a(kind.value_type) for is_a in numbers)
-
-
-def _stack_lists(column: Any, schema: Any) -> tuple[NDArray[Any], list[int]]:
-    """A column of lists as a matrix, in the shape that our own export notes, and its empty rows."""
-    compute = need("pyarrow.compute", extra="views")
-    column = column.combine_chunks()
-    # Rows that are null have numbers all the same in a list of fixed size; these are dropped.
-    full = column.drop_null()
-    widths = compute.unique(compute.list_value_length(full)).to_pylist()
-    if len(widths) != 1 or not widths[0]:
-        raise StoreError(f"the lists of {schema.name} have different lengths, or none")
-    noted = (schema.metadata or {}).get(b"shape", b"").decode()
-    shape = tuple(int(size) for size in noted.split(",") if size.isdecimal())
-    if math.prod(shape) != widths[0]:
-        shape = (widths[0],)
-    flat = full.flatten().to_numpy(zero_copy_only=False)
-    there = np.asarray(column.is_valid())
-    values = np.empty((len(column), *shape), flat.dtype)
-    values[there] = flat.reshape(-1, *shape)
-    return values, np.flatnonzero(~there).tolist()

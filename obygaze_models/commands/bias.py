@@ -118,14 +118,8 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @option("--array", default="native", help="Which array of --store.")
 @click.option("--pooling", help="For an array with several vectors an item: max, mean or first.")
 @option(
-    "--ddof",
-    type=click.IntRange(0, 1),
-    default=1,
-    help="Standard deviation of a sample (1) or of a population (0).",
-)
-@option(
     "--p",
-    type=click.Choice(["auto", "exact", "sampled", "normal"]),
+    type=click.Choice(["auto", "exact", "sampled"]),
     default="auto",
     help="Over all partitions, or random ones; auto: all up to 200,000.",
 )
@@ -261,16 +255,15 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
     "--rater",
     "raters",
     multiple=True,
-    help="Only this column; can be repeated. The five probabilities are called classifier.",
+    help="Only this column; can be repeated.",
 )
 @_with_outputs
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
-    drawings, hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for
-    these. Porn, sexy and hentai are sexualised. Shares have Wilson's 95% interval; with two raters
-    or more there is Cronbach's alpha.
+    drawings, hentai, neutral, porn, sexy). Porn, sexy and hentai are sexualised. Shares have
+    Wilson's 95% interval; with two raters or more there is Cronbach's alpha.
 
     \b
     Examples:

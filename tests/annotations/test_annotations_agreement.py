@@ -117,19 +117,15 @@ def test_undefined_gammas_and_other_levels():
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-def test_uniform_gamma_without_not_sure_is_of_the_other_levels():
-    [pair] = find_pairs(make_manifest({"f": {"ann": A, "bea": B}}))[0]
-    uniform = pair_agreement(pair, PAPER, Chance("uniform")).sure
-    assert uniform.clips == 8  # of both
-    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
-    assert uniform.closed == pytest.approx(np.mean(others))
-
-
 def test_pairs_are_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
     [pair], remarks = find_pairs(manifest)
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).gamma.clips == 10
+    uniform = pair_agreement(pair, PAPER, Chance("uniform")).sure
+    assert uniform.clips == 8  # without Not Sure of either: of the other levels
+    others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
+    assert uniform.closed == pytest.approx(np.mean(others))
     pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
     assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
     with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):

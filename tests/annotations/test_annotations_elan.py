@@ -43,12 +43,14 @@ def test_pympis_file_is_read(tmp_path):
     for name, first, second in [
         ("level@Bob", "S", "Easy Negative"),
         ("Bob-concepts", "Look; Posture", ""),
-        ("Bob notes", "", "see above"),
         ("Bob colour", "red", ""),
     ]:
         eaf.add_tier(name, ling="below", parent="Bob")
         eaf.add_ref_annotation(name, "Bob", 500, first)
         eaf.add_ref_annotation(name, "Bob", 2500, second)
+    eaf.add_linguistic_type("parts", constraints="Included_In")
+    eaf.add_tier("Bob notes", ling="parts", parent="Bob")
+    eaf.add_annotation("Bob notes", 2500, 3000, "see above")
     eaf.add_tier("dialogue")
     eaf.add_annotation("dialogue", 100, 900, "Hello: Look")
     eaf.to_file(str(tmp_path / "Juno 2007.eaf"))
@@ -233,55 +235,20 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
     assert list(of.Timelines.load(tmp_path / "t").films) == ["f"]
 
 
-def test_external_references_are_not_fetched(tmp_path, monkeypatch):
-    for function in ("socket.connect", "getaddrinfo"):
-        monkeypatch.setattr(f"socket.{function}", pytest.fail)
-    (tmp_path / "levels.ecv").write_text("not XML")
-    outside = (
-        '<CONTROLLED_VOCABULARY CV_ID="levels" EXT_REF="er1"/>'
-        f'<EXTERNAL_REF EXT_REF_ID="er1" TYPE="ecv" VALUE="file://{tmp_path}/levels.ecv"/>'
-        '<EXTERNAL_REF EXT_REF_ID="er2" TYPE="ecv" VALUE="https://lab.example/levels.ecv"/>'
-    )
-    header = 'TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR TIME_ORIGIN="500" MEDIA_URL="file:///x"/>'
-    text = EAF.replace("</ANNOTATION_DOCUMENT>", outside + "</ANNOTATION_DOCUMENT>")
-    text = text.replace('TIME_UNITS="milliseconds">', header)
-    (tmp_path / "f.eaf").write_text(text)
-    result = of.Timelines.from_elan(tmp_path / "f.eaf")
-    assert len(result.segments) == 1
-    assert [remark.done for remark in result.remarks] == ["kept"] * 3
-    assert "https://lab.example/levels.ecv', which is not fetched" in result.remarks[1].what
-    assert "shifted by '500' milliseconds" in result.remarks[2].what
-
-
 def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
-    """What ELAN would not write: parents in a circle, notes on notes that are not there."""
-    text = """<ANNOTATION_DOCUMENT><TIME_ORDER><TIME_SLOT TIME_SLOT_ID="s" TIME_VALUE="5"/>
-    <TIME_SLOT TIME_SLOT_ID="e" TIME_VALUE="9"/><TIME_SLOT TIME_SLOT_ID="n"/></TIME_ORDER>
-    <TIER TIER_ID="A" PARENT_REF="B"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a1"
-    TIME_SLOT_REF1="s" TIME_SLOT_REF2="e"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
-    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
-    <TIER TIER_ID="B" PARENT_REF="A"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="b1"
-    TIME_SLOT_REF1="s" TIME_SLOT_REF2="n"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
-    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
-    <TIER TIER_ID="D" PARENT_REF="gone"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="d1"
-    ANNOTATION_REF="gone"/></ANNOTATION></TIER>
-    <TIER TIER_ID="C" PARENT_REF="gone"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="c1"
-    TIME_SLOT_REF1="s" TIME_SLOT_REF2="e"><ANNOTATION_VALUE>S</ANNOTATION_VALUE>
-    </ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
-    <TIER TIER_ID="C comment" PARENT_REF="C"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="r1"
-    ANNOTATION_REF="r2"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>
-    <ANNOTATION><REF_ANNOTATION ANNOTATION_ID="r2" ANNOTATION_REF="r1"><ANNOTATION_VALUE>y
-    </ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION>
-    <ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="r3" TIME_SLOT_REF1="s" TIME_SLOT_REF2="n">
-    <ANNOTATION_VALUE>part</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
-    </ANNOTATION_DOCUMENT>"""
-    (tmp_path / "f.eaf").write_text(text)
-    result = of.Timelines.from_elan(tmp_path / "f.eaf")
-    notes = [(s.annotator, s.start, s.end, s.comment) for s in result.segments]
-    assert notes == [("A", 0.005, 0.009, ""), ("C", 0.005, 0.009, "part")]
-    lost = {remark.where.rpartition(" ")[2]: remark.what for remark in result.remarks}
-    assert lost["d1"] == "refers to no annotation"
-    assert lost["r1"] == lost["r2"] == "refers to no annotation of 'C' that has times"
+    """What ELAN would not write: tiers and notes that are their own parents, or have lost them."""
+    marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
+    tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
+    eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')
+    eaf = eaf.replace('TIER_ID="C"', 'TIER_ID="C" PARENT_REF="gone"')
+    eaf = eaf.replace('ANNOTATION_REF="a1"', 'ANNOTATION_REF="a3"')  # which it is itself
+    [lost] = re.findall('ANNOTATION_ID="(.*?)" ANNOTATION_REF="a3"', eaf)
+    result = of.Timelines.from_elan(write(tmp_path / "f.eaf", eaf))
+    notes = [(s.annotator, s.start, s.comment) for s in result.segments]
+    assert notes == [("A", 0.005, ""), ("A", 0.01, "x"), ("C", 0.005, "")]
+    [remark] = result.remarks
+    assert remark.where.endswith(f"annotation {lost}")
+    assert remark.what == "refers to no annotation of 'A' that has times"
 
 
 def test_added_tiers_keep_what_is_there(tmp_path):
@@ -290,7 +257,7 @@ def test_added_tiers_keep_what_is_there(tmp_path):
     path.write_text(text.replace("Sure &amp;", "Su<!--?-->re &amp;"))
     text = add_tiers(path, [Tier("model", "prediction", [Annotation(5, 8, "x")])], AnnotationError)
     path.write_text(text)
-    document, _, _ = read_eaf(path, AnnotationError)
+    document, _ = read_eaf(path, AnnotationError)
     assert [tier.name for tier in document.tiers] == ["mine", "model"]
     assert document.tiers[0].annotations[0].value == "Sure & <b>"
     refuse_edited([path])

@@ -134,6 +134,7 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     back = of.Timelines.from_elan(folder)  # comments differ: XML cannot write a vertical tab
     assert [s.start for s in back.segments] == [s.start for s in marked.segments]
     assert back.annotators == ["ann", "bob"]
+    assert not any("to discuss" in remark.where for remark in back.remarks)
     rows = table(spreadsheet_files(marked, manifest)["clips.csv"])
     names = ("clip", "from", "end", "ann", "merged", "ann, concepts", "bob")
     assert [[row[name] for name in names] for row in rows] == [

@@ -20,7 +20,6 @@ from tests.kit.files import refused, touch, write
 
 MOBYGAZE = "index;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;framerate"
 HEADER = "film,annotator,start,end,level"
-FRAMES = "film,annotator,start_frame,end_frame,level"
 
 
 def table(tmp_path, *rows, header=HEADER):
@@ -99,20 +98,6 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
-def test_seconds_clock_times_and_frames_are_the_same(tmp_path):
-    expected = [(0, 1), (75.5, 3600.04)]
-    assert spans(read(tmp_path, "f,a,75.5,3600.04,Sure", "f,a,0,1,EN")) == expected
-    clock = ("f,a,1:15.5,01:00:00.040,Sure", "f,a,0:00,0:00:01,EN")
-    assert spans(read(tmp_path, *clock)) == expected
-    rows = ("f,a,1887.5,90000,Sure", "f,a,0,24,EN")
-    assert spans(read(tmp_path, *rows, header=FRAMES, frame_rate=25)) == expected
-    rows, header = ("f,a,3775,180001,S,50", "f,a,0,24,EN,"), f"{FRAMES},FrameRate"
-    assert spans(read(tmp_path, *rows, header=header, frame_rate=25)) == expected
-    # A decimal comma.
-    header = f"{FRAMES},framerate".replace(",", ";")
-    assert spans(read(tmp_path, "f;a;0;11;S;12,5", header=header)) == [(0, 0.96)]
-
-
 def test_rows_that_cannot_be_read_are_left_out(tmp_path):
     bad = {
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
@@ -162,7 +147,7 @@ def test_columns_and_names_are_mapped(tmp_path):
 def test_options_that_cannot_be(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    for option in (["--column", "film"], ["--delimiter", "ab"], ["--frame-rate", "0"]):
+    for option in (["--column", "film"], ["--delimiter", "ab"]):
         assert obygaze(*command, *option).exit_code == 2
     for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "'é' is there already")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
@@ -170,24 +155,12 @@ def test_options_that_cannot_be(tmp_path, obygaze):
     for rows, fact in [
         ([HEADER], "marks holds no segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
-        ([FRAMES, "f,a,0,1,S"], "--frame-rate"),
-        (["film,annotator,start_frame,level", "f,a,0,1"], "no column 'end_frame'"),
+        (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
         (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),
     ]:
         write(source, *rows)
         refused(obygaze(*command), fact)
     assert not (tmp_path / "t").exists()
-
-
-def test_misspelt_films_of_the_table_of_films_are_named(tmp_path, obygaze):
-    """Otherwise its end would be known, nothing would be cut there, and nobody would see why."""
-    rows = ("film,title,end", "Juno,Juno,1:00", "leon,Léon,0:01")
-    films = write(tmp_path / "films.csv", *rows)
-    source = table(tmp_path, "Léon,a,0,61,S", "Juno,a,0,59,S")
-    result = obygaze("annotations", "import", "csv", source, "--films", films, "-o", tmp_path / "t")
-    assert "films: no rows of 1 film: leon; did you mean Leon? (not used)" in result.output
-    expected = {"Juno": Film("Juno", 60), "Leon": Film("Léon", name="Léon")}
-    assert of.Timelines.load(tmp_path / "t").films == expected
 
 
 NAMES = st.sampled_from(["Body", "look", "Clothes", "Fog", "fog", "A, b"])
@@ -250,7 +223,7 @@ def test_films_are_found_by_their_original_names(tmp_path, obygaze):
     assert sorted(files.values()) == ["A_C.mp4", "Dr. No.mp4"]
 
 
-def test_what_spreadsheets_save_in_other_countries(tmp_path):
+def test_times_and_tables_as_spreadsheets_save_them(tmp_path):
     rows = ("film;annotator;start;end;level;concepts", "Été;ann;1,5;0:02:03,25;S;Body, Look")
     lines = (line.replace(";", "\t") + "\r" for line in rows)
     source = write(tmp_path / "marks.csv", *lines, encoding="utf-8-sig")
@@ -259,3 +232,11 @@ def test_what_spreadsheets_save_in_other_countries(tmp_path):
     assert result.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
     past = "ends at 0:02:03.25, past the film's end 0:02:02.5"
     assert remarks(result) == [(2, past, "cut")]
+    for row in ("f,a,75.5,3600.04,Sure", "f,a,1:15.5,01:00:00.040,Sure"):
+        assert spans(read(tmp_path, row)) == [(75.5, 3600.04)]
+    # A misspelt film of the table of films, or nobody would see why nothing is cut at its end.
+    films = read_films(write(tmp_path / "films.csv", "film,title,end", "leon,Léon,0:01"))
+    result = read(tmp_path, "Léon,a,0,61,S", films=films)
+    assert result.films == {"Leon": Film("Léon", name="Léon")}
+    wrong = "no rows of 1 film: leon; did you mean Leon?"
+    assert remarks(result) == [("films", wrong, "not used")]

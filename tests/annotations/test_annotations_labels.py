@@ -171,6 +171,13 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
     assert "(left out); and 11 more like this: --json has all" in text
     assert "and 11 more like this" in annotations("sweep", *project[1:], code=3)
+    # Who stopped early; in a film of 420 s who marked something in its second half did not.
+    early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
+    late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
+    text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
+    stopped = "film early: nothing is marked after 0:03:25 of 0:07:00"
+    assert f"{stopped}; did the annotator stop there? (the rest counts as" in text
+    assert "film late: nothing" not in text
 
 
 def test_films_named_by_media_only_are_films(annotations, tmp_path):
@@ -187,21 +194,9 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     assert "other one: no second annotator for 5 clips (taken from one)" in text
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
     annotations("agreement", spans, code=3)
-    annotations("figure", two, spans, "-o", tmp_path / "figures")
-    assert len(list((tmp_path / "figures").iterdir())) == 2
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
-
-
-def test_annotators_who_stopped_early_are_named(annotations, tmp_path, spans):
-    """In a film of 420 s; who marked something in its second half did not stop."""
-    early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
-    late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
-    text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
-    stopped = "film early: nothing is marked after 0:03:{} of 0:07:00"
-    assert f"{stopped.format('25')}; did the annotator stop there? (the rest counts as" in text
-    assert "film late: nothing" not in text
 
 
 def test_titles_stay_through_a_projection(obygaze, annotations, tmp_path):

@@ -12,9 +12,8 @@ from obygaze_features.annotations import Film, Segment
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project, sweep, sweep_csv
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
@@ -63,7 +62,6 @@ def seconds(frame, rate):
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
 def test_threshold_is_exact_to_a_frame(rate):
-    """Wherever the clip begins; in seconds, rounded, it may be a fifth less a microsecond."""
     clips = [(start, start + 5 * count) for start in range(7, 5000, 397) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
         for begin, end in clips:
@@ -171,10 +169,6 @@ def test_schemes_have_the_same_levels_and_share_concepts():
     assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
-def spans_of(clips):
-    return [(item.id, item.start, item.end) for item in clips]
-
-
 def ends_at(end, film="film"):
     only = Segment(film, "one", 0.0, end, "EN")
     return of.Timelines.of("short", [only], films={film: Film(end=end)})
@@ -189,9 +183,10 @@ def test_cells_of_so_many_seconds(length):
     cells, remarks = read_grid(length, ends_at(150.5))
     assert remarks == []
     expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
-    assert spans_of(cells) == expected
+    assert [(item.id, item.start, item.end) for item in cells] == expected
     assert {item.media for item in cells} == {item.film for item in cells} == {"film"}
     assert cells.name == "short-60s"
+    assert len(read_grid(length, ends_at(120.000001))[0]) == 2  # none of a microsecond
     cells, [remark] = read_grid("100", worked())
     assert cells.items.ends[-1] == 420
     assert remark.what == "1 film without an end: film"
@@ -209,35 +204,7 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
     assert 2 <= ends[-1] - starts[-1] <= step
 
 
-def test_shots_in_a_table(tmp_path):
-    rows = ("scene,film,END,Start", "kitchen,film,200,100", "credits,film,420,200")
-    path = write(tmp_path / "shots.csv", *rows, "street,film,100,0")
-    cells, remarks = read_grid(path, worked())
-    assert remarks == []
-    shots = [("film-0001", 0, 100), ("film-0002", 100, 200), ("film-0003", 200, 420)]
-    assert spans_of(cells) == shots
-    assert cells.items.extra == {"scene": ["street", "kitchen", "credits"]}
-    assert cells.name == "shots"
-    # As a spreadsheet saves them: clock times, and the names that importers make ids of.
-    rows = ("Film;Start;END;ID;Note", "Juno (2007);0:00:00;0:01:40,5;one;x")
-    cells, _ = read_grid(write(path, *rows, encoding="utf-8-sig"), ends_at(150, "Juno_2007"))
-    assert (spans_of(cells), cells.items.extra) == ([("one", 0, 100.5)], {"Note": ["x"]})
-
-
-def test_gaps_and_overlaps_are_named(tmp_path):
-    spans = ("0,100", "100.000002,200", "212.5,300", "290,310", "220,230")
-    rows = ("film,start,end", *(f"film,{span}" for span in spans))
-    _, remarks = read_grid(write(tmp_path / "shots.csv", *rows), worked())
-    assert [remark.what for remark in remarks] == [
-        "a gap of 12.5 s before film-0003",
-        "film-0004 overlaps what is before it by 80 s",
-        "film-0005 overlaps what is before it by 10 s",
-    ]
-    assert all(remark.done.startswith("kept") for remark in remarks)
-
-
 def test_manifests_with_spans(tmp_path):
-    """Where the film is not named it is the media's name; items without a span are named."""
     items = [
         Item("a", film="film", start=0.0, end=100.0),
         Item("b", media="film.mkv", start=100.0, end=200.0),
@@ -258,35 +225,27 @@ def test_manifests_with_spans(tmp_path):
         read_grid(tmp_path / "no spans", worked())
 
 
-def test_films_that_only_one_side_has(tmp_path):
+def test_films_that_only_one_side_has():
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
     timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
-    shots = ("film,start,end", "film,0,100", "third,0,100")
-    cells, remarks = read_grid(write(tmp_path / "shots.csv", *shots), timelines)
+    items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
+    cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
         ("other", "the grid has no clips of it", "left out"),
         ("unseen", "nobody annotated it", "no labels"),
         ("third", "nobody annotated it", "no labels"),
     ]
-    assert project(timelines, cells).label_sets[0].ids == ["film-0001"]
+    assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 
 
-@pytest.mark.parametrize(("grid", "fact"), [
+@pytest.mark.parametrize(("cells", "fact"), [
     ("0", "a grid needs clips longer than 0 s"),
     ("0.00001", "would have 42,000,000 clips; take longer ones"),
     ("-60", "-60 is not a grid"),
-    ("film,0,100,a\nfilm,100,100,b", "line 3: a span from 100 to 100 seconds"),
-    ("film,100,2h,d", "line 2: end '2h' is not a time; write seconds or"),
-    ("film,0,100,a\nfilm,100,200,A", "line 3: id 'A' differs from 'a' by case"),
-    (",100,200,f", "line 2: names no film"),
-    ("\n", "holds no clips"),
-    ("FILM,0,100,a", r"no clips of any film .*it has FILM.*did you mean FILM"),
+    (grid(film="FILM"), "no clips of any film .*it has FILM.*did you mean FILM"),
 ])  # fmt: skip
-def test_what_is_no_grid_is_one_line(tmp_path, grid, fact):
-    if "\n" in grid or "," in grid:
-        grid = write(tmp_path / "shots.csv", "film,start,end,id", grid)
-        fact = f"{grid}.* {fact}"
-    with pytest.raises((AnnotationError, ManifestError, UsageError), match=fact):
-        read_grid(grid, worked())
+def test_what_is_no_grid_is_one_line(cells, fact):
+    with pytest.raises((AnnotationError, UsageError), match=fact):
+        read_grid(cells, worked())
     with pytest.raises(AnnotationError, match="hold no segments"):
         read_grid("60", of.Timelines.of("empty", []))

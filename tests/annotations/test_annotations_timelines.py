@@ -35,19 +35,15 @@ def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
 LEVELS = ["EN", "HN", "NS", "S"]
 
 
-@pytest.fixture
-def merged():
-    done = project(worked(), grid())
-    labels = merge_labels(done.label_sets, done.grid).labels
-    return done.grid.with_parts(labels=[*done.label_sets, labels])
-
-
 def words(timelines, manifest):
     figure = film_figure(timelines, manifest, "film")
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def test_the_worked_case(merged):
+def test_the_worked_case():
+    done = project(worked(), grid())
+    labels = merge_labels(done.label_sets, done.grid).labels
+    merged = done.grid.with_parts(labels=[*done.label_sets, labels])
     late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     rows = film_bands(late, merged, "film")
     assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {
@@ -118,18 +114,15 @@ def long_stretches(*lengths):
     return build_timelines("made", rows)
 
 
-def test_a_stretch_far_longer_than_its_films_others_is_named():
-    [remark] = long_stretches(240, 2861).remarks
+def test_every_command_names_a_stretch_far_longer_than_its_films_others(tmp_path, obygaze):
+    made = long_stretches(240, 2861)
+    [remark] = made.remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
     assert "the next longest of the film is 4.0" in remark.what
     assert "0:20:45 to 1:08:26" in remark.what
     assert long_stretches(240, 700).remarks == ()  # not three times as long
     assert long_stretches(100, 599).remarks == ()  # under ten minutes
-
-
-def test_every_command_names_a_stretch_far_longer_than_others(tmp_path, obygaze):
-    made = long_stretches(240, 2861)
     ann = [replace(s, annotator="ann") for s in made.segments if s.seconds < 100]
     of.Timelines.of("two", [*made.segments, *ann], films=made.films).save(tmp_path / "t")
     manifest = tmp_path / "m"

@@ -127,7 +127,6 @@ def test_no_folder_is_named_like_a_file(
 
 
 def test_commands_print_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
-    """By `echo`, which takes out what steers a terminal, and keeps a style of ours."""
     echo("red \x1b[2A", fg="red", err=True)
     assert capsys.readouterr().err in ("red \\u001b[2A\n", "\x1b[31mred \\u001b[2A\x1b[0m\n")
     for path in ROOT.glob("obygaze_*/**/*.py"):
@@ -135,12 +134,8 @@ def test_commands_print_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
         assert not prints or path.name == "cli.py", path
 
 
-GOLDEN = ROOT / "tests/golden/data"
-
-
 def test_another_of_our_folders_is_named(monkeypatch, obygaze) -> None:
-    """And the order of the arguments, which is what was mistaken most often."""
-    monkeypatch.chdir(GOLDEN)
+    monkeypatch.chdir(ROOT / "tests/golden/data")
     for command, words in (
         ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),
         ("models run run", "is a run, not the TOML file of an experiment"),

@@ -43,7 +43,6 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaz
 
 
 def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
-    """Two GPUs, of which the second is in use by others."""
     gpu = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9)
     busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -33,19 +33,14 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
-def test_this_checkout_is_what_is_tested() -> None:
-    """An installation that copied files would shadow what stands here."""
+def test_versions_are_those_of_this_checkout() -> None:
+    # An installation that copied files would shadow what stands here.
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
-
-
-def test_the_version_is_said_once() -> None:
     version = PROJECT["project"]["version"]
     assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-
-
-def test_only_tested_versions_are_claimed() -> None:
+    # Of Python only what is tested is claimed.
     claimed = [c for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]
     versions = ("3.11", "3.12", "3.13")
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
@@ -54,14 +49,11 @@ def test_only_tested_versions_are_claimed() -> None:
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
 
 
-def test_nothing_is_unpickled() -> None:
+def test_what_is_not_imported() -> None:
+    """No unpickling anywhere; by the zoo the light rooms alone."""
     banned = re.compile(r"^ *(import|from) (pickle|joblib|dill|cloudpickle|shelve)\b", re.MULTILINE)
     for path in (ROOT / "cli.py", *ROOT.glob("obygaze_*/**/*.py")):
         assert not banned.search(path.read_text()), path
-
-
-def test_the_zoo_may_import_the_light_rooms_alone() -> None:
-    """The contract lists what is forbidden; a room that is added must be put there."""
     light = {"annotations", "common", "errors", "manifests", "page", "store"}
     light |= {"__init__", "__pycache__"}
     rooms = {path.stem for path in (ROOT / "obygaze_features").iterdir() if path.suffix != ".typed"}

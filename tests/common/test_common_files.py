@@ -43,7 +43,6 @@ def test_one_of_many_publishers_wins(tmp_path):
 
 
 def test_what_a_disk_says_is_one_line(tmp_path):
-    """HDF5 says it in several, and without a number."""
     with (
         pytest.raises(ObygazeError, match="x cannot be written: no room"),
         files.disk_errors(tmp_path / "x", ObygazeError),
@@ -118,7 +117,6 @@ def test_a_new_folder_loses_no_file_of_others(tmp_path):
 
 @pytest.mark.parametrize("where", ["another system", "Alpine"])
 def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeypatch, where):
-    """Where the second rename fails, the first is undone."""
     if where == "Alpine":  # its C library has no exchange
         monkeypatch.setattr(sys, "platform", "linux")
         monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())

@@ -1,7 +1,6 @@
 """What has the name of a temporary file or folder, and is somebody else's, is left alone."""
 
 import os
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -9,40 +8,29 @@ import pytest
 
 from obygaze_features.common.files import new_file, new_folder
 from obygaze_features.errors import ObygazeError
-from obygaze_features.store import finalise
 from obygaze_features.store.repair import repair
 from obygaze_features.store.transfer import pull
 from obygaze_models.experiments.run import run_experiment
 from tests.kit.files import write
-from tests.kit.run import make_world
 from tests.kit.servers import serve
-from tests.kit.store import flip_bit
+from tests.kit.store import a_store, flip_bit
 
 
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stores")
-    shutil.copytree(make_world(folder / "world").store, folder / "open.zarr")
-    shutil.copytree(folder / "open.zarr", folder / "final.zarr")
-    finalise(folder / "final.zarr")
-    return folder
-
-
-def pull_zip(stores, folder):
-    (stores / "x.zip").write_bytes(b"no zip file")
-    with serve(stores) as served:
+def pull_zip(final_store, folder):
+    write(folder.parent / "x.zip", "no zip file")
+    with serve(folder.parent) as served:
         pull(f"{served.url}/x.zip", folder / "x.zarr")
 
 
-def pull_folder(stores, folder):
-    pull(stores / "final.zarr", folder / "x.zarr")
+def pull_folder(final_store, folder):
+    pull(final_store, folder / "x.zarr")
 
 
-def repair_open(stores, folder, *, damage=False):
-    shutil.copytree(stores / "open.zarr", folder / "x.zarr")
+def repair_open(final_store, folder, *, damage=False):
+    path = a_store(folder / "x.zarr")
     if damage:
-        flip_bit(folder / "x.zarr/native/c/2/0", 3)
-    repair(folder / "x.zarr")
+        flip_bit(path / "native/c/2/0", 3)
+    repair(path)
 
 
 def write_new(make, folder):
@@ -54,12 +42,12 @@ def write_new(make, folder):
 NAMES = {
     "x.zarr.before-repair": partial(repair_open, damage=True),
     ".x.zarr.mine.partial": repair_open,
-    ".x.zarr.mine.replaced": lambda stores, folder: repair(folder / "x.zarr"),
+    ".x.zarr.mine.replaced": lambda final_store, folder: repair(folder / "x.zarr"),
     ".x.zarr.pulling": pull_folder,
     ".x.zarr.pulling.lock": pull_folder,
     ".x.zarr.zip.pulling of a zip file": pull_zip,
-    ".x.mine.partial": lambda stores, folder: write_new(new_folder, folder),
-    ".x.0a1b2c3d_1_mine.partial": lambda stores, folder: write_new(new_file, folder),
+    ".x.mine.partial": lambda final_store, folder: write_new(new_folder, folder),
+    ".x.0a1b2c3d_1_mine.partial": lambda final_store, folder: write_new(new_file, folder),
 }
 
 
@@ -98,9 +86,9 @@ def try_beside(stranger, path, act):
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, stores, tmp_path):
+def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, final_store, tmp_path):
     path: Path = tmp_path / "here" / name.partition(" ")[0]
-    message = try_beside(stranger, path, partial(NAMES[name], stores, path.parent))
+    message = try_beside(stranger, path, partial(NAMES[name], final_store, path.parent))
     assert "pulling" not in name or str(path) in message
 
 

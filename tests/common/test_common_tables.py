@@ -38,16 +38,13 @@ def test_round_trip_as_the_csv_module_reads_it(columns):
         assert lines == sorted(set(lines))
 
 
-def test_a_row_in_the_middle_of_many_that_is_too_wide(tmp_path):
+def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):
     path = tmp_path / "t.csv"
     rows = ["a,b", *["1,2"] * 1000, "1,2,3", *["1,2"] * 1000]
     path.write_text("\n".join(rows) + "\n")
     with pytest.raises(ManifestError, match="line 1002: 3 cells where the header has 2"):
         read_table(path)
-
-
-def test_blank_lines_are_left_out_and_counted(tmp_path):
-    path = tmp_path / "t.csv"
+    # Blank lines are left out and counted.
     path.write_text("\na,b\n\n1,2\n\n\n3,4\n")
     table = read_table(path)
     assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}

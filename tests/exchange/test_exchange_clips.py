@@ -116,7 +116,6 @@ def test_spans_are_found_by_their_id(tmp_path):
 
 
 def test_two_items_never_share_a_file(tmp_path):
-    """Nor do they when the second is looked for alone, as a later run does."""
     items = [Item(f"{film}-1", film=film, media="001.mp4") for film in "ABC"]
     items += [Item("A-2", film="A", media="001.mp4")]
     save(tmp_path / "f/001.npy", VALUES[0])
@@ -140,14 +139,6 @@ def test_numbers_get_a_type_that_stores_have(dtype, kept_as, tmp_path):
     save(tmp_path / "f/clip.npy", np.arange(4).astype(dtype))
     row = import_features(tmp_path / "f", named("clip"), tmp_path / "s.zarr")["clip"]["native"]
     assert (row.dtype, row.tolist()) == (kept_as, [0, 1, 2, 3])
-
-
-def compress(path: Path) -> None:
-    with zipfile.ZipFile(path) as stored:
-        files = {name: stored.read(name) for name in stored.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
 
 
 def test_what_a_pth_file_may_hold(tmp_path):
@@ -174,7 +165,11 @@ def test_what_a_pth_file_may_hold(tmp_path):
     }
     for name, (content, _) in contents.items():
         save(tmp_path / f"f/{name}.pth", content)
-    compress(tmp_path / "f/compressed.pth")
+    with zipfile.ZipFile(tmp_path / "f/compressed.pth") as stored:
+        files = {name: stored.read(name) for name in stored.namelist()}
+    with zipfile.ZipFile(tmp_path / "f/compressed.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
     torch.save(evil, tmp_path / "f/legacy.pth", _use_new_zipfile_serialization=False)
     (tmp_path / "f/raw.pth").write_bytes(pickle.dumps(evil))
     for name in ("program", "entry", "legacy"):  # each of them would, if it were unpickled

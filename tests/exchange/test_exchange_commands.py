@@ -11,7 +11,7 @@ import obygaze_features as of
 from obygaze_features.errors import UsageError
 from obygaze_features.store import open_store, verify
 from obygaze_features.store.export import export
-from tests.kit.files import refused, touch, write
+from tests.kit.files import refused, write
 from tests.kit.store import Malice, a_manifest, a_store, flip_bit, open_state, pack
 
 RECIPES = {
@@ -87,7 +87,6 @@ def workspace(final_store, tmp_path_factory):
         "objects": np.array([Malice(folder / "trace")] * 40, object),
     }.items():  # fmt: skip
         np.save(folder / f"{name}.npy", values)
-    touch(folder, "X.parquet")
     write(folder / "short.txt", "tt1-001", "tt1-002")
     write(folder / "wide.csv", "clip,label", "tt1-001,1")
     return folder
@@ -120,7 +119,6 @@ def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatc
     ("key.toml", {}, "no known kind of features"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
-    ("X.parquet", {"in_order": True}, "X.parquet"),
 ], ids=str)  # fmt: skip
 def test_a_slip_in_a_call(source, options, fact, workspace, monkeypatch):
     monkeypatch.chdir(workspace)

@@ -17,8 +17,6 @@ from tests.kit.servers import serve
 from tests.kit.store import files_of
 
 TOKEN = "hf_secret0123456789"
-LARGE = 1000
-"""Bytes from which on the Hub keeps a file by its SHA-256."""
 
 
 class Api:
@@ -26,8 +24,7 @@ class Api:
 
     folder: Path
     private: set[str]
-    patience = 1
-    """How many uploads fail, for a reason that quotes what was sent."""
+    patience = 1  # so many uploads fail, for a reason that quotes what was sent
 
     def create_repo(self, repo_id: str, *, private: bool, **_: object) -> None:
         if repo_id.startswith("closed/"):
@@ -43,7 +40,7 @@ class Api:
 
         for name, data in files_of(self.files(repo_id)).items():
             lfs = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-            large = {"lfs": lfs} if len(data) >= LARGE else {}
+            large = {"lfs": lfs} if len(data) >= 1000 else {}  # which it keeps by their SHA-256
             yield RepoFile(path=name, size=len(data), oid="1" * 40, **large)
 
     def upload_folder(

@@ -1,19 +1,14 @@
-"""Features in one file for all clips: NumPy, safetensors and Parquet, theirs and our exports."""
+"""Matrices with a row a clip: NumPy in, Parquet out."""
 
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-import torch
-from safetensors.numpy import save_file
-from safetensors.torch import save_file as save_torch_file
 
-from obygaze_features.store import diff, open_store
+from obygaze_features.store import open_store
 from obygaze_features.store.export import export
-from obygaze_features.store.import_features import import_features
-from tests.kit.store import a_manifest, numbers, plain_manifest
+from tests.kit.store import numbers, plain_manifest
 
 N, D, ABSENT = 40, 6, 7
 """Clips, width, and the clip without a row."""
@@ -48,11 +43,9 @@ def check(store, **arrays):
     assert (item, reason[:12]) == (f"tt{ABSENT:03}", "it is not in")
 
 
-@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "more.csv", "ids.npy", "bytes.npy"])
+@pytest.mark.parametrize("ids", ["ids.txt", "ids.csv", "more.csv"])
 def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     np.save("X.npy", THEIRS)
-    np.save("ids.npy", np.array(IDS))
-    np.save("bytes.npy", np.array(IDS, "S"))
     Path("ids.csv").write_text("\n".join(IDS))
     lines = [f"{item},{number}" for number, item in enumerate(IDS)]
     Path("more.csv").write_text("\ufeffID,number\r\n" + "\r\n".join(lines), encoding="utf-8")
@@ -62,7 +55,6 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
 
 
 def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
-    """Rows are in the manifest's order only where that is said."""
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
     names = ["a", "b", "c", "d", "e", "f"]
@@ -78,53 +70,6 @@ def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
 
 
-@pytest.mark.parametrize("kind", ["matrix", "arrays", "tensors by id", "bfloat16"])
-def test_safetensors_become_a_store(bring, kind):
-    arrays = {"native": ROWS}
-    if kind == "matrix":  # beside a mean, and a number for each row
-        save_file({"x": THEIRS, "mean": THEIRS.mean(0), "y": THEIRS[:, 0].copy()}, "X.safetensors")
-    elif kind == "arrays":
-        arrays["frames"] = FRAMES
-        save_file({"native": THEIRS, "frames": THEIR_FRAMES}, "X.safetensors")
-    elif kind == "tensors by id":
-        save_file(dict(zip(IDS, THEIRS, strict=True)), "X.safetensors")
-    else:
-        rounded = torch.from_numpy(ROWS).bfloat16()
-        arrays["native"] = rounded.float().numpy()
-        save_torch_file({"native": rounded[ORDER].contiguous()}, "X.safetensors")
-    ids = "" if kind == "tensors by id" else "--ids ids.txt"
-    check(bring(f"safetensors X.safetensors {ids}"), **arrays)
-
-
-def test_a_tensor_unlike_the_others_is_a_failed_row(bring):
-    tensors = dict(zip(IDS, THEIRS, strict=True))
-    odd, half, good = sorted(IDS)[:3]
-    tensors |= {odd: np.zeros((2, D), np.float32), half: np.zeros(D, np.float16)}
-    save_file(tensors, "X.safetensors")
-    store = bring("safetensors X.safetensors")
-    np.testing.assert_array_equal(store.read("native", [good])[0], tensors[good])
-    assert set(store.failures) == {odd, half, f"tt{ABSENT:03}"}
-    assert "it holds 2×6 float32, where native has 6 float32 a clip" in store.failures[odd]
-    assert "it holds 6 float16" in store.failures[half]
-
-
-@pytest.mark.parametrize("kind", ["fixed", "lists", "columns"])
-def test_a_parquet_table_becomes_a_store(bring, kind):
-    columns = {"clip": IDS, "label": list(range(len(IDS)))}
-    if kind == "columns":
-        columns |= {f"f{axis}": THEIRS[:, axis] for axis in range(D)}
-    elif kind == "lists":
-        columns["embedding"] = pa.array(list(THEIRS), pa.list_(pa.float32()))
-    else:
-        columns["native"] = pa.FixedSizeListArray.from_arrays(pa.array(THEIRS.ravel()), D)
-    parquet.write_table(pa.table(columns), "X.parquet")
-    assert "it has clip, label" in bring("parquet X.parquet", code=2).stderr
-    store = bring("parquet X.parquet --ids clip")
-    check(store, native=ROWS)
-    names = tuple(columns)[2:] if kind == "columns" else ()
-    assert store.specs[0].columns == names
-
-
 def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):
     store = open_store(final_store)
     assert export(store, tmp_path / "native.parquet").arrays == ["native"]
@@ -135,7 +80,7 @@ def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):
     assert table["status"].to_pylist() == store.status.tolist()
     assert table["reason"].to_pylist()[5:7] == [None, 'cannot be decoded: "moov", not found']
     assert str(table.schema.field("native").type) == "fixed_size_list<element: float>[5]"
-    # Arrays with several axes are laid flat, and come back as they were.
+    # Arrays with several axes are laid flat.
     export(store, tmp_path / "all.parquet", arrays=store.arrays)
     table = parquet.read_table(tmp_path / "all.parquet")
     assert table.schema.field("frames").metadata[b"shape"] == b"2,3"
@@ -147,8 +92,3 @@ def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):
         np.testing.assert_array_equal(
             rows.reshape(-1, *expected.shape[1:]), expected[store.status == 1]
         )
-    again = import_features(tmp_path / "all.parquet", a_manifest(), tmp_path / "back/toy.zarr")
-    difference = diff(store, again)
-    assert not {"backbone", "preprocessing", "precision"} & set(difference.attributes)
-    assert [(rows.n, rows.equal) for rows in difference.rows.values()] == [(17, 17)] * 3
-    assert again.failures == {store.ids[6]: "it is not in all.parquet"}

@@ -95,20 +95,6 @@ def digits(text: str) -> list[list[str]]:
     return [numbers for numbers in lines if len(numbers) > 1]
 
 
-def test_differences_are_seen_and_additions_are_not():
-    golden = {"a": 1, "b": [0.5, "x"], "seconds": 3, "said": "it took 4 long days"}
-    fine = {"a": 1, "b": [0.5 + 1e-9, "x"], "seconds": 5, "said": "after 4 days it", "new": 1}
-    assert not list(differences(golden, fine, volatile={"seconds"}))
-    for wrong in (
-        fine | {"a": True},
-        fine | {"b": [0.51, "x"]},
-        fine | {"b": [0.5]},
-        fine | {"said": "it took 5 long days"},
-        {key: value for key, value in fine.items() if key != "seconds"},
-    ):
-        assert len(list(differences(golden, wrong, volatile={"seconds"}))) == 1
-
-
 @pytest.mark.parametrize("name", STORES)
 def test_a_golden_store_has_its_rows(data, name):
     store, written = open_store(data / name), STORES[name]

@@ -218,11 +218,6 @@ def test_the_figure(manifest, tmp_path, obygaze):
     assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
     assert "Sleepless in Seattle (1993)" in text
     assert "Body, Sure: 50.0%" in text
-
-
-def test_items_and_empty_label_sets(manifest, obygaze):
-    item = obygaze("manifests", "show", manifest, "tt0108160-004").output
-    assert "S Type of shot, Clothing" in item
     write(manifest / "labels/none.csv", "id,level")  # rates of zero, no division by it
     result = obygaze("manifests", "stats", manifest, "--labels", "none")
     assert "0 clips of 0 films" in result.output, result.output

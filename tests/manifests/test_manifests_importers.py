@@ -1,4 +1,4 @@
-"""The importers of ObyGaze12, of MObyGaze, of folders and of any table; and `--download`."""
+"""The importers of ObyGaze12, of folders and of any table; and `--download`."""
 
 import ast
 import csv
@@ -12,7 +12,6 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests.importers.reading import download_pinned, parse_list
 from obygaze_features.manifests.media import id_from_file, stem_from_id
-from tests.kit.authors import MOBYGAZE_HEADER
 from tests.kit.files import refused, touch, write
 from tests.kit.servers import serve
 
@@ -29,7 +28,6 @@ def test_nothing_of_the_source_is_lost(source, tmp_path):
 
 
 def test_obygaze12_against_a_plain_reading(released, small_authors):
-    """Python's own literal parser and csv module as the oracle, row by row."""
     names = {
         "Type of plan": "Type of shot", "Clothes": "Clothing", "Activities": "Activity",
         "Exp of emotion": "Expression of emotion",
@@ -47,34 +45,6 @@ def test_obygaze12_against_a_plain_reading(released, small_authors):
         assert (level, paper[row["id"]]) == (codes[row["label"]], level if seen else "EN")
         assert kept.get(row["id"]) == (level if seen or level == "EN" else None)
     assert sum(not name for name in released.items.media) == 8
-
-
-def segment(annotator, label, concepts, first, last, rate=25):
-    return (
-        f"0;id_0;48;{annotator};{label};{concepts};['why'];{first};{last};tt0097576;A Film;{rate};"
-        '"words; ""quoted""";0;1'
-    )
-
-
-def test_mobygaze_frames_become_seconds_by_the_rows_own_rate(tmp_path):
-    source = write(
-        tmp_path / "m.csv", MOBYGAZE_HEADER,
-        segment("annotator1", "Easy Negative", "[]", 0, 49),
-        segment("annotator1", "Sure", "['Clothing', 'Exp of emotion']", 50, 74),
-        segment("annotator2", "Not sure", "['Lighting', 'Clothes']", 0, 47, 23.976),
-    )  # fmt: skip
-    manifest = of.Manifest.from_mobygaze(source)
-    assert manifest.ids == [f"tt0097576-annotator{n}" for n in ("1-0001", "1-0002", "2-0001")]
-    assert [(item.start, item.end) for item in manifest] == [(0, 2), (2, 3), (0, 2.002002)]
-    assert {item.media for item in manifest} == {"tt0097576"}
-    labels = manifest.labels()
-    assert labels.levels == ["EN", "S", "NS"]
-    assert labels.concepts == [(), ("Clothing", "Expression of emotion"), ("Clothing", "Lighting")]
-    assert manifest.notes == ["concepts that its thesaurus does not list, kept: Lighting"]
-    assert "Lighting" not in manifest.scheme.visual_concepts
-    assert labels.extra["subtitle"][0] == 'words; "quoted"'
-    assert "subtitle" not in manifest.items.extra
-    assert manifest.items.extra["clip_index"] == ["id_0"] * 3
 
 
 def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):

@@ -70,9 +70,6 @@ def test_importers_are_commands_with_options(mylab, obygaze):
     assert segments == [("juno", 0, 2, "HN"), ("juno", 5, 8.5, "HN")]
     assert json.loads(obygaze(*command, "-o", "u", "--json").stdout)["segments"] == 2
     assert obygaze("manifests", *command[1:]).exit_code == 2
-
-
-def test_importers_describe_themselves(mylab, obygaze):
     text = obygaze("manifests", "import", "scenes", "--help").stdout
     for part in ("Lines are names.", "--film TEXT", "[required]", "--upper / --no-upper",
                  "This is mylab.scenes:import_manifest of mylab 0.1.0."):  # fmt: skip
@@ -88,7 +85,6 @@ def test_our_name_wins_and_listing_imports_nothing(install, obygaze):
 
 
 def test_importers_by_their_paths(install, tmp_path, obygaze):
-    """Our own importers fulfil the contract; and a class method is an importer, too."""
     films = touch(tmp_path / "films", "one/a.mp4", "one/b.avi")
     path = "obygaze_features.manifests.importers.folder:import_manifest"
     for name in ("folder", path):

@@ -82,15 +82,12 @@ def test_a_folder_of_images(tmp_path, obygaze):
     assert [(item.id, item.kind) for item in images] == [("1996-poster", "image")]
 
 
-def test_a_battery_is_its_own_prompts(tmp_path, monkeypatch):
+def test_a_battery_is_its_own_prompts_and_so_are_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "professions").mkdir()  # such as the manifest of another day
     items = of.Manifest.from_prompts("professions").items
     assert Counter(items.extra["set"])["science"] == 30
     assert "an image of an engineer" in items.texts
-
-
-def test_batteries_of_ones_own(tmp_path):
     path = tmp_path / "own.json"
     for text, fact in [
         ('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}', "has no sets of stimuli"),

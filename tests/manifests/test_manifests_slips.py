@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.authors import COLUMNS, MOBYGAZE_HEADER, SIX_CLIPS, clip_row, clip_table
+from tests.kit.authors import COLUMNS, SIX_CLIPS, clip_row, clip_table
 from tests.kit.files import refused, touch, write
-from tests.manifests.test_manifests_accede import RANKING, SETS, VIOLENCE
-from tests.manifests.test_manifests_importers import segment
+from tests.manifests.test_manifests_accede import SETS, VIOLENCE
 
-ODD = "['Body|Look']"
 BODY, SURE = clip_row(1, "Sure", "['Body']"), clip_row(9, "Sure", "['Body']")
 
 
@@ -31,7 +29,6 @@ SLIPS = [
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
     ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or below: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
-    ("mobygaze", f"{MOBYGAZE_HEADER}\n{segment('a', 'Sure', ODD, 0, 9)}\n", "cannot name a"),
     ("csv", "clip,x\na,1\n", "no column 'id'; say which one is with --column id=NAME"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; known are id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span from 1 to 0.5 seconds does not go forward"),
@@ -47,7 +44,6 @@ SLIPS = [
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' needs"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "from 0 to below 1, not 1"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
 ]  # fmt: skip
 
@@ -66,14 +62,11 @@ def test_slips_of_importers_are_one_line(importer, content, fact, tmp_path, obyg
     assert {path.name for path in tmp_path.iterdir()} <= {"source.csv"}
 
 
-def test_folders_of_others_are_never_replaced(source, tmp_path, obygaze):
+def test_folders_that_are_no_manifest(source, tmp_path, manifest, obygaze):
     films = touch(tmp_path / "films", "film.mkv")
     result = obygaze("manifests", "import", "obygaze12", source, "-o", films, "--overwrite")
     refused(result, "was not made by obygaze")
     assert (films / "film.mkv").exists()
-
-
-def test_folders_that_are_no_manifest(tmp_path, manifest, obygaze):
     (tmp_path / "empty").mkdir()
     refused(obygaze("manifests", "stats", tmp_path / "empty"), "it has no manifest.json")
     result = obygaze("--debug", "manifests", "stats", tmp_path / "empty")

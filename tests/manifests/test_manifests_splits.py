@@ -75,7 +75,7 @@ def test_groups_of_any_column_stay_whole(rows, folds, seed):
         assert max(counts) - min(counts) <= max(sizes.values())
 
 
-def test_a_column_of_groups_is_there_and_filled():
+def test_groups_are_a_filled_column_and_spans_that_overlap():
     items = Items.of([Item("a", film="f"), Item("b")], {"director": ["x", "y"]})
     assert (items.column("film"), items.column("director")) == (["f", ""], ["x", "y"])
     with pytest.raises(ManifestError, match="known are film, media, kind, director"):
@@ -83,10 +83,7 @@ def test_a_column_of_groups_is_there_and_filled():
     with pytest.raises(ManifestError, match="b has no film"):
         of.leave_film_out(labelled(["S", "S"], items))
     assert of.leave_film_out(labelled(["S", "S"], items), groups="director").folds == [0, 1]
-
-
-def test_overlapping_spans_are_not_split():
-    """Two annotators of one file: their spans show the same seconds."""
+    # Two annotators of one file: spans that show the same seconds are not split.
     spans = [Item(f"a{n}", media="f", start=5 * n, end=5 * n + 10) for n in range(3)]
     pair = Items.of([*spans, Item("c", media="g")])
     with pytest.raises(UsageError, match=r"3 clips show the same seconds.*a0, a1.*--by media"):
@@ -158,7 +155,6 @@ def test_the_command(manifest, obygaze, tmp_path):
 
 
 def test_audit_counts_as_a_person_would(manifest):
-    """Six clips, two splits and one run, counted by hand."""
     a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])

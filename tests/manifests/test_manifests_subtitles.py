@@ -42,16 +42,14 @@ LOST
 WORDS = ["Look at her! Mostly before the minute.", "Caf\u00e9 & bar", ""]
 
 
-def minutes(film, count=3):
-    return [
-        Item(f"{film}-{n}", film=film, media=f"{film} disc.mp4", start=60 * n, end=60 * n + 60)
-        for n in range(count)
-    ]
-
-
 @pytest.fixture
 def films():
-    return of.Manifest("films", Items.of([*minutes(JUNO), *minutes(TITANIC)]))
+    items = [
+        Item(f"{film}-{n}", film=film, media=f"{film} disc.mp4", start=60 * n, end=60 * n + 60)
+        for film in (JUNO, TITANIC)
+        for n in range(3)
+    ]
+    return of.Manifest("films", Items.of(items))
 
 
 @pytest.mark.parametrize(("name", "data"), [

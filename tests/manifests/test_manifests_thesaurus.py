@@ -61,7 +61,6 @@ concepts = ["crowd", {name = "cars", about = "on wheels", instances = ["a bus"]}
 
 @pytest.mark.parametrize("options", [(), ("--scheme", "mood.toml")], ids=["obygaze", "own"])
 def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, monkeypatch, options):
-    """By another program, whose tiers and vocabularies are the template's."""
     monkeypatch.chdir(tmp_path)
     template, own = tmp_path / "own.etf", write(tmp_path / "mood.toml", OWN) if options else None
     assert obygaze("manifests", "thesaurus", "--elan", template, *options).exit_code == 0

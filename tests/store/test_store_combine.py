@@ -8,17 +8,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import (
-    Failed,
-    Status,
-    StoreWriter,
-    diff,
-    finalise,
-    merge,
-    open_store,
-    subset,
-    verify,
-)
+from obygaze_features.store import Failed, Status, StoreWriter, diff, finalise, subset, verify
 from tests.kit import store as toys
 from tests.kit.store import flip_bit
 
@@ -28,28 +18,22 @@ def counts(store):
     return rows["done"], rows["failed"], rows["to_do"]
 
 
-@pytest.mark.parametrize(
-    "final", [(1,), pytest.param((), marks=pytest.mark.night),
-              pytest.param((0, 1, 2), marks=pytest.mark.night)],
-)  # fmt: skip
-def test_parts_make_the_whole(tmp_path, sound, final):
-    parts = []
-    for number, blocks in enumerate([[0, 3], [1, 3], [2, 4]]):
-        parts.append(toys.a_store(tmp_path / f"part{number}.zarr", blocks=blocks))
-        if number in final:
-            finalise(parts[-1], allow_incomplete=True)
+def test_parts_make_the_whole(tmp_path, sound):
+    blocks = [[0, 3], [1, 3], [2, 4]]
+    parts = [toys.a_store(tmp_path / f"{n}.zarr", blocks=blocks[n]) for n in range(3)]
+    finalise(parts[1], allow_incomplete=True)
     merged = of.merge([str(path) for path in parts], str(tmp_path / "all.zarr"))
     assert counts(merged) == (17, 1, 0)
     assert toys.contents(merged.path) == toys.contents(sound / "open.zarr")
 
-    half = merge(parts[:2], tmp_path / "half.zarr")
+    half = of.merge(parts[:2], tmp_path / "half.zarr")
     assert counts(half) == (11, 1, 6)
     writer = toys.resume(half.path)
     assert writer.missing_blocks() == [2, 4]
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
     before = half.attributes["licence"]  # what is stated of any part holds for the whole
-    both = merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
+    both = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
     assert both.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
 
 
@@ -57,28 +41,23 @@ def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):
     first = toys.a_store(tmp_path / "one.zarr", blocks=[])
     missing = Failed(Status.MISSING, "not there")
     toys.fill(toys.resume(first), None, lambda row: missing if row > 2 else toys.a_row(row))
-    merged = merge([first, path], tmp_path / "all.zarr")
+    merged = of.merge([first, path], tmp_path / "all.zarr")
     assert counts(merged) == (17, 1, 0)
     assert merged.failures == {"tt1-006": "not there"}  # both failed: the first one's reason
-
-
-def test_a_row_that_is_done_twice_and_not_alike_is_refused(tmp_path, path):
-    def other(row):
-        done = toys.a_row(row)
-        return replace(done, values=done.values | {"frames": np.ones((2, 3))}) if row == 9 else done
-
+    # Done in both and not alike.
+    other = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
-    toys.fill(toys.resume(second), None, other)
+    toys.fill(toys.resume(second), None, lambda row: other if row == 9 else toys.a_row(row))
     with pytest.raises(StoreError, match=r"tt1-009 is done in .*toy.* frames.* stores diff"):
-        merge([path, second], tmp_path / "all.zarr")
-    assert not (tmp_path / "all.zarr").exists()
+        of.merge([path, second], tmp_path / "none.zarr")
+    assert not (tmp_path / "none.zarr").exists()
 
 
 def test_films_become_one_store_and_again_several(tmp_path):
     """As if one manifest had listed them all; another block size than the first is no matter."""
     first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
     second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
-    merged = merge([first, second], tmp_path / "both.zarr")
+    merged = of.merge([first, second], tmp_path / "both.zarr")
     assert counts(merged) == (11, 1, 0)
 
     joined = [*toys.a_manifest(7, "tt1").items, *toys.a_manifest(5, "tt2").items]
@@ -92,20 +71,11 @@ def test_films_become_one_store_and_again_several(tmp_path):
     assert toys.contents(merged.path) == toys.contents(path)
 
     finalise(merged.path)
-    again = subset(open_store(merged.path), tmp_path / "again.zarr", films=["tt2"])
+    again = subset(of.open_store(merged.path), tmp_path / "again.zarr", films=["tt2"])
     assert counts(again) == (5, 0, 0)
     expected = toys.contents(toys.a_store(tmp_path / "expected2.zarr", 5, film="tt2"))
     assert toys.contents(again.path) == expected
     assert subset(again, tmp_path / "single.zarr", ids="tt2-000").ids == ["tt2-000"]
-
-
-def test_what_was_made_otherwise_is_not_merged(tmp_path, path):
-    backbone = toys.RECIPE.backbone | {"config": dict.fromkeys("abcde", 1)}
-    recipe = replace(toys.RECIPE, backbone=backbone)
-    second = StoreWriter.create(tmp_path / "tt2.zarr", toys.a_manifest(4, "tt2"), recipe)
-    message = r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$"
-    with pytest.raises(StoreError, match=f"zarr cannot be merged with .*toy.zarr.*{message}"):
-        merge([path, second.store], tmp_path / "both.zarr")
 
 
 def films(tmp_path, *films):
@@ -115,17 +85,17 @@ def films(tmp_path, *films):
 SLIPS = {
     "nothing asked": (lambda s, t: subset(s, t), ValueError, "needs ids or films"),
     "no ids": (lambda s, t: subset(s, t, ids=[]), ValueError, "no item of .*toy.zarr"),
-    "no list": (lambda s, t: merge(str(s.path), t), UsageError, r"a list .*toy\.zarr"),
+    "no list": (lambda s, t: of.merge(str(s.path), t), UsageError, r"a list .*toy\.zarr"),
     "around": (
         lambda s, t: subset(s, s.path / "../no/../toy.zarr", films=["tt1"], overwrite=True),
         UsageError, "choose another output",
     ),
     "same ids": (
-        lambda s, t: merge([s, *films(t.parent, "tt1")], t), StoreError,
+        lambda s, t: of.merge([s, *films(t.parent, "tt1")], t), StoreError,
         "4 ids are in both, such as tt1-000",
     ),
     "case of ids": (
-        lambda s, t: merge(films(t.parent, "tta", "TTA"), t), ManifestError,
+        lambda s, t: of.merge(films(t.parent, "tta", "TTA"), t), ManifestError,
         "differs from 'tta-000' by case only",
     ),
 }  # fmt: skip
@@ -135,9 +105,9 @@ SLIPS = {
 def test_a_slip_is_one_line_and_makes_no_store(tmp_path, path, slip):
     call, error, message = SLIPS[slip]
     with pytest.raises(error, match=message):
-        call(open_store(path), tmp_path / "out.zarr")
+        call(of.open_store(path), tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
-    assert len(open_store(path)) == 18
+    assert len(of.open_store(path)) == 18
 
 
 def test_damage_is_not_handed_on(tmp_path, path):
@@ -145,7 +115,7 @@ def test_damage_is_not_handed_on(tmp_path, path):
     flip_bit(part / "native/c/2/0", 30)
     before = toys.contents(part)
     for change in (
-        lambda: merge([path, part], tmp_path / "all.zarr"),
+        lambda: of.merge([path, part], tmp_path / "all.zarr"),
         lambda: finalise(part, allow_incomplete=True),
     ):
         with pytest.raises(StoreError, match=r"row of tt1-009.* obygaze stores repair .*part"):
@@ -154,11 +124,11 @@ def test_damage_is_not_handed_on(tmp_path, path):
     # Films are not in the digest of the items, so the file's own checksum must tell.
     items = path / "items.csv"
     items.write_text(items.read_text().replace("tt1-001,clip,tt1,", "tt1-001,clip,tt7,"))
-    store = open_store(path)
+    store = of.open_store(path)
     for change in (
         lambda: finalise(path),
         lambda: subset(store, tmp_path / "all.zarr", films=["tt7"]),
-        lambda: merge([store, store], tmp_path / "all.zarr"),
+        lambda: of.merge([store, store], tmp_path / "all.zarr"),
     ):
         with pytest.raises((StoreError, ManifestError), match="is not the table that the store"):
             change()
@@ -169,18 +139,13 @@ def test_what_manifests_say_differently_is_all_kept(tmp_path):
     first = toys.a_store(tmp_path / "one.zarr", 6, blocks=[0])  # the rows 4 and 5 are to do
     plain = Manifest("theirs", Items.of([Item("tt2-000", film="tt2")]), licence="CC-BY-4.0")
     second = toys.a_store(tmp_path / "two.zarr", manifest=plain)
-    store = merge([first, second], tmp_path / "both.zarr")
+    store = of.merge([first, second], tmp_path / "both.zarr")
     assert store.attributes["manifest"] == "made-up; theirs"
     assert store.attributes["licence"] == "CC0-1.0; CC-BY-4.0"
     assert store.attributes["citation"] == "Somebody (2026). Made-up clips."
     assert (store.path / "items.csv").read_text().splitlines()[-1] == "tt2-000,clip,tt2,,,,,"
     assert store.status.tolist() == [1] * 4 + [0] * 2 + [1]
     assert verify(store.path) == []
-
-
-def of_rows(path, compute):
-    toys.fill(toys.resume(toys.a_store(path, blocks=[])), None, compute)
-    return open_store(path)
 
 
 def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
@@ -192,7 +157,9 @@ def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
         noise = np.random.default_rng([row, 1]).normal(size=5) * scale
         return replace(done, values={**done.values, "native": done.values["native"] + noise})
 
-    left, right = open_store(sound / "open.zarr"), of_rows(tmp_path / "two.zarr", noisy)
+    second = toys.a_store(tmp_path / "two.zarr", blocks=[])
+    toys.fill(toys.resume(second), None, noisy)
+    left, right = of.open_store(sound / "open.zarr"), of.open_store(second)
     difference = diff(left, right)
     assert not difference.identical
     a, b = (store.read("native", missing="drop").astype(float) for store in (left, right))
@@ -206,7 +173,7 @@ def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
 
 
 def test_other_items_other_order_other_recipe(tmp_path):
-    left = open_store(toys.a_store(tmp_path / "one.zarr", 8))
+    left = of.open_store(toys.a_store(tmp_path / "one.zarr", 8))
     some = subset(left, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
     difference = left.diff(str(some.path))
     assert set(difference.attributes) == {"items_digest", "n"}
@@ -216,12 +183,12 @@ def test_other_items_other_order_other_recipe(tmp_path):
     recipe = replace(toys.RECIPE, arrays=toys.ARRAYS[1:], precision="float16")
     writer = StoreWriter.create(tmp_path / "other.zarr", toys.a_manifest(8), recipe, block_rows=4)
     toys.fill(writer)
-    difference = diff(left, open_store(writer.store.path))
+    difference = diff(left, of.open_store(writer.store.path))
     assert set(difference.attributes) == {"arrays", "precision"}
     assert difference.attributes["precision"] == ("float32", "float16")
     assert set(difference.rows) == {"frames", "frame_index"}
 
-    difference = diff(left, open_store(toys.a_store(tmp_path / "two.zarr", 4, film="tt2")))
+    difference = diff(left, of.open_store(toys.a_store(tmp_path / "two.zarr", 4, film="tt2")))
     assert (difference.rows["native"].n, difference.rows["native"].mean) == (0, None)
     assert not difference.identical
     assert difference.to_json()["rows"]["native"]["worst"] == ()
@@ -231,13 +198,18 @@ def test_equal_weights_decide_not_the_name(tmp_path):
     """A store of before names its backbone's family, one of today what was typed."""
     today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
-    before = open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
-    after = open_store(toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe))
+    before = of.open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
+    after = of.open_store(toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe))
     assert diff(before, after).attributes == {}
-    assert len(merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
+    assert len(of.merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
     moved = replace(recipe, backbone={**today, "revision": "main"})
     resumed = StoreWriter.resume(before.path, toys.a_manifest(), moved, block_rows=4)
     assert resumed.missing_blocks() == [3, 4]
     another = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
-    unlike = open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=another))
+    unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=another))
     assert set(diff(before, unlike).attributes) == {"backbone"}
+    settings = replace(recipe, backbone={**today, "config": dict.fromkeys("abcde", 1)})
+    unlike = toys.a_store(tmp_path / "tt2.zarr", film="tt2", blocks=[], recipe=settings)
+    message = r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$"
+    with pytest.raises(StoreError, match=f"zarr cannot be merged with .*new.zarr.*{message}"):
+        of.merge([after, unlike], tmp_path / "both.zarr")

@@ -51,7 +51,6 @@ def test_shards_and_chunks_are_as_large_as_is_practical(shape, dtype, n, rows):
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_the_same_rows_by_obygaze_and_by_plain_zarr(tmp_path, monkeypatch, compress):
-    """Shards are cut where no block ends."""
     monkeypatch.setattr(fmt, "SHARD_BYTES", 200)
     monkeypatch.setattr(fmt, "CHUNK_BYTES", 40)
     path, other = (toys.a_store(tmp_path / f"{name}.zarr", block_rows=3) for name in ("a", "b"))

@@ -95,7 +95,7 @@ def test_opening_takes_four_requests_and_a_clips_frames_four(stores, monkeypatch
         assert int(last) + 1 - int(first) <= CHUNK
 
 
-def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp_path):
+def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, url, tmp_path):
     store = open_store(url)
     store.read("frames", ["tt000"])
     server.forget()
@@ -109,9 +109,7 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, url, tmp
     np.testing.assert_array_equal(some.read("frames", missing="nan"), ROWS[[3, 4, 41]])
     sizes = [size for path, size in server.requests if path.endswith("frames/c/0/0/0")]
     assert sum(sizes) == 3 * CHUNK
-
-
-def test_an_open_store_takes_the_blocks_records(server, stores):
+    server.forget()  # of an open store the block's record, too
     store = open_store(f"{server.url}/open.zarr")
     store.read("frames", ["tt040"])
     paths = [path.partition("zarr/")[2] for path, _ in server.requests]
@@ -139,13 +137,6 @@ def test_damage_is_named_as_on_the_disk(url, own):
     assert verify(url) == verify(own) != []
 
 
-def replace_by_other_rows(own):
-    """A store of the same layout and ids, so that each chunk is where one was."""
-    shutil.rmtree(own)
-    other = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
-    finalise(open_state(own, other, block_rows=32))
-
-
 @pytest.mark.parametrize("versions", [False, True])
 def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
     with in_a_thread(other := make_server(own.parent, "127.0.0.1", 0)):
@@ -156,7 +147,9 @@ def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
         for _ in range(2):
             np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
         np.testing.assert_array_equal(dataset[5][1], ROWS[5])
-        replace_by_other_rows(own)
+        shutil.rmtree(own)  # by a store of the same layout and ids: each chunk is where one was
+        rows = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
+        finalise(open_state(own, rows, block_rows=32))
         for read in (
             lambda: store.read("frames", ["tt005"]),
             lambda: store["tt006"],
@@ -173,7 +166,6 @@ def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
 
 
 def test_a_store_without_a_list_of_checksums_is_read(url, own):
-    """Though nobody can tell if it was replaced."""
     some = {name: values[:9] for name, values in VALUES.items()}
     source = open_state(own.parent / "open.zarr", some, todo=[4])
     (source / "checksums.json").unlink()

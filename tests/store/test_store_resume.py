@@ -7,22 +7,15 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+import obygaze_features as of
 from obygaze_features.errors import BlockTaken, StoreError, StoreUnreadable
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import (
-    Done,
-    Failed,
-    Status,
-    StoreWriter,
-    commit,
-    finalise,
-    open_store,
-    verify,
-)
+from obygaze_features.store import Done, Failed, Status, StoreWriter, commit, finalise, verify
 from obygaze_features.store.claims import BlockClaims, Claims
 from tests.kit import store as toys
 from tests.kit.store import plain_recipe
@@ -49,7 +42,7 @@ def resume(path) -> StoreWriter:
 
 
 def native(path) -> list[float]:
-    return open_store(path).read("native", missing="nan")[:, 0].tolist()
+    return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
 
 
 def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
@@ -58,7 +51,7 @@ def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
     (path / "blocks/000000.json").unlink()
     (path / "staging/.1f2e.partial").write_bytes(b"half")
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
-    assert open_store(path).status.tolist() == [0] * 4
+    assert of.open_store(path).status.tolist() == [0] * 4
     resume(path).write_block(0, [BROKEN, row(2)])
     assert np.isnan(native(path)[0])
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
@@ -70,7 +63,6 @@ def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
 
 
 def test_what_was_committed_and_not_moved_is_read_and_moved(path):
-    """As after a kill between the record and the move of the shards."""
     record = resume(path).write_block(0, [row(1), row(2)])
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
@@ -102,7 +94,7 @@ def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
     overtaken(monkeypatch, "write_shard", lambda: first.write_block(0, [row(1), row(1)]))
     with pytest.raises(StoreError, match="another process wrote block 0"):
         second.write_block(0, [row(2), row(2)])
-    assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 1]
     assert list((path / "staging").iterdir()) == []
 
@@ -116,13 +108,12 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     for writer in (late, later):
         with pytest.raises(StoreError, match="was finalised while it was being filled"):
             writer.write_block(1, [row(3), row(4)])
-    assert open_store(path).status.tolist() == [1, 1, 0, 0]
+    assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]
     assert verify(path) == []
 
 
 def test_finalise_gives_way_to_a_writer(path, monkeypatch):
-    """A block is committed between finalise's look and the exchange: nothing is lost."""
     writer, fill = resume(path), finalising._write_final
     writer.write_block(0, [row(0), row(1)])
 
@@ -136,7 +127,7 @@ def test_finalise_gives_way_to_a_writer(path, monkeypatch):
             finalise(path, allow_incomplete=True)
     assert native(path) == [0, 1, 2, 3]
     assert verify(path) == []
-    asked, unasked = open_store(path), open_store(path)
+    asked, unasked = of.open_store(path), of.open_store(path)
     assert asked.status.all()
     finalise(path)
     assert native(path) == [0, 1, 2, 3]
@@ -145,20 +136,13 @@ def test_finalise_gives_way_to_a_writer(path, monkeypatch):
             store.read("native", missing="nan")
 
 
-class KilledError(BaseException):
-    """The writer ends here."""
-
-
 @pytest.mark.parametrize("step", ["write_shard", "publish_exclusively", "move_shards"])
 def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
-    def killed(*args, **options):
-        raise KilledError
-
     resume(path).write_block(0, [row(1), BROKEN])
     running, writer = resume(path), resume(path)
     with monkeypatch.context() as patch:
-        patch.setattr(commit, step, killed)
-        with pytest.raises(KilledError):
+        patch.setattr(commit, step, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             writer.rewrite(0, {1: row(2)})
     if step == "publish_exclusively":  # between two records of the block
         assert running.missing_blocks() == [1]
@@ -166,11 +150,11 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
             running.write_block(0, [BROKEN, BROKEN])
     resume(path)
     assert [file for file in (path / "staging").iterdir() if "retired" in file.name] == []
-    assert open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
+    assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
     assert native(path)[0] == 1
     resume(path).rewrite(0, {0: row(9), 1: row(2)})
     assert native(path)[:2] == [1, 2]  # what was done already is not done again
-    assert open_store(path).failures == {}
+    assert of.open_store(path).failures == {}
     assert [entry for entry in verify(path) if not entry.harmless] == []
 
 
@@ -189,7 +173,7 @@ def test_a_retry_of_an_older_record_leaves_the_newer_one(path, monkeypatch, betw
         second.rewrite(0, {1: row(3)})
     assert list((path / "staging").iterdir()) == []
     if not between:
-        assert open_store(path).status.tolist()[:2] == [1, 3]
+        assert of.open_store(path).status.tolist()[:2] == [1, 3]
         assert verify(path) == []
 
 

@@ -66,6 +66,8 @@ def test_what_is_not_there_is_named(url, stores):
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
         with pytest.raises(StoreError, match=f"no bucket wrong-bucket, for {target}.*; check"):
             push(stores / "final.zarr", target)
+    with pytest.raises(MissingExtra, match="takes a package that is not installed"):
+        open_store("gs://bucket/x.zarr")  # its client
     names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names
 
@@ -88,7 +90,6 @@ def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
     "simplecache::s3://lab/final.zarr", "zip://x.zarr::http://127.0.0.1:1/x.zip",
 ])  # fmt: skip
 def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
-    """Before anybody is asked: nobody answers at port 1."""
     scheme = address.partition("://")[0]
     uses = [partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")]
     if not address.endswith(".zip"):  # of a packed store it names the command to fetch it
@@ -97,8 +98,3 @@ def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
         with pytest.raises(UsageError, match=f"'{scheme}' addresses; use https") as problem:
             use(address)
         assert "cret" not in str(problem.value)
-
-
-def test_client_of_google_that_is_not_installed_is_named():
-    with pytest.raises(MissingExtra, match="takes a package that is not installed"):
-        open_store("gs://bucket/x.zarr")

@@ -11,15 +11,14 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.importers.mobygaze import frame_span
-from obygaze_features.manifests.importers.reading import decimal_point, parse_time
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
-TIMES, FRAMES = ("start", "end"), ("start_frame", "end_frame")
+TIMES = ("start", "end")
 #: Meaning -> other names of its column.
 MEANINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("film", "annotator", *TIMES, *FRAMES, "framerate", "concepts", "comment"), ()),
+    **dict.fromkeys(("film", "annotator", *TIMES, "concepts", "comment"), ()),
     "level": ("label",),
 }
 
@@ -30,7 +29,6 @@ def import_timelines(
     films: Films = None,
     *,
     delimiter: str | None = None,
-    frame_rate: float | None = None,
     levels: OwnLevels = None,
 ) -> Timelines:
     """Read a table with one row per segment; columns without a meaning are ignored.
@@ -38,16 +36,13 @@ def import_timelines(
     Parameters
     ----------
     source
-        The table. Times are in ``start`` and ``end``, as seconds or h:mm:ss, or else frames in
-        ``start_frame`` and ``end_frame``, whose end frame belongs to the segment.
+        The table. Times are in ``start`` and ``end``, as seconds or h:mm:ss.
     columns
         Meaning -> column, for meanings (film, annotator, start ...) that have another name.
     films
         Titles and ends of the films, or a table with them.
     delimiter
         What separates the cells; by default what the header has.
-    frame_rate
-        Frames per second, for rows that do not have it in a column ``framerate``.
     levels
         Your levels, from the least to the most, with the concepts as they come; or a
         `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that has
@@ -59,30 +54,24 @@ def import_timelines(
     if "imdb_key" in table.columns and "film" not in table.columns:
         command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
         raise AnnotationError(f"{source} looks like MObyGaze's table; import it with: {command}")
-    by_frames = not set(TIMES) <= set(table.columns) and FRAMES[0] in table.columns
-    times = FRAMES if by_frames else TIMES
-    table = map_columns(table, MEANINGS, required=("film", "annotator", *times, "level"))
-    if by_frames and frame_rate is None and "framerate" not in table.columns:
-        raise AnnotationError(
-            f"{source}, line 1: frames, and no column 'framerate'; "
-            "give the frames per second with --frame-rate"
-        )
-    default_rate = "" if frame_rate is None else f"{frame_rate:.6f}"
+    table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
     width = len(table.columns)
     rows: list[SourceRow | Remark] = []
     for line, cells in bad_rows:
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
-    rows += read_rows(table, by_frames=by_frames, default_rate=default_rate)
+
+    def read_span(cells: Mapping[str, str]) -> tuple[float, ...]:
+        return tuple(parse_time(cells[name], name, table.delimiter) for name in TIMES)
+
+    rows += read_rows(table, read_span)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
 def read_rows(
     table: Table,
-    *,
-    by_frames: bool,
-    default_rate: str = "",
+    read_span: Callable[[Mapping[str, str]], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
     """The segments of a table whose columns are called after `MEANINGS`."""
@@ -90,12 +79,7 @@ def read_rows(
         location = f"{table.path.name}, line {line}"
         film, annotator = (cells[name].strip() for name in ("film", "annotator"))
         try:
-            if by_frames:
-                rate = decimal_point(cells.get("framerate", ""), table.delimiter) or default_rate
-                frames = {name: cells[name].strip() for name in FRAMES}
-                start, end = frame_span({**frames, "framerate": rate})
-            else:
-                start, end = (parse_time(cells[name], name, table.delimiter) for name in TIMES)
+            start, end = read_span(cells)
             concepts = tuple(parse_concepts(cells.get("concepts", "")))
         except (AnnotationError, ManifestError) as error:
             yield Remark(location, film, annotator, str(error), LEFT_OUT)

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, build_timelines, read_films
 from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
 from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.tables import map_columns
+from obygaze_features.common.tables import Table, map_columns, read_table
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests.importers.mobygaze import read_mobygaze
-from obygaze_features.manifests.importers.reading import parse_list, published
+from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
 from obygaze_features.manifests.statistics import known_titles
+
+REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
 def import_timelines(
     source: Path | str | None = None, films: Films = None, *, url: str | None = None
 ) -> Timelines:
     """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
-    table = read_mobygaze(source, url)
+    table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     known = known_titles()
     titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
-    rows = read_rows(table, by_frames=True, parse_concepts=_concepts)
+    rows = read_rows(table, _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
+
+
+def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
+    """The table as published, with all columns that its segments need."""
+    with source_or_download("mobygaze", source, url) as path:
+        table = map_columns(read_table(path, delimiter=None), {"index": [""]})
+    if missing := [name for name in REQUIRED if name not in table.columns]:
+        raise ManifestError(
+            f"{table.path} is not MObyGaze's table: it has no {', '.join(missing)}; "
+            "import any other table with: obygaze annotations import csv"
+        )
+    return table
 
 
 def _concepts(cell: str) -> list[str]:
@@ -42,3 +59,24 @@ def _comment(cell: str) -> str:
         return "; ".join(parse_list(cell))
     except ManifestError:
         return cell
+
+
+def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
+    """A segment's start and end in seconds, by its own frame rate.
+
+    The end frame belongs to the segment, so that the segment lasts until the next frame begins.
+    """
+    rate = _number(cells["framerate"], "framerate")
+    first = _number(cells["start_frame"], "start_frame")
+    last = _number(cells["end_frame"], "end_frame")
+    if not rate > 0:
+        raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
+    if last < first:
+        raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
+    return round(first / rate, 6), round((last + 1) / rate, 6)
+
+
+def _number(text: str, column: str) -> float:
+    if _NUMBER.fullmatch(text) is None:
+        raise ManifestError(f"{column} {shorten(text)} is not a number")
+    return float(text)
