@@ -20,7 +20,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
 
 Array = NDArray[Any]
-P = Literal["auto", "exact", "sampled"]
+P = Literal["auto", "exact", "sampled", "normal"]
 MAX_SUBSETS = 2**23
 """The most subsets of half the scores that the exact test makes."""
 #: Scores are means of cosines: a deviation below this is their rounding.
@@ -35,9 +35,12 @@ class Settings:
 
     Parameters
     ----------
+    ddof
+        1: the standard deviation of a sample; 0: of a population.
     p
-        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random ones. ``"auto"``:
-        exact up to `exact_up_to` partitions, else sampled.
+        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random ones.
+        ``"normal"``: from a normal distribution. ``"auto"``: exact up to `exact_up_to`
+        partitions, else sampled.
     exact_up_to, samples
         Numbers of partitions.
     draws
@@ -46,6 +49,7 @@ class Settings:
         Seed of all draws.
     """
 
+    ddof: Literal[0, 1] = 1
     p: P = "auto"
     exact_up_to: int = 200_000
     samples: int = 100_000
@@ -60,9 +64,9 @@ class Association:
     Parameters
     ----------
     p_is
-        How p was computed: exact or sampled.
+        How p was computed: exact, sampled or normal.
     partitions
-        Over how many partitions.
+        Over how many partitions; None if p is normal.
     low, high
         The ends of a 95% interval of d over draws of items; None without draws, or if a group has
         one item.
@@ -72,7 +76,7 @@ class Association:
     statistic: float
     p: float
     p_is: str
-    partitions: int
+    partitions: int | None
     low: float | None
     high: float | None
 
@@ -112,20 +116,23 @@ def associate_each(
 
 
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
-    d = float(_effect_sizes(first, second))
+    d = float(_effect_sizes(first, second, settings.ddof))
     if not math.isfinite(d):
         raise BiasError(f"{groups} have identical scores, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
     low = high = None
     if settings.draws and min(len(first), len(second)) > 1:
-        samples = first, second
-        low, high = bootstrap_interval(samples, _effect_sizes, settings.draws, settings.seed)
+
+        def draw(first: Array, second: Array, axis: int) -> Array:
+            return _effect_sizes(first, second, settings.ddof, axis)
+
+        low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
     return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
 
 
-def _effect_sizes(first: Array, second: Array, axis: int = -1) -> Array:
+def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Array:
     """The effect sizes along an axis; NaN where all scores are the same."""
-    deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=1))
+    deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof))
     deviation = np.where(deviation <= _ROUNDING, np.nan, deviation)
     return np.asarray((first.mean(axis=axis) - second.mean(axis=axis)) / deviation)
 
@@ -144,9 +151,11 @@ def bootstrap_interval(
     return low, high
 
 
-def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int]:
+def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
     if settings.p not in get_args(P):
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
+    if settings.p == "normal":
+        return _normal_p(first, second), "normal", None
     partitions = math.comb(len(first) + len(second), len(first))
     if settings.p == "exact" or (settings.p == "auto" and partitions <= settings.exact_up_to):
         return _exact_p(first, second), "exact", partitions
@@ -212,6 +221,15 @@ def _sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
             sums += chosen * score
         as_high += int(np.count_nonzero(sums >= threshold))
     return (as_high + 1) / (samples + 1)
+
+
+def _normal_p(first: Array, second: Array) -> float:
+    """From the normal distribution with the mean and deviation of all partitions."""
+    k, scores, _ = _smaller_group(first, second)
+    rest = len(scores) - k
+    deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
+    above = float(scores[:k].sum() - k * scores.mean())
+    return 0.5 * math.erfc(above / deviation / math.sqrt(2))
 
 
 def _smaller_group(first: Array, second: Array) -> tuple[int, Array, float]:

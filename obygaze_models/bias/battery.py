@@ -314,7 +314,12 @@ class BatteryResults:
             (row.association.p_is, row.association.partitions) for row in self.results
         )
         words = {"exact": "all", "sampled": "random"}
-        methods = [f"over {words[p_is]} partitions ({count:,})" for p_is, count in used]
+        methods = [
+            "from a normal distribution"
+            if count is None
+            else f"over {words[p_is]} partitions ({count:,})"
+            for p_is, count in used
+        ]
         return f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(methods)}"
 
 

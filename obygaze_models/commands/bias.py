@@ -118,8 +118,14 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @option("--array", default="native", help="Which array of --store.")
 @click.option("--pooling", help="For an array with several vectors an item: max, mean or first.")
 @option(
+    "--ddof",
+    type=click.IntRange(0, 1),
+    default=1,
+    help="Standard deviation of a sample (1) or of a population (0).",
+)
+@option(
     "--p",
-    type=click.Choice(["auto", "exact", "sampled"]),
+    type=click.Choice(["auto", "exact", "sampled", "normal"]),
     default="auto",
     help="Over all partitions, or random ones; auto: all up to 200,000.",
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Settings, associate, associate_each
@@ -23,12 +24,12 @@ def scores(rows, a, b):
     return (rows @ a.T).mean(axis=1) - (rows @ b.T).mean(axis=1)
 
 
-def by_force(x, y, a, b):
+def by_force(x, y, a, b, ddof=1):
     """The formulas in their order, and p by making every partition of X and Y."""
     first, second = (scores(group, a, b).tolist() for group in (x, y))
     both = first + second
     mean = sum(both) / len(both)
-    deviation = math.sqrt(sum((s - mean) ** 2 for s in both) / (len(both) - 1))
+    deviation = math.sqrt(sum((s - mean) ** 2 for s in both) / (len(both) - ddof))
     d = (sum(first) / len(first) - sum(second) / len(second)) / deviation
     T = sum(first) - sum(second)
     at_least = partitions = 0
@@ -44,15 +45,16 @@ ROW = st.sampled_from([(1, 0), (2, 0), (1, 1), (0, 1), (-1, 1), (3, 1)])
 ROWS = st.lists(ROW, min_size=1, max_size=5)
 
 
-@given(ROWS, ROWS, ROWS, ROWS)
-def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b):
+@given(ROWS, ROWS, ROWS, ROWS, st.sampled_from([0, 1]))
+def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof):
     if np.ptp(scores([*x, *y], a, b)) < 1e-9:
         with pytest.raises(BiasError, match="X and Y have identical scores"):
             associate(x, y, a, b)
         return
-    result = associate(x, y, a, b, Settings(draws=0))
-    expected = by_force(x, y, a, b)
-    np.testing.assert_allclose((result.d, result.statistic, result.p), expected, atol=1e-9)
+    result = associate(x, y, a, b, Settings(ddof=ddof, draws=0))
+    np.testing.assert_allclose(
+        (result.d, result.statistic, result.p), by_force(x, y, a, b, ddof), atol=1e-9
+    )
 
 
 def test_an_item_alone_is_held_against_partitions_of_the_words():
@@ -98,6 +100,18 @@ def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
         associate(x, y, a, b, Settings(p="exact"))
     with pytest.raises(UsageError, match="unknown p 'exct'; did you mean exact"):
         associate(x, y, a, b, Settings(p="exct"))
+
+
+def test_a_normal_distribution_has_the_moments_of_all_partitions():
+    normal = Settings(p="normal")
+    result, each = associate(X, Y, A, B, normal), scores([*X, *Y], A, B)
+    chosen = itertools.combinations(range(6), 3)
+    every = [2 * each[list(rows)].sum() - each.sum() for rows in chosen]
+    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(every), np.std(every)))
+    assert (result.p_is, result.partitions) == ("normal", None)
+    for x in (X, [*X, *X]):  # of even groups, and of uneven ones
+        turned = associate(Y, x, A, B, normal)
+        assert turned.p == pytest.approx(1 - associate(x, Y, A, B, normal).p)
 
 
 @pytest.mark.parametrize(("sets", "facts"), [

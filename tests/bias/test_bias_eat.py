@@ -53,6 +53,7 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     lines = result.stdout.splitlines()[2:]
     assert lines[1].endswith("+1.03*")
     assert "p over all partitions (924)" in lines[2]
+    assert "p from a normal distribution" in eat("professions", "--p", "normal").stdout
     table, as_json, svg = (tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg"))
     outputs = [word for path in (table, as_json, svg) for word in ("-o", path)]
     paper = ("--width", "16cm", "--ground", "white", "--published", "CLIP ViT-L/14")
@@ -103,9 +104,9 @@ def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
         a="stimulus:" + "|".join(STIMULI["objectifying"]),
         b=",".join(item for item in prompts.of if item.startswith("business")),
     )
-    options = ("--p", "sampled", "--samples", "999", "--seed", "4", "--json")
+    options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
     row = only_row(eat("--manifest", tmp_path / "rated", *groups, *options, store=table))
-    settings = Settings(p="sampled", samples=999, seed=4)
+    settings = Settings(ddof=0, p="sampled", samples=999, seed=4)
     is_result(row, expected(images, prompts, "business", settings))
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
