@@ -92,11 +92,13 @@ class Document:
     vocabulary: frozenset[str] = frozenset()
 
 
-def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tuple[str, str]]]:
+def read_eaf(
+    path: Path, error: type[ObygazeError]
+) -> tuple[Document, list[tuple[str, str]], list[str]]:
     """Read an ``.eaf`` file; any other raises `error`.
 
-    Also gives what is left out (location, problem). The texts of dependent tiers, at any depth,
-    become details of the annotation that has times.
+    Also gives what is left out (location, problem), and what the file asks for and is not done.
+    The texts of dependent tiers, at any depth, become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -136,7 +138,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
     vocabulary = frozenset(entry.text or "" for entry in root.iter("CVE_VALUE"))
     document = Document(tiers, properties=properties, vocabulary=vocabulary)
-    return document, left_out
+    return document, left_out, list(_ignored_requests(root))
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -227,6 +229,19 @@ def _location(tier: Xml.Element, note: Xml.Element) -> str:
 
 def _value(note: Xml.Element) -> str:
     return note.findtext("ANNOTATION_VALUE") or ""
+
+
+def _ignored_requests(root: Xml.Element) -> Iterator[str]:
+    """What the file asks for and is not done."""
+    for node in root.iter("EXTERNAL_REF"):
+        address = shorten(node.get("VALUE", ""))
+        yield f"refers to {address}, which is not fetched; annotations are read as they are"
+    for node in root.iter("MEDIA_DESCRIPTOR"):
+        if node.get("TIME_ORIGIN", "0") not in ("", "0"):
+            yield (
+                f"its film is shifted by {shorten(node.get('TIME_ORIGIN', ''))} milliseconds "
+                "(TIME_ORIGIN); times are read as ELAN shows them"
+            )
 
 
 def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:

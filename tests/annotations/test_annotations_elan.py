@@ -235,6 +235,26 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
     assert list(of.Timelines.load(tmp_path / "t").films) == ["f"]
 
 
+def test_external_references_are_not_fetched(tmp_path, monkeypatch):
+    for function in ("socket.connect", "getaddrinfo"):
+        monkeypatch.setattr(f"socket.{function}", pytest.fail)
+    (tmp_path / "levels.ecv").write_text("not XML")
+    outside = (
+        '<CONTROLLED_VOCABULARY CV_ID="levels" EXT_REF="er1"/>'
+        f'<EXTERNAL_REF EXT_REF_ID="er1" TYPE="ecv" VALUE="file://{tmp_path}/levels.ecv"/>'
+        '<EXTERNAL_REF EXT_REF_ID="er2" TYPE="ecv" VALUE="https://lab.example/levels.ecv"/>'
+    )
+    header = 'TIME_UNITS="milliseconds"><MEDIA_DESCRIPTOR TIME_ORIGIN="500" MEDIA_URL="file:///x"/>'
+    text = EAF.replace("</ANNOTATION_DOCUMENT>", outside + "</ANNOTATION_DOCUMENT>")
+    text = text.replace('TIME_UNITS="milliseconds">', header)
+    (tmp_path / "f.eaf").write_text(text)
+    result = of.Timelines.from_elan(tmp_path / "f.eaf")
+    assert len(result.segments) == 1
+    assert [remark.done for remark in result.remarks] == ["kept"] * 3
+    assert "https://lab.example/levels.ecv', which is not fetched" in result.remarks[1].what
+    assert "shifted by '500' milliseconds" in result.remarks[2].what
+
+
 def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     """What ELAN would not write: tiers and notes that are their own parents, or have lost them."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
@@ -257,7 +277,7 @@ def test_added_tiers_keep_what_is_there(tmp_path):
     path.write_text(text.replace("Sure &amp;", "Su<!--?-->re &amp;"))
     text = add_tiers(path, [Tier("model", "prediction", [Annotation(5, 8, "x")])], AnnotationError)
     path.write_text(text)
-    document, _ = read_eaf(path, AnnotationError)
+    document, _, _ = read_eaf(path, AnnotationError)
     assert [tier.name for tier in document.tiers] == ["mine", "model"]
     assert document.tiers[0].annotations[0].value == "Sure & <b>"
     refuse_edited([path])

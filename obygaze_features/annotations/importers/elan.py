@@ -69,7 +69,7 @@ def import_timelines(
     documents: dict[Path, Document] = {}
     for path in files:
         try:
-            document, left_out = read_eaf(path, AnnotationError)
+            document, left_out, ignored = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
             rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
@@ -79,6 +79,7 @@ def import_timelines(
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
             rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
+        rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     shared = _shared_tier_names(documents, files)
     for path, document in documents.items():
         name = film or film_name(document, path.stem)
