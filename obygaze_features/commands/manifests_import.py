@@ -111,15 +111,30 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 
 @import_.importer("accede")
 @source_argument
+@click.option(
+    "--threshold",
+    type=float,
+    default=0.15,
+    help="Without a file of affect classes: scores beyond this are positive, or active.",
+)
+@click.option(
+    "--values",
+    "scale",
+    type=click.Choice(["1-5", "scores"]),
+    default="1-5",
+    help="The scale of the values in ACCEDEranking.txt.",
+)
 def accede(**options: Any) -> of.Manifest:
     """LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
 
     SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
-    MEDIAEVALaffect.txt, and the same of ACCEDE.
+    MEDIAEVALaffect.txt, and the same of ACCEDE. Where there is no file of affect classes they
+    are computed from the values in ACCEDEranking.txt.
 
     \b
-    Example:
+    Examples:
       obygaze manifests import accede annotations -o manifests/accede
+      obygaze manifests import accede annotations --threshold 0.2 --values scores
     """
     return of.Manifest.from_accede(**options)
 

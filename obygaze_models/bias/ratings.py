@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.tables import Table, align
-from obygaze_features.common.text import join_some, shorten, unknown_name
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, read_rows
+from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
+CLASSIFIER = "classifier"
+"""The name of the rater whose labels are the five probabilities."""
+PROBABILITY_TOLERANCE = 0.01
+"""How far the sum of the probabilities may be from 1, as they are often rounded."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -35,12 +39,16 @@ _KEYS = ("image_id", "group")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Whether each rater labels each image as sexualised, [images, raters]."""
+    """Whether each rater labels each image as sexualised, [images, raters].
+
+    `uneven` counts the images whose probabilities do not sum to about 1.
+    """
 
     images: tuple[str, ...]
     groups: tuple[str, ...]
     raters: tuple[str, ...]
     sexualised: NDArray[Any]
+    uneven: int = 0
 
     @property
     def alpha(self) -> float | None:
@@ -87,8 +95,14 @@ class Ratings:
         return text
 
     def notes(self) -> list[str]:
-        """Nothing is wrong with a table that can be read."""
-        return []
+        """What may be wrong with the probabilities."""
+        if not self.uneven:
+            return []
+        images = counted(self.uneven, "image")
+        return [
+            f"the probabilities of {images} do not sum to about 1; the most probable class was "
+            "taken anyway"
+        ]
 
     def figure(self) -> Figure:
         """A dot a rater, for each group."""
@@ -135,22 +149,46 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     Parameters
     ----------
     path
-        A CSV table with ``image_id`` and ``group``. Each other column has a rater's labels: one of
-        the classes drawings, hentai, neutral, porn and sexy, 1 or 0, yes or no.
+        A CSV table with ``image_id`` and ``group``. Five columns of probabilities (drawings,
+        hentai, neutral, porn, sexy) are a classifier's, whose label is the most probable class;
+        each other column has a rater's labels: one of the five classes, 1 or 0, yes or no.
     raters
-        Only these columns.
+        Only these columns; the probabilities are `CLASSIFIER`.
     """
     with read_rows(Path(path), _KEYS) as table:
-        columns = [name for name in table.columns if name not in _KEYS]
+        columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
+        has_probabilities = any(name in table.columns for name in CLASSES)
+        if has_probabilities:
+            require(table, CLASSES, "one of the five classes")
+            if CLASSIFIER in columns:
+                raise BiasError(
+                    f"{path}, line 1: the probabilities belong to the rater {CLASSIFIER}, and a "
+                    "column has the same name; rename the column"
+                )
+            columns.append(CLASSIFIER)
         for name in raters:
             if name not in columns:
                 raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
         names = tuple(dict.fromkeys(raters)) or tuple(columns)
         if not names:
-            raise BiasError(f"{path} has no column of labels beside image_id and group; add one")
+            raise BiasError(
+                f"{path} has no column of labels beside image_id and group, and no probabilities "
+                f"({', '.join(CLASSES)}); add one of them"
+            )
         check_cells(table, *_KEYS, unique="image_id")
-        labels = np.column_stack([_labels(table, name) for name in names])
-    return Ratings(tuple(table["image_id"]), tuple(table["group"]), names, labels)
+        uneven, labels = 0, []
+        for name in names:
+            if has_probabilities and name == CLASSIFIER:
+                probabilities = _probabilities(table)
+                off = np.abs(probabilities.sum(axis=1) - 1)
+                uneven = int((off > PROBABILITY_TOLERANCE).sum())
+                most_probable = np.array(CLASSES)[probabilities.argmax(axis=1)]
+                labels.append(np.isin(most_probable, SEXUALISED))
+            else:
+                labels.append(_labels(table, name))
+    return Ratings(
+        tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(labels), uneven
+    )
 
 
 def group_shares(ratings: Ratings) -> list[Share]:
@@ -215,6 +253,13 @@ def rater_pairs(ratings: Ratings) -> list[RaterPair]:
         )
         for first, second in combinations(range(len(ratings.raters)), 2)
     ]
+
+
+def _probabilities(table: Table) -> NDArray[Any]:
+    values = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
+    if empty := np.flatnonzero(values.sum(axis=1) == 0).tolist():
+        raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
+    return values
 
 
 def _labels(table: Table, rater: str) -> NDArray[Any]:

@@ -261,15 +261,16 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
     "--rater",
     "raters",
     multiple=True,
-    help="Only this column; can be repeated.",
+    help="Only this column; can be repeated. The five probabilities are called classifier.",
 )
 @_with_outputs
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
-    drawings, hentai, neutral, porn, sexy). Porn, sexy and hentai are sexualised. Shares have
-    Wilson's 95% interval; with two raters or more there is Cronbach's alpha.
+    drawings, hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for
+    these. Porn, sexy and hentai are sexualised. Shares have Wilson's 95% interval; with two raters
+    or more there is Cronbach's alpha.
 
     \b
     Examples:

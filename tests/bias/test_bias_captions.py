@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.captions import emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
-from obygaze_models.bias.ratings import cronbach_alpha, read_ratings
+from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, group_shares, read_ratings
 from tests.kit.files import csv_rows, tips, write
 
 EMOTIONS = shipped_lexicon("emotions")
@@ -146,6 +146,7 @@ def test_words_and_groups_of_ones_own(tmp_path, obygaze):
 
 
 WORKED = ["111", "111", "110", "100", "000", "010", "000", "111"]
+CLASSES = ["drawings", "hentai", "neutral", "porn", "sexy"]
 
 
 def by_definition(rows):
@@ -194,8 +195,21 @@ def test_the_command_writes_what_it_prints(tmp_path, obygaze):
     assert (unnamed.exit_code, ".csv, .json, .svg" in unnamed.stderr) == (2, True)
 
 
-def test_labels_are_classes_or_marks(tmp_path):
+def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
+    rows = (np.eye(5) * 0.5 + 0.1).tolist()
+    rows = [f"{n},all,{','.join(map(str, row))},0" for n, row in enumerate(rows)]
+    header = f"image_id,group,{','.join(CLASSES)}"
+    table = write(tmp_path / "p.csv", f"{header},ann", *rows)
+    ratings = read_ratings(table)
+    assert ratings.raters == ("ann", CLASSIFIER)
+    assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
+    [share] = group_shares(read_ratings(table, [CLASSIFIER]))
+    assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
+    # Probabilities that do not sum to about one are counted.
+    rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
+    result = obygaze("bias", "ratings", write(table, header.replace(",", ";"), *rows))
+    assert "NOTE: the probabilities of 2 images do not sum to about 1" in result.stderr
     labels = ["Porn", "sexy", " hentai", "neutral", "drawings", "1", "0", "yes", "No"]
     rows = [f"{number},all,{label}" for number, label in enumerate(labels)]
-    ratings = read_ratings(write(tmp_path / "p.csv", "image_id,group,classifier", *rows))
+    ratings = read_ratings(write(table, "image_id,group,classifier", *rows))
     assert ratings.sexualised[:, 0].tolist() == [1, 1, 1, 0, 0, 1, 0, 1, 0]

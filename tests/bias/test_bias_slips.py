@@ -8,6 +8,7 @@ import pytest
 from tests.kit.clips import sets
 from tests.kit.files import refused, write
 
+CLASSES = "drawings,hentai,neutral,porn,sexy"
 HEADER = "image_id,condition,emotion,caption\n"
 SCORED = "object,group,probability,similarity,confidence\n"
 SETS = " ".join(sets(x="rose", y="lily", a="ant", b="wasp"))
@@ -33,6 +34,9 @@ SLIPS = {
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
         ("image_id,group,subject\na,x,Eve\n", "--rater NAME"),
         ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
+        (f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
+        (f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
+        (f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "rename the column"),
     ],
     "ratings t.csv --rater cmn": [("image_id,group,cnn\na,x,1\n", "did you mean cnn?")],
     "captions f/notes.txt": [("x", "the name gives no group")],

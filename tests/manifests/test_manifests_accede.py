@@ -12,7 +12,10 @@ from tests.kit.files import refused, write
 SETS = "id name set|0 A0.mp4 1|1 A1.mp4 2|2 A2.mp4 0|3 A3.mp4 0"
 VIOLENCE = "id name violenceClass|0 A0.mp4 1|1 A1.mp4 0|2 A2.mp4 0"
 AFFECT = "id name valenceClass arousalClass|0 A0.mp4 -1 1|1 A1.mp4 0 -1|3 A3.mp4 1 0"
-RANKING = "id name valenceValue arousalValue|0 A0.mp4 1.5 3.2|1 A1.mp4 3.4 2.9"
+RANKING = (
+    "id name valenceRank arousalRank valenceValue arousalValue valenceVariance arousalVariance"
+    "|0 A0.mp4 1 9 1.5 3.2 0.1 0.2|1 A1.mp4 2 8 3.4 2.9 0.1 0.2|2 A2.mp4 3 7 2.6 4.5 0.1 0.2"
+)
 
 
 @pytest.fixture
@@ -54,12 +57,37 @@ def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
     assert manifest.notes == []
     # Without a validation set there is one split.
-    files = {"ACCEDEsets": SETS.replace(" 2|", " 1|"), "ACCEDEaffect": AFFECT}
-    manifest = of.Manifest.from_accede(write_files(**files, ACCEDEranking=RANKING))
+    manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
+
+
+def test_values_become_classes_only_without_classes(write_files):
+    """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
+    manifest = of.Manifest.from_accede(write_files(ACCEDEranking=RANKING))
+    valence = manifest.labels("valence")
+    assert valence.levels == ["negative", "positive", "negative"]
+    assert manifest.labels("arousal").levels == ["neutral", "neutral", "active"]
+    assert "an inference" in manifest.notes[0]
+    assert "an inference" in valence.about["rule"]
+    wider = of.Manifest.from_accede(write_files(), threshold=0.2).labels("valence")
+    assert wider.levels == ["negative", "neutral", "neutral"]
+    manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT))
+    assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
+    [note] = manifest.notes
+    assert "no official split, as there is no MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
-    # MediaEval's file wins.
+    # Values that are scores already: over .15, not at it.
+    (folder := write_files()).joinpath("ACCEDEaffect.txt").unlink()
+    write_files(ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
+    manifest = of.Manifest.from_accede(folder, scale="scores")
+    assert [manifest.labels(n).levels for n in ("valence", "arousal")] == [
+        ["negative"],
+        ["neutral"],
+    ]
+
+
+def test_mediaevals_file_wins_over_accedes(write_files):
     other = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=other)
     folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)
@@ -71,7 +99,6 @@ def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
     both = write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     manifest = of.Manifest.from_accede(both)
-    assert "no official split, as there is no MEDIAEVALsets.txt or" in manifest.notes[0]
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     for command in ("merge", "agreement"):

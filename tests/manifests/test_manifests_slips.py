@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.authors import COLUMNS, SIX_CLIPS, clip_row, clip_table
 from tests.kit.files import refused, touch, write
-from tests.manifests.test_manifests_accede import SETS, VIOLENCE
+from tests.manifests.test_manifests_accede import RANKING, SETS, VIOLENCE
 
 BODY, SURE = clip_row(1, "Sure", "['Body']"), clip_row(9, "Sure", "['Body']")
 
@@ -44,6 +44,7 @@ SLIPS = [
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' needs"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
+    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "from 0 to below 1, not 1"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
 ]  # fmt: skip
 

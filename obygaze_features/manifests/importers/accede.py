@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.items import Item, Items, media_stem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
@@ -17,6 +19,10 @@ from obygaze_features.manifests.splits import Split
 #: MediaEval's own file wins for a clip that both name.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
+THRESHOLD = 0.15
+#: How values in ACCEDEranking.txt become scores from -1 to 1.
+SCALES = {"1-5": (1.0, 5.0), "scores": (-1.0, 1.0)}
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
 
 def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
@@ -36,16 +42,26 @@ class _Rows(NamedTuple):
     files: str
 
 
-def import_manifest(source: Path | str) -> Manifest:
+def import_manifest(
+    source: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
+) -> Manifest:
     """Read the text files of LIRIS-ACCEDE into a manifest.
 
     Parameters
     ----------
     source
-        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect or
-        violence. The ranks and values of ``ACCEDEranking.txt`` are kept beside the classes.
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence
+        or ranking.
+    threshold
+        Without a file of affect classes, scores below minus this are negative or calm, scores
+        above it positive or active.
+    scale
+        What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
+        an inference, the files do not say so), or scores from -1 to 1 already.
     """
     folder = Path(source)
+    if not 0 <= threshold < 1:
+        raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")
     sets = _read(folder, "sets", {"set": SETS})
     affect = _read(
         folder, "affect", {"valenceClass": _classes(VALENCE), "arousalClass": _classes(AROUSAL)}
@@ -62,6 +78,9 @@ def import_manifest(source: Path | str) -> Manifest:
     labels, notes = [], []
     if violence.rows:
         labels.append(_labels("violence", VIOLENCE, violence, "trec_average_precision"))
+    if ranking.rows and not affect.rows:
+        affect = _classes_from_values(ranking, threshold, scale)
+        notes.append(f"valence and arousal: of {affect.files}")
     if affect.rows:
         labels.append(_labels("valence", VALENCE, affect, "accuracy", ranking))
         labels.append(_labels("arousal", AROUSAL, affect, "accuracy", ranking))
@@ -111,6 +130,27 @@ def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> 
         rows |= file_rows
         files.append(path.name)
     return _Rows(rows, " and ".join(files))
+
+
+def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
+    """Classes of the values, where no file has classes."""
+    low, high = SCALES[scale]
+    middle, half = (low + high) / 2, (high - low) / 2
+    rows: dict[str, dict[str, str]] = {name: {} for name in ranking.rows}
+    for name, cells in ranking.rows.items():
+        for quantity, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
+            cell = cells[f"{quantity}Value"]
+            value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
+            if not low <= value <= high:
+                raise ManifestError(
+                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, where "
+                    f"values are numbers from {low:g} to {high:g}; name the scale with --values"
+                )
+            score = (value - middle) / half
+            number = 1 + (score > threshold) - (score < -threshold)
+            rows[name][f"{quantity}Class"] = scheme.codes[number]
+    rule = f"{ranking.files}, values {scale}, classes cut at -{threshold:g} and {threshold:g}"
+    return _Rows(rows, f"{rule} (an inference)")
 
 
 def _labels(
