@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +87,17 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
     assert re.fullmatch("Error: c8 cannot be trained: .*mylab/.*\n", result.output)
     result = run_obygaze("models", "compare", tmp_path / "run", "--model", "c0")
     assert "c0 has no predictions: all its fits were skipped" in result.output
+
+
+def test_the_model_of_the_docs_that_uses_concepts(install, tmp_path, write):
+    how_to = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text()
+    [code] = re.findall(r"```python\n(# film_lab/near.py.*?)```", how_to, re.DOTALL)
+    install({"near.py": code}, {"near-concepts": "mylab.near:NearConcepts"})
+    [table] = re.findall(r"`\{name = \"(near-concepts)\", negatives = \"(b)\"\}`", how_to)
+    toml = write(dict(zip(("name", "negatives"), table, strict=True)))
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
+    assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
+    assert "not among the saved models" not in result.output
 
 
 def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
