@@ -30,18 +30,13 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
-from tests.kit.clips import small_clips
+from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.store import contents
 
 ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
 FILES = ("model.json", "model.safetensors")
 FOREIGN = "a classifier from elsewhere"
-DATA = small_clips()
-X, LEVELS = DATA.X, np.array(DATA.levels)
-LABELS = np.select([LEVELS == "S", LEVELS == "HN"], [1, 0], -1)
-TRAIN, VALIDATION = (
-    np.flatnonzero(np.isin(DATA.folds, folds) & (LABELS >= 0)) for folds in ([0, 1, 2, 3], [4])
-)
+X = DATA.X
 OPTIONS = {"mlp": {"max_iter": 3, "hidden_layer_sizes": [8, 8], "calibrate": True}}
 OPTIONS |= {name: {"max_iter": 2} for name in ("attention-probe", "frame-mil", "mlp-author")}
 
