@@ -113,7 +113,6 @@ def test_what_makes_a_direction_unreliable_is_a_warning():
 
 
 def test_without_validation_folds_choose_c_as_scikit_learn_does():
-    """The C of the highest mean AUC over the folds, then one fit; a film stays in one fold."""
     y, films = Y[:, 0], np.arange(len(X)) // 24
     for groups in (None, films):
         bank = ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
@@ -148,7 +147,6 @@ def test_the_papers_three_sets_of_negatives():
 
 
 def test_many_clips_concepts_are_learned_as_if_alone():
-    """Of many clips several concepts are learned at a time; of one, there is nothing beside it."""
     chance = np.random.default_rng(0)
     clips = chance.normal(size=(GRAM_ROWS + 100, 6))
     concepts = (clips[:, :3] + chance.normal(size=(len(clips), 3)) > 0.5).astype(int)

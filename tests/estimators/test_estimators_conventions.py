@@ -65,7 +65,6 @@ def check_name(part):
 
 
 def checks(instances):
-    """All of scikit-learn's checks on all instances: none is expected to fail."""
     return [pair for instance in instances for pair in estimator_checks_generator(instance)]
 
 
@@ -99,7 +98,6 @@ def test_a_bottleneck_is_cross_validated_by_film():
 
 
 def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():
-    """The first learns from the clips that have a label."""
     labelled = np.arange(len(X)) % 3 > 0
     model = om.ConceptBottleneck(StandardScaler()).fit(X, Y, concepts=C, labelled=labelled)
     assert model.bank_.mean_ == pytest.approx(X[labelled].mean(axis=0))

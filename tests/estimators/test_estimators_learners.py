@@ -36,7 +36,6 @@ def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, memo
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_learns_and_sees_no_test_clip(name):
-    """Test clips that are changed beyond recognition change nothing of what is predicted."""
     fitted = fit(name)
     before = fitted.probabilities(DATA, TEST)
     assert before.shape == (len(TEST), 2)
@@ -129,7 +128,6 @@ def test_banks_and_parameters_that_look_alike_are_told_apart():
 
 
 def test_concepts_are_learned_once_more_with_validation():
-    """With a C for each concept, as scikit-learn's own SVM does on both sets of folds."""
     Cs = dict(zip(DATA.concept_names, (0.05, 1.0, 0.5), strict=True))
     again, once = (
         fit("pcbm-tree", negatives="b", bank__C=Cs, bank__refit=refit) for refit in (True, False)

@@ -168,7 +168,6 @@ def drawn():
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
-    """Alone as among others, with any padding, from any seed's own draw."""
     X, y = drawn
     model = clone(model).set_params(max_iter=3).fit(X, y)
     together = model.predict_proba(X)

@@ -104,7 +104,6 @@ def test_every_estimator_is_read_back_as_it_was(models, saved):
 
 
 def test_a_pipeline_is_saved_step_by_step(tmp_path):
-    """With scikit-learn's metadata routing, which asks for what a step is given."""
     with sklearn.config_context(enable_metadata_routing=True):
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         bank = om.ConceptBank(C=1.0).set_fit_request(concepts=True)

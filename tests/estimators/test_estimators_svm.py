@@ -58,7 +58,6 @@ def test_hard_data_end_with_a_certificate():
 
 
 def test_newtons_method_where_libsvm_is_slow_or_does_not_end():
-    """1,000 clips in 64 numbers that have nothing to do with the labels."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(1_000, 64)), chance.random(1_000) < 0.3
     fit = LinearSVM(X, y).fit(1e6)

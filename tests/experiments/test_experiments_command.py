@@ -110,8 +110,6 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
-    """The lowest, the highest and the median AUROC of the films, by the record's own numbers: F1
-    would rank films by their share of positive clips."""
     record = make_run("films", protocol="leave-film-out", split=None).record
     scores = record.scores[0]
     groups = {f"film {film}": list(scores.groups.values())[film % FILMS] for film in range(20)}
@@ -207,7 +205,6 @@ def train(folder, world, estimator, name="model", **keys):
      ({"positives": None, "train_negatives": None, "levels": ["EN", "HN", "S"]}, 2)],
 )  # fmt: skip
 def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, negatives):
-    """As many Easy and Hard Negatives as Sure clips, or all of them, which are twice as many."""
     model, _ = train(tmp_path, world, "knn", **({"train_negatives": ["EN", "HN"]} | task))
     sure = {*world.clips("S")}
     counts = Counter(clip in sure for clip in om.load_model(model)[1]["seen"])
@@ -215,7 +212,6 @@ def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, negative
 
 
 def test_it_learns_from_all_folds_but_the_last(world, model):
-    """The same as scikit-learn's own on the same clips; what is close to call is unsure."""
     trained = world.clips("HN", "S", folds=range(9))
     rows = [world.ids.index(clip) for clip in trained]
     labels = [world.levels[row] == "S" for row in rows]

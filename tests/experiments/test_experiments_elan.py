@@ -96,7 +96,6 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
 
 
 def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_path):
-    """As the same ids with times, of which the model has seen some."""
     items = [Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
              for row, clip in enumerate(world.ids)]  # fmt: skip
     drawn = Items.of(items, {"synthetic": ["drawn by a test"] * len(items)})
@@ -263,7 +262,6 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
 
 
 def test_predictions_go_into_the_file_of_their_film(tmp_path):
-    """Of two films of one title; and both media files of a film into its one file."""
     segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
     titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
     for name, text in elan_files(Timelines.of("t", segments, films=titles)).items():

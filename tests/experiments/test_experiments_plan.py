@@ -332,7 +332,6 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
 
 
 def test_official_sets_train_validate_and_test():
-    """Without a validation set, a tenth of each class validates, by the seed."""
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
     [draw] = make(om.OfficialSplit, folds, labels)

@@ -149,7 +149,6 @@ def interrupt(install, tmp_path, write):
 
 
 def test_a_changed_plugin_starts_anew(interrupt):
-    """Its file, a module that it imports at once or while it is fitted, or its version."""
     assert re.match(r"\d+ of \d+ fits are kept", interrupt()[-1])
     assert "Resuming" in interrupt()[0]
     assert "Resuming" not in interrupt(overwrite=True)[0]
@@ -178,7 +177,6 @@ def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, interrupt, monkey
 
 
 def test_a_model_that_cannot_be_read_back_is_not_saved(install, tmp_path, write):
-    """Nor a class without an entry point: what would get it saved is said before it is fitted."""
     body = (
         "\n    def fit(self, X, y):\n        self.classes_, self.w_ = np.unique(y), X[0]\n"
         "        return self\n\n    def predict_proba(self, X):\n"

@@ -184,7 +184,6 @@ def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, o
 
 
 def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
-    """Also on disks that know no case, and if the run resumes, or a fit's file is another's."""
     names = ("Look (male)", "Look male", "LOOK, male")
     monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
     world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
@@ -335,7 +334,6 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
-    """Not even where all digests are right."""
     files = read_files(make_run("good").folder)
     files["models.jsonl"] = files["models.jsonl"].replace(b'"models/', b'"../', 1)
     seal_run(files)

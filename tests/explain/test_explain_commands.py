@@ -126,7 +126,6 @@ def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp
 
 
 def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
-    """In the order asked for; the same weights may have another name."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
     wanted = ["tt2-001", "tt9-999", "tt0-000"]
@@ -319,7 +318,6 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
 
 
 def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
-    """A run predicts what it tested of a store; a model says what it was trained on."""
     mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in lab.run.predictions() if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0

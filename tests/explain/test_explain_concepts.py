@@ -63,7 +63,6 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
-    """Of several classes the predicted one's logit is explained."""
     model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
     model.fit(clips.X, clips.levels if several else clips.y)
     for x in clips.X[:10]:
@@ -90,7 +89,6 @@ SCORES = st.sampled_from([*NEAR, -3.0, 2.0, 3.0, 1e3])
     arrays(np.int64, 15, elements=st.integers(0, 1)),
 )
 def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
-    """Of any tree, its scores as the model has them, and as a run's file has rounded them."""
     places = np.arange(15)
     left, right = (np.where(places < 7, 2 * places + side, -1) for side in (1, 2))
     tree = TreeArrays(left, right, asked, thresholds, np.full((15, 2), 0.5), 2)

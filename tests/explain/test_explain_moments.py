@@ -122,7 +122,6 @@ def test_a_file_that_is_all_of_its_film_starts_with_it():
 
 @pytest.mark.parametrize(("length", "joined"), [(30, False), (31, True)])
 def test_gaps_that_are_closed_depend_on_the_length(length, joined):
-    """Two frames of a second, three seconds apart: a tenth of a clip of 31 s is more."""
     values = [0.9 if second in (8, 12) else 0.1 for second in range(length)]
     clips, items = {"a": (np.arange(length) + 0.5, values)}, in_film(("a", 0.0, float(length)))
     expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
@@ -184,7 +183,6 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
 
 
 def test_tables_are_read_as_they_were_written(tmp_path):
-    """Numbers exactly: saturated probabilities keep their order. Names are no formulas there."""
     items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
     values = [1 - 1e-9, 1e-12, 1 - 2e-9]
     clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
@@ -266,7 +264,6 @@ SPANS = st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 3000)), min_size
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=9), SPANS)
 def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
-    """Frames of a second, segments that start and end at any millisecond."""
     frames = [("f", row, row + 1, value / 5) for row, value in enumerate(values)]
     segments = [("f", start / 1000, (start + length) / 1000) for start, length in spans]
     moments, rest = make_moments(frames), mark([("f", 0, 20)], level="EN")
@@ -341,7 +338,6 @@ def three_films():
 
 
 def test_intervals_are_those_of_copies_of_the_drawn_films():
-    """A film that is drawn twice is there twice, under two names; four films are too few."""
     films = list(three_films())
 
     def measure(counts, replicates):
@@ -374,7 +370,6 @@ def test_what_scorers_get_that_know_nothing():
 
 
 def test_segments_end_where_clips_end():
-    """Only what clips show of a segment can be found; a moment of just that is a full hit."""
     frames = [("f", 0, 10, 0.9), ("f", 20, 30, 0.1), ("f", 30, 40, 0.9)]
     moments = make_moments(frames, [("f", 0, 10, 0.9), ("f", 30, 40, 0.8)])
     entry = score(moments, mark([("f", 0, 18), ("f", 30, 95)]))
@@ -385,7 +380,6 @@ def test_segments_end_where_clips_end():
 
 
 def test_random_moments_are_where_clips_are():
-    """A film of two stretches, 10 and 30 s: a moment of 5 s starts in each by its room."""
     frames = [("f", 0, 10, 0.9), ("f", 1000, 1030, 0.1)]
     moments = make_moments(frames, [("f", 0, 5, 0.9)] * 2000)
     film = AnnotatedFilm("f", moments.frames.by_axis[Axis("f")], [(0, 5)])

@@ -271,7 +271,6 @@ def test_a_level_has_one_colour():
 
 
 def test_a_page_gives_colours_and_sizes_to_its_figures():
-    """Colours are the page's; text is eleven pixels on a phone of 390, with 16 at each side."""
     for svg in map(common.inline_svg, kinds()):
         named = re.findall(r"var\(--(\w+), (#\w+)\)", svg)
         assert [colour for name, colour in named if common.LIGHT[name] != colour] == []

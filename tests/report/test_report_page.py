@@ -54,7 +54,6 @@ def said(part, *runs):
 
 
 def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
-    """A table a kind of task; what was run is folded; runs that differ are told apart."""
     page_of_all = Page(whole_html)
     assert not {"link", "iframe", "img"} & {tag for tag, _ in page_of_all.tags}
     sections = [a.get("aria-labelledby") for tag, a in page_of_all.tags if tag == "section"]

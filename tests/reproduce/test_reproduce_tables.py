@@ -78,8 +78,6 @@ def call(dataset, output, *words, manifest=None, code=None, **stores):
 
 
 def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch):
-    """With the paper's number; nothing is compared where nobody knows the features, and the rows
-    that lack a store are named. What has no number of ours is replaced."""
     store, unknown = of.open_store(dataset.stores["vivit"]), tmp_path / "unknown.zarr"
     np.save(tmp_path / "max.npy", store.read("max", missing="nan"))
     of.import_features({"max": tmp_path / "max.npy"}, of.Manifest.load(dataset.manifest), unknown,
@@ -236,7 +234,6 @@ def test_a_slip_is_one_line(dataset, tmp_path):
 
 
 def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
-    """As where memory is short; whether it is noticed by a new run or by a result."""
     for lost in ("submit.side_effect", "submit.return_value.result.side_effect"):
         pool = nullcontext(Mock(**{lost: BrokenProcessPool}))
         monkeypatch.setattr(module, "_processes", lambda count, pool=pool: pool)
@@ -245,7 +242,6 @@ def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
 
 
 def test_the_terminal_shows_one_table_of_one_protocol():
-    """Without leaks, on the most clips, each row with the score that the paper prints for it."""
     blocks = []
     for title, protocol, base in (
         ("Released: as released", "released", 0.1),
@@ -270,7 +266,6 @@ def test_the_terminal_shows_one_table_of_one_protocol():
 
 
 def test_texts_of_tables_are_safe_and_rounded():
-    """No formula for a spreadsheet, no command of LaTeX, no sign before a zero, no wide line."""
     lines = [
         Line("=1+1 & 50%_", "ours", {"a": Value(0.5, 0.1), "b": Value(-1e-3, None, None, (-1, 0))}),
         Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),
