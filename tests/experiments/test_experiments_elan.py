@@ -17,8 +17,6 @@ from obygaze_features.common.tables import format_rows, format_spreadsheet
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments import exports
-from obygaze_models.experiments.explanations import Explained
-from obygaze_models.explain.parts import average_parts
 from tests.conftest import run_obygaze
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.run import write_store
@@ -206,23 +204,6 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
         assert [float(x) for _, _, x in named] == pytest.approx(amounts[order], abs=0.0051)
         at_rest = np.mean([part.intercept[part.ids.index(clip)] for part in fits])
         assert (rest, float(value)) == ("at rest (intercept)", pytest.approx(at_rest, abs=0.0051))
-
-
-def test_parts_of_other_predictions_are_turned_or_left_out():
-    def explained(labels, amounts):
-        ids, parts = [f"c{n}" for n in range(len(labels))], np.array(amounts)
-        return Explained("m", "t", 0, "sum", CONCEPTS, ids, labels, parts, parts, parts[:, 0])
-
-    fits = [explained(["S"], [[1.0, -2.0]]), explained(["EN"], [[-2.0, 4.0]])]
-    parts = average_parts(fits, ("EN", "S"), ["c0", "never"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [
-        (("Body", -3.0), ("Look", 1.5), ("at rest (intercept)", 1.5)), ()
-    ]  # fmt: skip
-    fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
-    parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [
-        (("Look", 2.0), ("Body", -2.0), ("at rest (intercept)", 2.0)), ()
-    ]  # fmt: skip
 
 
 def test_annotators_and_models_are_in_one_eaf(run, tmp_path):

@@ -195,26 +195,6 @@ def test_a_run_file_is_read_as_it_was_written(values, external):
     assert (read.topic, read.tag, read.external_data) == ("violence", tag, external)
 
 
-SLIPS = {
-    "1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n": "line 2: duplicate id 'a'",
-    "1 Q0 a 1 0.5\n": "line 1: 5 words, where a run file has six",
-    "1 Q0 a 1 nan t\n": "line 1: score 'nan' is not a number",
-    "1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n": "line 2: topic '2' after '1'",
-    "\n": "is empty; a run file has a line a clip",
-    "": "cannot be read: No such file",
-}
-
-
-@pytest.mark.parametrize("text", SLIPS)
-def test_a_broken_run_file_is_one_line(text, tmp_path):
-    if text:
-        (tmp_path / "run").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ExperimentError) as error:
-        read_run_file(tmp_path / "run")
-    assert SLIPS[text] in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_published_numbers():
     """At the share of the whole dataset, as the paper's v1 and v2 print them, and of test folds."""
     for share, guess, positive, weighted in (
