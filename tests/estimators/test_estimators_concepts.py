@@ -12,7 +12,6 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
-from obygaze_models import ConceptBank
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
@@ -30,7 +29,7 @@ SURE = LEVELS == "S"
 
 def fit(*, kind="svm", C=CS, X=X, Y=Y, Y_val=Y_VAL, **options):
     names = {"concept_names": CONCEPTS, "X_val": X_VAL, "concepts_val": Y_val}
-    return ConceptBank(kind, C=C, **options).fit(X, Y, **names)
+    return om.ConceptBank(kind, C=C, **options).fit(X, Y, **names)
 
 
 def their_svm(C, X, y):
@@ -115,7 +114,7 @@ def test_what_makes_a_direction_unreliable_is_a_warning():
 def test_without_validation_folds_choose_c_as_scikit_learn_does():
     y, films = Y[:, 0], np.arange(len(X)) // 24
     for groups in (None, films):
-        bank = ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
+        bank = om.ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
         cv = None if groups is None else list(StratifiedGroupKFold(5).split(X, y, films))
         model = SVC(kernel="linear", class_weight="balanced")
         means = [
@@ -150,9 +149,9 @@ def test_many_clips_concepts_are_learned_as_if_alone():
     chance = np.random.default_rng(0)
     clips = chance.normal(size=(GRAM_ROWS + 100, 6))
     concepts = (clips[:, :3] + chance.normal(size=(len(clips), 3)) > 0.5).astype(int)
-    together = ConceptBank(C=0.1).fit(clips, concepts)
+    together = om.ConceptBank(C=0.1).fit(clips, concepts)
     for column in range(3):
-        alone = ConceptBank(C=0.1).fit(clips, concepts[:, [column]])
+        alone = om.ConceptBank(C=0.1).fit(clips, concepts[:, [column]])
         assert (together.cavs_[column] == alone.cavs_[0]).all()
         assert (together.C_[column], together.quality_[column]) == (alone.C_[0], alone.quality_[0])
 
@@ -196,7 +195,7 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
 
 
 def test_validation_clips_choose_for_the_bank_and_teach_the_head(bank):
-    model = om.ConceptBottleneck(ConceptBank(C=CS), random_state=0).fit(
+    model = om.ConceptBottleneck(om.ConceptBank(C=CS), random_state=0).fit(
         X, SURE[TRAIN], concepts=Y, concept_names=CONCEPTS,
         X_val=X_VAL, y_val=SURE[HELD], concepts_val=Y_VAL,
     )  # fmt: skip

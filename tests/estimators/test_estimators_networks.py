@@ -9,7 +9,6 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 
 import obygaze_models as om
-from obygaze_models import MLPProbe
 
 ALL, LABELS = make_classification(600, 16, n_informative=6, class_sep=0.7, random_state=3)
 ALL = ALL.astype(np.float32)
@@ -39,9 +38,9 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
         "hidden_layer_sizes": hidden, "author": author, "class_weight": class_weight,
         "random_state": 0, "batch_size": 60, "early_stopping": False,
     }  # fmt: skip
-    first = MLPProbe(max_iter=1, learning_rate_init=1e-30, **options).fit(X, y)
+    first = om.MLPProbe(max_iter=1, learning_rate_init=1e-30, **options).fit(X, y)
     changed = {"weight_decay": decay, "dropout": dropout, "learning_rate_init": 0.01}
-    last = MLPProbe(max_iter=6, **changed, **options).fit(X, y)
+    last = om.MLPProbe(max_iter=6, **changed, **options).fit(X, y)
     layers = [
         [torch.tensor(part, requires_grad=True) for part in pair]
         for pair in zip(first.coefs_, first.intercepts_, strict=True)
@@ -76,7 +75,7 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
 def test_first_weights_are_drawn_as_torch_draws_them():
     X, y = np.random.default_rng(0).normal(size=(64, 100)), np.arange(64) % 2
     options = {"early_stopping": False, "max_iter": 1, "random_state": 0}
-    first = MLPProbe(learning_rate_init=1e-12, **options).fit(X, y).coefs_[0]
+    first = om.MLPProbe(learning_rate_init=1e-12, **options).fit(X, y).coefs_[0]
     layer = torch.nn.Linear(100, 128).weight
     assert np.abs(first).max() == pytest.approx(layer.abs().max().item(), rel=0.01)
     assert first.std() == pytest.approx(layer.std().item(), rel=0.05)
@@ -87,15 +86,17 @@ def log_loss(model, X, y):
 
 
 def test_keeps_the_best_epoch_and_author_the_last():
-    model = MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
+    model = om.MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
     losses = [epoch["validation_loss"] for epoch in model.history_]
     assert model.best_epoch_ == 1 + int(np.argmin(losses)) == len(losses) - 5
     assert log_loss(model, X_VAL, Y_VAL) == pytest.approx(min(losses), rel=1e-5)
-    again = MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
+    again = om.MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
-    hasty = MLPProbe(learning_rate_init=1, n_iter_no_change=1, min_epochs=12, random_state=0)
+    hasty = om.MLPProbe(learning_rate_init=1, n_iter_no_change=1, min_epochs=12, random_state=0)
     assert len(hasty.fit(X, Y, **VALIDATION).history_) >= 12
-    model = MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(X, Y, **VALIDATION)
+    model = om.MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(
+        X, Y, **VALIDATION
+    )
     losses = [epoch["validation_loss"] for epoch in model.history_]
     assert model.best_epoch_ == len(losses) > np.argmin(losses) + 1
     # Cross-entropy of probabilities taken for logits cannot fall below this.
@@ -105,7 +106,7 @@ def test_keeps_the_best_epoch_and_author_the_last():
 def test_without_early_stopping_all_epochs_are_run():
     before = torch.random.get_rng_state()
     first, other = (
-        MLPProbe(7, early_stopping=False, max_iter=4, random_state=seed).fit(X, Y)
+        om.MLPProbe(7, early_stopping=False, max_iter=4, random_state=seed).fit(X, Y)
         for seed in (0, 1)
     )
     assert [epoch["epoch"] for epoch in first.history_] == [1, 2, 3, 4]
@@ -117,18 +118,18 @@ def test_without_early_stopping_all_epochs_are_run():
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     """What cross_val_score trains is what an experiment trains on the same division."""
-    alone = MLPProbe(random_state=3).fit(X, Y)
+    alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
     X_train, X_val, y_train, y_val = train_test_split(X, Y, **division)
-    given = MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
+    given = om.MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
     assert (alone.predict_proba(X_TEST) == given.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100
 
 
 def test_a_temperature_is_chosen_on_validation():
     plain, calibrated = (
-        MLPProbe(author=True, calibrate=calibrate, random_state=0).fit(X, Y, **VALIDATION)
+        om.MLPProbe(author=True, calibrate=calibrate, random_state=0).fit(X, Y, **VALIDATION)
         for calibrate in (False, True)
     )
     assert plain.temperature_ == 1

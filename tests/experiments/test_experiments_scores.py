@@ -6,8 +6,6 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
-from itertools import product
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
 from obygaze_models.scoring.intervals import ScoredClips, film_intervals, paired_differences
@@ -218,22 +216,6 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     assert scores["average_precision"] == average_precision_score(labels, predictions)
     assert scores["recall"] == says
     assert baselines(0.2)["majority"]["precision"] is None
-
-
-def test_a_simulated_coin_scores_as_every_coin_does():
-    labels = np.arange(12) < 5
-    odds, scores = [], {"f1": [], "f1_weighted": []}
-    for hits, slips in product(range(6), range(8)):
-        heads = np.r_[np.arange(5) < hits, np.arange(7) < slips]
-        odds.append(comb(5, hits) * comb(7, slips) / 2**12)
-        scores["f1"].append(f1_score(labels, heads))
-        scores["f1_weighted"].append(f1_score(labels, heads, average="weighted"))
-    found = simulated(12, 5, seed=0)
-    for name, values in scores.items():
-        mean = np.average(values, weights=odds)
-        assert found["mean"][name] == pytest.approx(mean, abs=0.02)
-        spread = np.sqrt(np.average((np.array(values) - mean) ** 2, weights=odds))
-        assert found["std"][name] == pytest.approx(spread, abs=0.02)
 
 
 @pytest.fixture(scope="module")

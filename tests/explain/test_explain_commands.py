@@ -306,14 +306,11 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     for back in ("elan", "csv"):
         assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
         assert of.Timelines.load(back).scheme == scheme
-    assert scheme.codes == LEVELS
-    assert scheme.concept_names == scheme.visual_concepts == tuple(sorted(scheme.concept_names))
     done("annotations", "project", "csv", "--grid", "10", "-o", "m")
     done("annotations", "merge", "m")
     assert set(of.Manifest.load("m").labels().levels) == set(LEVELS)
     text = done("annotations", "agreement", "m")
     assert "(bare+calm: so+maybe against tense" in text
-    assert "even steps between levels" in text
     assert not {"paper", "Sure"} & {*text.split()}
 
 

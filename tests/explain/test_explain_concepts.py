@@ -18,7 +18,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models import ConceptBank, MLPProbe
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.explanations import Explained
@@ -197,7 +196,7 @@ def test_p_against_every_permutation():
 
     ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
     exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
-    bank = ConceptBank("mean-difference").fit(X, y[:, None])
+    bank = om.ConceptBank("mean-difference").fit(X, y[:, None])
     data = (X, y[:, None], held, truth[:, None])
     (result,) = concept_significance(bank, *data, runs=150, random_state=0)
     assert result.auc == pytest.approx(auc(y == 1))
@@ -212,7 +211,7 @@ def test_a_signal_is_significant_and_noise_is_not():
     Y[:, 1] = 0
     X = chance.normal(size=(120, 6))
     X[:, 0] += 2 * Y[:, 0]
-    bank = ConceptBank(C=0.1).fit(X[:60], Y[:60])
+    bank = om.ConceptBank(C=0.1).fit(X[:60], Y[:60])
     assert list(bank.skipped_) == ["concept 2"]
     data = (X[:60], Y[:60], X[60:], Y[60:])
     signal, noise = concept_significance(bank, *data, runs=39, random_state=0)
@@ -247,7 +246,9 @@ def test_p_counts_random_directions_that_are_as_far(clips, network):
 
 
 def test_where_a_clip_has_no_gradient_it_counts_half(clips):
-    model = MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(clips.X, clips.y)
+    model = om.MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(
+        clips.X, clips.y
+    )
     model.intercepts_[0] = np.full(4, -1e6, np.float32)
     (result,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
     assert (result.score, result.p) == (0.5, 1.0)

@@ -1,7 +1,6 @@
 """The page without a model, against the shipped labels; and a film's time axis, in a browser."""
 
 import re
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -99,9 +98,6 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     tab.prefer()
     tab.open(films, width=1280)
     assert tab.run("document.querySelector('#films-table svg').getBoundingClientRect().top") < 900
-    ready = tab.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-    sys.stdout.write(f"the page of 20 films is ready after {ready:.0f} ms\n")
-    assert 0 < ready < 5000
     tab.run(CAPTURE)
     assert (tab.logged, axe(tab)) == ([], [])
     for first in (".film:not([hidden]) h4", "#films-table a"):
@@ -434,8 +430,6 @@ def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp
         assert [[*LEVELS].index(clip.level) for clip in shown] == sorted(levels)[:-4:-1]
         assert all(name in clip.concepts for clip in shown)
     assert list(stills) == []
-    tab.click("#clips-body .open")
-    assert axe(tab) == []
 
 
 @pytest.mark.gate
