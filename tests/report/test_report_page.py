@@ -167,6 +167,8 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert better[0].startswith(start)
     assert ", but its verdicts are not better than guessing (F1 positive 0.20; guess" in low[0]
     assert ", and its verdicts are better than guessing (F1 positive 0." in better[0]
+    unclear = said(finding.findings, with_f1(films, 0.99, interval={"f1": (0.1, 1.0)}))
+    assert "may be no better than guessing (F1 positive 0.99; guessing" in unclear[0]
     classes = said(finding.findings, results["classes"])
     assert re.search(r"their level .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
