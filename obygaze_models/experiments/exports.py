@@ -108,7 +108,7 @@ def held_out(
         classes = list(run.record.tests[test].classes)
         task, called = run.record.trained_on(test), mean.called.tolist()
         explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
-        parts = average_parts(explained, classes, mean.ids)
+        parts = average_parts(explained, mean.ids)
         chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
             clip, code = clips[mean.ids[row]], called[row]

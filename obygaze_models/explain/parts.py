@@ -79,17 +79,13 @@ class MeanParts:
         return tuple(parts)
 
 
-def average_parts(
-    explained: Iterable[Explained], classes: Sequence[str], ids: Sequence[str]
-) -> MeanParts:
+def average_parts(explained: Iterable[Explained], ids: Sequence[str]) -> MeanParts:
     """The mean parts of a model's fits; none of clips without a label, or that do not add up.
 
     Parameters
     ----------
     explained
         The fits' explanations.
-    classes
-        The names of the classes; of two the second is the positive one.
     ids
         The clips, in the order of the rows.
     """
@@ -106,19 +102,16 @@ def average_parts(
         rows = np.array([row_of[entry.ids[place]] for place in own], dtype=np.intp)
         columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
         cells = np.ix_(rows, columns)
-        names = [entry.labels[place] for place in own]
-        for row, name in zip(rows.tolist(), names, strict=True):
-            labels[row].add(classes[1] if len(classes) == 2 else name)
-        other = np.array([len(classes) == 2 and name != classes[1] for name in names])
-        sign = np.where(other, -1.0, 1.0)
+        for row, place in zip(rows.tolist(), own, strict=True):
+            labels[row].add(entry.labels[place])
         fits[rows] += 1
         measured[cells] += 1
         values[cells] += entry.values[own]
         if entry.amounts is not None:
-            amounts[cells] += sign[:, None] * entry.amounts[own]
+            amounts[cells] += entry.amounts[own]
         for key in ("intercept", "residual"):
             if (part := getattr(entry, key)) is not None:
-                rest.setdefault(key, np.zeros(len(ids)))[rows] += sign * part[own]
+                rest.setdefault(key, np.zeros(len(ids)))[rows] += part[own]
     number = np.where([len(names) == 1 for names in labels], fits, np.nan)
     return MeanParts(
         concepts,

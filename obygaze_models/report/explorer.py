@@ -241,7 +241,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Sums as means over the fits, which add up as well; a tree's conditions of one fit."""
     if results.explained[0].kind == "path":
         return _paths(results, ids)
-    parts = average_parts(results.explained, results.classes, ids)
+    parts = average_parts(results.explained, ids)
     data: dict[str, Any] = {
         "kind": results.explained[0].kind,
         "of": name_log_odds(results.classes),

@@ -1,27 +1,35 @@
+"""Concept banks, and bottlenecks on them, by scikit-learn and by hand."""
+
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
-from obygaze_models import ConceptBank
+import obygaze_models as om
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
-from tests.kit.clips import CONCEPTS, small_clips
+from obygaze_models.estimators.trees import as_tree
+from tests.kit.clips import CONCEPTS, logistic_on, small_clips, tree_on, with_output
 
 DATA = small_clips(360)
 TARGETS = concept_targets(DATA.levels, DATA.concepts, "b")
 TRAIN, HELD = DATA.folds < 4, DATA.folds >= 4
 X, Y, X_VAL, Y_VAL = DATA.X[TRAIN], TARGETS[TRAIN], DATA.X[HELD], TARGETS[HELD]
 CS = (0.5, 1.0, 10.0)
+LEVELS = np.array(DATA.levels)
+SURE = LEVELS == "S"
 
 
 def fit(*, kind="svm", C=CS, X=X, Y=Y, Y_val=Y_VAL, **options):
     names = {"concept_names": CONCEPTS, "X_val": X_VAL, "concepts_val": Y_val}
-    return ConceptBank(kind, C=C, **options).fit(X, Y, **names)
+    return om.ConceptBank(kind, C=C, **options).fit(X, Y, **names)
 
 
 def their_svm(C, X, y):
@@ -104,10 +112,9 @@ def test_what_makes_a_direction_unreliable_is_a_warning():
 
 
 def test_without_validation_folds_choose_c_as_scikit_learn_does():
-    """The C of the highest mean AUC over the folds, then one fit; a film stays in one fold."""
     y, films = Y[:, 0], np.arange(len(X)) // 24
     for groups in (None, films):
-        bank = ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
+        bank = om.ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
         cv = None if groups is None else list(StratifiedGroupKFold(5).split(X, y, films))
         model = SVC(kernel="linear", class_weight="balanced")
         means = [
@@ -139,12 +146,97 @@ def test_the_papers_three_sets_of_negatives():
 
 
 def test_many_clips_concepts_are_learned_as_if_alone():
-    """Of many clips several concepts are learned at a time; of one, there is nothing beside it."""
     chance = np.random.default_rng(0)
     clips = chance.normal(size=(GRAM_ROWS + 100, 6))
     concepts = (clips[:, :3] + chance.normal(size=(len(clips), 3)) > 0.5).astype(int)
-    together = ConceptBank(C=0.1).fit(clips, concepts)
+    together = om.ConceptBank(C=0.1).fit(clips, concepts)
     for column in range(3):
-        alone = ConceptBank(C=0.1).fit(clips, concepts[:, [column]])
+        alone = om.ConceptBank(C=0.1).fit(clips, concepts[:, [column]])
         assert (together.cavs_[column] == alone.cavs_[0]).all()
         assert (together.C_[column], together.quality_[column]) == (alone.C_[0], alone.quality_[0])
+
+
+@pytest.mark.parametrize(
+    ("output", "depth", "leaf"), [("distance", 10, 1), ("decision", 4, 6), ("distance", None, 1)]
+)
+def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
+    bank = with_output(bank, output)
+    options = {"max_depth": depth, "min_samples_leaf": leaf, "random_state": 42}
+    scores = bank.transform(DATA.X)
+    reference = DecisionTreeClassifier(**options).fit(scores[TRAIN], LEVELS[TRAIN])
+    ours = tree_on(bank, **options).fit(DATA.X[TRAIN], LEVELS[TRAIN])
+    arrays = as_tree(ours.head_)
+    assert (ours.concept_scores(DATA.X) == scores).all()
+    for found in (ours.predict_proba(DATA.X), arrays.predict_proba(scores)):
+        assert (found == reference.predict_proba(scores)).all()
+    assert (arrays.apply(scores) == reference.apply(scores)).all()
+    assert (ours.predict(DATA.X) == reference.predict(scores)).all()
+
+
+@pytest.mark.parametrize(
+    ("output", "l1_ratio", "C"), [("distance", 0, 0.1), ("decision", 1, 0.1), ("distance", 0.5, 1)]
+)
+def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
+    bank = with_output(bank, output)
+    solver = "liblinear" if l1_ratio in (0, 1) else "saga"
+    options = {"l1_ratio": l1_ratio, "C": C, "random_state": 42}
+    scores = bank.transform(DATA.X)
+    reference = LogisticRegression(solver=solver, max_iter=5000, **options)
+    reference.fit(bank.transform(DATA.X[TRAIN]), SURE[TRAIN])  # in one computation, as in a fit
+    ours = logistic_on(bank, **options).fit(DATA.X[TRAIN], SURE[TRAIN])
+    assert (ours.head_.coef_ == reference.coef_).all()
+    assert (ours.head_.intercept_ == reference.intercept_).all()
+    expected = reference.predict_proba(scores)
+    assert ours.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
+    if C == 1:  # and of three classes
+        linear = logistic_on(bank, C=10).fit(DATA.X, LEVELS)
+        expected = LogisticRegression(C=10, max_iter=5000).fit(scores, LEVELS).predict_proba(scores)
+        assert linear.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
+
+
+def test_validation_clips_choose_for_the_bank_and_teach_the_head(bank):
+    model = om.ConceptBottleneck(om.ConceptBank(C=CS), random_state=0).fit(
+        X, SURE[TRAIN], concepts=Y, concept_names=CONCEPTS,
+        X_val=X_VAL, y_val=SURE[HELD], concepts_val=Y_VAL,
+    )  # fmt: skip
+    assert (model.bank_.cavs_ == bank.cavs_).all()
+    both = np.r_[np.flatnonzero(TRAIN), np.flatnonzero(HELD)]
+    head = DecisionTreeClassifier(max_depth=10, random_state=0)
+    head.fit(bank.transform(DATA.X[both]), SURE[both])
+    expected = head.predict_proba(bank.transform(DATA.X))
+    assert (model.predict_proba(DATA.X) == expected).all()
+    assert list(model.facts_["concepts"]) == bank.names_
+
+
+def test_an_oracle_is_a_tree_on_the_annotations():
+    C = DATA.concepts.astype(float)
+    ours = om.OracleBottleneck(random_state=3).fit(DATA.X, SURE, concepts=C)
+    reference = DecisionTreeClassifier(max_depth=10, random_state=3).fit(C, SURE)
+    assert (ours.predict_proba(DATA.X, concepts=C) == reference.predict_proba(C)).all()
+
+
+def test_a_residual_on_nothing_is_a_logistic_regression():
+    """Where the bottleneck says nothing, the hybrid has a known answer."""
+    hybrid = om.HybridBottleneck(om.RandomDirections(), om.LogisticProbe(C=1e-12), residual_C=1.0)
+    hybrid.fit(DATA.X[TRAIN], SURE[TRAIN])
+    assert np.abs(hybrid.head_.coef_).max() < 1e-6
+    # A row of weights for each of two classes, both penalised: as one row at twice the C.
+    reference = LogisticRegression(C=2.0, tol=1e-10, max_iter=5000).fit(DATA.X[TRAIN], SURE[TRAIN])
+    expected = reference.predict_proba(DATA.X)
+    assert hybrid.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_hybrid_says_how_it_does_without_its_concepts(bank):
+    X, y, X_val, y_val = DATA.X[TRAIN], SURE[TRAIN], DATA.X[HELD], SURE[HELD]
+    frozen, head = FrozenEstimator(bank), om.LogisticProbe(C=100)
+    hybrid = om.HybridBottleneck(frozen, head).fit(X, y, X_val=X_val, y_val=y_val)
+    plain = om.ConceptBottleneck(frozen, head).fit(X, y)
+    without_concepts = (hybrid.mean_logits_ + hybrid.residual_logits(X_val)).argmax(axis=1)
+    assert hybrid.accuracy_ == {
+        "on": "validation",
+        "clips": len(y_val),
+        "full": hybrid.score(X_val, y_val),
+        "concepts_ablated": (without_concepts == y_val).mean(),
+        "residual_ablated": plain.score(X_val, y_val),
+    }
+    assert om.HybridBottleneck(frozen).fit(X, y).accuracy_["on"] == "training"

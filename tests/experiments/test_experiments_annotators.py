@@ -60,6 +60,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return lambda **changes: replace(experiment, **changes)
 
 
+@pytest.fixture(scope="module")
+def run(study: Study, tmp_path_factory: pytest.TempPathFactory) -> om.Run:
+    return om.run_experiment(study(), tmp_path_factory.mktemp("runs") / "run")
+
+
 def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
     level_of = Manifest.load(experiment.manifest).labels(name).level_of
     return {clip: ("EN", "S").index(level) for clip, level in level_of.items() if level != "HN"}
@@ -97,9 +102,8 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
     assert run.record.manifest.labels == "merged"
 
 
-def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
+def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     experiment = study()
-    run = om.run_experiment(experiment, tmp_path / "run")
     first, second = (labels_of(experiment, name) for name in NAMES)
     given = shares_of(run)
     clips = [clip for clip in given if clip in first and clip in second]
@@ -146,11 +150,6 @@ def test_scores_are_those_of_scikit_learn(study: Study, tmp_path: Path) -> None:
     assert model.difference == pytest.approx(mean - (compared.agreement or 0.0))
     assert set(rater(run, annotators.ESTIMATE).kappa) == {*NAMES}
     assert set(model.kappa) == {*NAMES, annotators.ESTIMATE}
-    path = run.folder / "annotators.csv"
-    path.write_text(path.read_text().replace(",EN,", ",S,", 1))
-    for read in (om.Run.predictions, om.Run.annotations):
-        with pytest.raises(of.ObygazeError, match="changed"):
-            read(om.load_run(run.folder))
 
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
@@ -226,9 +225,8 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
     assert same.kappa["ada"] == 1
 
 
-def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> None:
+def test_divided_clips_as_table_and_for_elan(study: Study, run: om.Run, tmp_path: Path) -> None:
     experiment = study()
-    run = om.run_experiment(experiment, tmp_path / "run")
     outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
     printed = run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0).stdout
     rows = csv_rows(tmp_path / "d.csv")
@@ -270,6 +268,11 @@ def test_divided_clips_as_table_and_for_elan(study: Study, tmp_path: Path) -> No
     agreed = next(clip for clip in first.keys() & second if clip not in expected)
     alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
     refused(alone, "agree on all")
+    path = other / "annotators.csv"
+    path.write_text(path.read_text().replace(",EN,", ",S,", 1))
+    for read in (om.Run.predictions, om.Run.annotations):
+        with pytest.raises(of.ObygazeError, match="changed"):
+            read(om.load_run(other))
 
 
 SLIPS = [
@@ -301,7 +304,7 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     estimators = [
         {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
     ]  # fmt: skip
-    given = study(targets="soft", balance="weights", estimators=estimators)
+    given = study(targets="soft", balance="weights", estimators=estimators, protocol="split")
     manifest = Manifest.load(given.manifest)
     names = ("id", "test")
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]

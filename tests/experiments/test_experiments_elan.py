@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections import defaultdict
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,8 +17,6 @@ from obygaze_features.common.tables import format_rows, format_spreadsheet
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments import exports
-from obygaze_models.experiments.explanations import Explained
-from obygaze_models.explain.parts import average_parts
 from tests.conftest import run_obygaze
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.run import write_store
@@ -97,7 +94,6 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
 
 
 def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_path):
-    """As the same ids with times, of which the model has seen some."""
     items = [Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
              for row, clip in enumerate(world.ids)]  # fmt: skip
     drawn = Items.of(items, {"synthetic": ["drawn by a test"] * len(items)})
@@ -210,23 +206,6 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
         assert (rest, float(value)) == ("at rest (intercept)", pytest.approx(at_rest, abs=0.0051))
 
 
-def test_parts_of_other_predictions_are_turned_or_left_out():
-    def explained(labels, amounts):
-        ids, parts = [f"c{n}" for n in range(len(labels))], np.array(amounts)
-        return Explained("m", "t", 0, "sum", CONCEPTS, ids, labels, parts, parts, parts[:, 0])
-
-    fits = [explained(["S"], [[1.0, -2.0]]), explained(["EN"], [[-2.0, 4.0]])]
-    parts = average_parts(fits, ("EN", "S"), ["c0", "never"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [
-        (("Body", -3.0), ("Look", 1.5), ("at rest (intercept)", 1.5)), ()
-    ]  # fmt: skip
-    fits = [explained(["S", "S"], [[1, 0], [1, 0]]), explained(["S", "EN"], [[3, -4], [1, 0]])]
-    parts = average_parts(fits, ("EN", "HN", "S"), ["c0", "c1"])
-    assert [parts.of_clip(row) for row in (0, 1)] == [
-        (("Look", 2.0), ("Body", -2.0), ("at rest (intercept)", 2.0)), ()
-    ]  # fmt: skip
-
-
 def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     segments = [
         Segment("Titanic", "ann", 1.5, 20.25, "S", ("Look",), "a comment"),
@@ -264,7 +243,6 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
 
 
 def test_predictions_go_into_the_file_of_their_film(tmp_path):
-    """Of two films of one title; and both media files of a film into its one file."""
     segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
     titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
     for name, text in elan_files(Timelines.of("t", segments, films=titles)).items():
@@ -314,25 +292,8 @@ def test_options_that_do_not_fit_are_refused(run, tmp_path, arguments, fact):
     assert fact in result.output
 
 
-#: What obygaze itself reads again: manifests, timelines, stores and runs.
-OURS = {
-    "common/tables.py", "annotations/timelines.py", "annotations/remarks.py", "store/finalise.py",
-    "manifests/splits.py", "manifests/items.py", "manifests/labels.py",
-    "experiments/annotators.py", "experiments/predictions.py", "experiments/run_folder.py",
-}  # fmt: skip
-
-
 def test_no_cell_of_a_table_is_a_formula():
-    """All other tables are written by two functions, which escape what a spreadsheet computes."""
-    root = Path(__file__).parents[2]
     columns = {"=name": ["=1+1", "+x", "-0.5", "@low"], "b": ["-x", "1", "a=b", ""]}
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     for text in (format_spreadsheet(columns), format_rows(rows)):
         assert text == "'=name,b\n'=1+1,'-x\n'+x,1\n-0.5,a=b\n'@low,\n"
-    plain = {
-        path.relative_to(root / package).as_posix()
-        for package in ("obygaze_features", "obygaze_models")
-        for path in (root / package).rglob("*.py")
-        if re.search(r"\b(format_table|csv\.writer|DictWriter)\b", path.read_text())
-    }
-    assert plain == OURS

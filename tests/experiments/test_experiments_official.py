@@ -101,7 +101,6 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path):
-    """Nor does it differ from the run's: its run file is scored as the run was."""
     names = [{"name": "mlp", "max_iter": 20}, "logistic"]
     toml = benchmark.write(tmp_path / "violence.toml", estimators=names, **VIOLENCE)
     for name, sets in (("mlp", {1, 2}), ("logistic", {1})):  # the latter is not stopped
@@ -170,6 +169,11 @@ CLASSES = ("--labels", "arousal")
 BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "are the same clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; it has ACCEDE00000"),
+    ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", (), "line 2: duplicate id 'a'"),
+    ("1 Q0 a 1 0.5\n", (), "line 1: 5 words, where a run file has six"),
+    ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),
+    ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' after '1'"),
+    ("\n", (), "is empty; a run file has a line a clip"),
     ("id,said\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown label 'unsure'; known are calm"),
     ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
 ]
@@ -255,7 +259,6 @@ def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
 
 
 def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
-    """By one fold column for all there are none."""
     released = task(("EN",), protocol="released", test_negatives=TESTS)
     record = om.run_experiment(released, tmp_path / "run").record
     assert any("EN+HN vs S" in w.text for w in record.warnings if w.code == "leak")
@@ -296,7 +299,6 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
 
 
 def test_what_the_released_lists_lack_is_named(task, tmp_path):
-    """No list, or, of Hard Negatives against Sure, no clip to learn concepts against."""
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
         (task(("NS",), protocol="released"), "released no split for NS vs S; they did for EN"),

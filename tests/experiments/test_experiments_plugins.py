@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,6 +89,17 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
     assert "c0 has no predictions: all its fits were skipped" in result.output
 
 
+def test_the_model_of_the_docs_that_uses_concepts(install, tmp_path, write):
+    how_to = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text()
+    [code] = re.findall(r"```python\n(# film_lab/near.py.*?)```", how_to, re.DOTALL)
+    install({"near.py": code}, {"near-concepts": "mylab.near:NearConcepts"})
+    [table] = re.findall(r"`\{name = \"(near-concepts)\", negatives = \"(b)\"\}`", how_to)
+    toml = write(dict(zip(("name", "negatives"), table, strict=True)))
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
+    assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
+    assert "not among the saved models" not in result.output
+
+
 def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
     def fit(self, X, y):
         raise KeyError("ours")
@@ -137,7 +149,6 @@ def interrupt(install, tmp_path, write):
 
 
 def test_a_changed_plugin_starts_anew(interrupt):
-    """Its file, a module that it imports at once or while it is fitted, or its version."""
     assert re.match(r"\d+ of \d+ fits are kept", interrupt()[-1])
     assert "Resuming" in interrupt()[0]
     assert "Resuming" not in interrupt(overwrite=True)[0]
@@ -166,7 +177,6 @@ def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, interrupt, monkey
 
 
 def test_a_model_that_cannot_be_read_back_is_not_saved(install, tmp_path, write):
-    """Nor a class without an entry point: what would get it saved is said before it is fitted."""
     body = (
         "\n    def fit(self, X, y):\n        self.classes_, self.w_ = np.unique(y), X[0]\n"
         "        return self\n\n    def predict_proba(self, X):\n"

@@ -28,7 +28,6 @@ def predictions(run):
 
 
 def test_scores_are_those_of_the_predictions(finished_run):
-    """By scikit-learn, fit by fit; means and deviations over them, intervals around the means."""
     run = om.load_run(finished_run.folder)
     assert run == finished_run
     stated = {(fit.model, fit.test, fit.fit): fit for fit in run.predictions()}
@@ -52,7 +51,6 @@ def test_scores_are_those_of_the_predictions(finished_run):
 
 
 def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_path):
-    """Levels may be named; another seed draws otherwise, and several seeds are runs of each."""
     first = make_run("good")
     named = replace(
         experiment, estimators=("logistic",), positives=("Sure",),
@@ -164,7 +162,6 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
 
 
 def test_films_are_left_out_in_turn(world, make_run, tmp_path):
-    """Those with ten clips of each class; the run names the others."""
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
     means = [group.mean["auroc"] for group in scores.groups.values()]
@@ -181,7 +178,6 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
 
 
 def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
-    """So that every clip is tested once; where another protocol tests one fold, that is said."""
     folds = [(2, 0, 1, 2, 0)[int(clip[2])] for clip in world.ids]
     manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
     manifest.save(world.folder / "mine")
@@ -212,7 +208,6 @@ def spans(world):
 
 
 def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run):
-    """In drawn folds, where each is left out in turn, in intervals and leaks; as scikit-learn's."""
     changes = {"manifest": spans, "groups": "director", "test_negatives": ()}
     drawn = make_run("drawn", **changes, split=None, protocol=None)
     left = make_run("left", **changes, split=None, protocol="leave-film-out", min_clips=1)
@@ -241,7 +236,6 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
 
 
 def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
-    """The protocol says file; a gap within a file does nothing here, and is not spoken of."""
     media = {item.media for item in Manifest.load(spans).items if item.film}
     changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
@@ -257,7 +251,6 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
 
 
 def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):
-    """Folds that are drawn are stretches of files, so that most clips are left to train."""
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
     free, apart = (make_plan(replace(experiment, **changes, gap=gap)) for gap in (0, 5))
@@ -326,8 +319,6 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
 
 
 def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
-    """As is what is wrong with concepts: at a tiny C all directions are degenerate."""
-
     def texts(name, backbone, mode="standard", **changes):
         recipe = replace(RECIPE, backbone=RECIPE.backbone | backbone, preprocessing={"mode": mode})
         world = make_world(tmp_path / name, recipe=recipe, marked=True)
@@ -427,7 +418,6 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
 
 
 def test_validation_clips_choose_the_cut(world, make_run):
-    """No cut has a better F1 on them; one half is the cut everywhere, and the order stays."""
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
                    train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
     plain, cut = ([f for f in run.predictions() if f.model == name] for name in ("logistic", "cut"))

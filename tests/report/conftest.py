@@ -22,6 +22,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
 from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
+from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
 from tests.kit.page import open_tab
 from tests.kit.run import LEVELS, RECIPE, make_world
 
@@ -30,20 +31,22 @@ CONCEPTS = (
     "Activity",
 )  # fmt: skip
 
-BOTTLENECKS = ({"name": "pcbm-tree", "negatives": "b"}, {"name": "pcbm-logistic", "negatives": "b"})
+TREE, LINEAR, HYBRID = (
+    {"name": f"pcbm-{head}", "negatives": "b", "bank__C": 0.1}
+    for head in ("tree", "logistic", "hybrid")
+)
 FOUR = {"split": "four", "protocol": "leak-free"}
 SURE = {"positives": ("S",)} | FOUR
-HYBRID = {"name": "pcbm-hybrid", "negatives": "b"}
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
-    "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", *BOTTLENECKS)},
+    "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", TREE, LINEAR)},
     "second": SURE | BOTH | {"train_negatives": ("EN",), "estimators": ("mlp", HYBRID)},
     "films": {
         "positives": ("S",), "train_negatives": ("HN",), "test_negatives": (("EN", "HN"),),
-        "protocol": "leave-film-out", "estimators": ("mlp", BOTTLENECKS[1]),
+        "protocol": "leave-film-out", "estimators": ("mlp", LINEAR),
     },
     "concepts": {"concepts": ("Look", "Body"), "estimators": ("logistic",)} | FOUR,
-    "classes": {"levels": ("EN", "HN", "S"), "estimators": BOTTLENECKS[1:]} | FOUR,
+    "classes": {"levels": ("EN", "HN", "S"), "estimators": (LINEAR,)} | FOUR,
 }  # fmt: skip
 
 FORMULAS = {"tt1": "'=1", "tt2": "@a\nb", "tt3": '+1, "x"', "tt4": "-1+2"}

@@ -357,9 +357,9 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         assert float(row["probability"]) == pytest.approx(p[number])
         parts = row["parts in the log-odds of S"].split("; ")
         assert parts[-1].startswith("at rest (intercept) ")
-        log_odds = np.log(p[number] / (1 - p[number]))
+        log_odds = float(row["log-odds of S"])  # the mean over fits
         assert sum(map(amount, parts)) == pytest.approx(log_odds, abs=0.03)
-        assert float(row["log-odds of S"]) == pytest.approx(log_odds, abs=0.03)
+        assert log_odds == pytest.approx(np.log(p[number] / (1 - p[number])), abs=0.1)
         level = clips["sets"][0]["level"][number]
         assert row["level of anna"] == clips["levels"][level]["code"]
 

@@ -280,7 +280,6 @@ def test_concept_tables_rank_by_what_models_measure(results):
 
 
 def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
-    """In each the concept that Sure clips have most beyond the lowest level is the first."""
     classes, (anna, bert) = {"EN": "EN+HN", "HN": "EN+HN", "S": "S"}, annotators[1]
     votes = [[classes.get(labels.level_of.get(clip), "") for labels in (anna, bert)]
              for clip in anna.ids]  # fmt: skip

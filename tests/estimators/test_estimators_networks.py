@@ -1,10 +1,14 @@
+"""Networks: every step beside torch's own, what they learn from clips, which frames they find."""
+
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 
-from obygaze_models import MLPProbe
+import obygaze_models as om
 
 ALL, LABELS = make_classification(600, 16, n_informative=6, class_sep=0.7, random_state=3)
 ALL = ALL.astype(np.float32)
@@ -34,9 +38,9 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
         "hidden_layer_sizes": hidden, "author": author, "class_weight": class_weight,
         "random_state": 0, "batch_size": 60, "early_stopping": False,
     }  # fmt: skip
-    first = MLPProbe(max_iter=1, learning_rate_init=1e-30, **options).fit(X, y)
+    first = om.MLPProbe(max_iter=1, learning_rate_init=1e-30, **options).fit(X, y)
     changed = {"weight_decay": decay, "dropout": dropout, "learning_rate_init": 0.01}
-    last = MLPProbe(max_iter=6, **changed, **options).fit(X, y)
+    last = om.MLPProbe(max_iter=6, **changed, **options).fit(X, y)
     layers = [
         [torch.tensor(part, requires_grad=True) for part in pair]
         for pair in zip(first.coefs_, first.intercepts_, strict=True)
@@ -71,7 +75,7 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
 def test_first_weights_are_drawn_as_torch_draws_them():
     X, y = np.random.default_rng(0).normal(size=(64, 100)), np.arange(64) % 2
     options = {"early_stopping": False, "max_iter": 1, "random_state": 0}
-    first = MLPProbe(learning_rate_init=1e-12, **options).fit(X, y).coefs_[0]
+    first = om.MLPProbe(learning_rate_init=1e-12, **options).fit(X, y).coefs_[0]
     layer = torch.nn.Linear(100, 128).weight
     assert np.abs(first).max() == pytest.approx(layer.abs().max().item(), rel=0.01)
     assert first.std() == pytest.approx(layer.std().item(), rel=0.05)
@@ -82,15 +86,17 @@ def log_loss(model, X, y):
 
 
 def test_keeps_the_best_epoch_and_author_the_last():
-    model = MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
+    model = om.MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
     losses = [epoch["validation_loss"] for epoch in model.history_]
     assert model.best_epoch_ == 1 + int(np.argmin(losses)) == len(losses) - 5
     assert log_loss(model, X_VAL, Y_VAL) == pytest.approx(min(losses), rel=1e-5)
-    again = MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
+    again = om.MLPProbe(learning_rate_init=0.01, random_state=0).fit(X, Y, **VALIDATION)
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
-    hasty = MLPProbe(learning_rate_init=1, n_iter_no_change=1, min_epochs=12, random_state=0)
+    hasty = om.MLPProbe(learning_rate_init=1, n_iter_no_change=1, min_epochs=12, random_state=0)
     assert len(hasty.fit(X, Y, **VALIDATION).history_) >= 12
-    model = MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(X, Y, **VALIDATION)
+    model = om.MLPProbe(author=True, learning_rate_init=0.02, random_state=0).fit(
+        X, Y, **VALIDATION
+    )
     losses = [epoch["validation_loss"] for epoch in model.history_]
     assert model.best_epoch_ == len(losses) > np.argmin(losses) + 1
     # Cross-entropy of probabilities taken for logits cannot fall below this.
@@ -100,7 +106,7 @@ def test_keeps_the_best_epoch_and_author_the_last():
 def test_without_early_stopping_all_epochs_are_run():
     before = torch.random.get_rng_state()
     first, other = (
-        MLPProbe(7, early_stopping=False, max_iter=4, random_state=seed).fit(X, Y)
+        om.MLPProbe(7, early_stopping=False, max_iter=4, random_state=seed).fit(X, Y)
         for seed in (0, 1)
     )
     assert [epoch["epoch"] for epoch in first.history_] == [1, 2, 3, 4]
@@ -112,18 +118,18 @@ def test_without_early_stopping_all_epochs_are_run():
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     """What cross_val_score trains is what an experiment trains on the same division."""
-    alone = MLPProbe(random_state=3).fit(X, Y)
+    alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
     X_train, X_val, y_train, y_val = train_test_split(X, Y, **division)
-    given = MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
+    given = om.MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
     assert (alone.predict_proba(X_TEST) == given.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100
 
 
 def test_a_temperature_is_chosen_on_validation():
     plain, calibrated = (
-        MLPProbe(author=True, calibrate=calibrate, random_state=0).fit(X, Y, **VALIDATION)
+        om.MLPProbe(author=True, calibrate=calibrate, random_state=0).fit(X, Y, **VALIDATION)
         for calibrate in (False, True)
     )
     assert plain.temperature_ == 1
@@ -138,3 +144,86 @@ def test_a_temperature_is_chosen_on_validation():
     best = grid[np.argmin([loss(temperature) for temperature in grid])]
     assert calibrated.temperature_ == pytest.approx(best, rel=0.01)
     assert log_loss(calibrated, X_VAL, Y_VAL) < log_loss(plain, X_VAL, Y_VAL)
+
+
+MODELS = [
+    om.AttentionProbe(random_state=0),
+    om.AttentionProbe("gated", heads=2, position=True, random_state=0),
+    om.FrameMIL(random_state=0),
+    om.FrameMIL("max", random_state=0),
+    om.FrameMIL("noisy-or", random_state=0),
+    om.FrameMIL(hidden_layer_sizes=(16,), random_state=0),
+]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    chance = np.random.default_rng(0)
+    X = chance.standard_normal((60, 6, 5)).astype(np.float32)
+    y = np.array(["no", "yes", "sure"])[np.arange(60) % 3]
+    X[y == "yes", 2] += 3
+    X[y == "sure", 4] -= 3
+    X[::4, 5:] = np.nan
+    return X, y
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
+    X, y = drawn
+    model = clone(model).set_params(max_iter=3).fit(X, y)
+    together = model.predict_proba(X)
+    assert together.shape == (60, 3)
+    np.testing.assert_allclose(together.sum(axis=1), 1)
+    alone = np.concatenate([model.predict_proba(X[[row]]) for row in range(0, 60, 5)])
+    np.testing.assert_allclose(together[::5], alone, atol=1e-6)
+    assert set(model.predict(X)) <= set(y)
+    other = clone(model).set_params(random_state=1).fit(X, y)
+    assert not np.array_equal(together, other.predict_proba(X))
+
+    if not getattr(model, "position", False):
+        cut = clone(model).fit(X, y)
+        np.testing.assert_array_equal(cut.predict_proba(X), together)
+        cut.n_frames_in_ = 5
+        np.testing.assert_allclose(together[::4], cut.predict_proba(X[::4, :5]), atol=1e-6)
+        shown = np.nan_to_num(X[::4], nan=7.0)
+        assert not np.allclose(together[::4], model.predict_proba(shown))
+
+
+def test_the_query_is_cross_attention(drawn):
+    """The collapsed form equals torch's own attention with one query and a linear layer."""
+    X, y = drawn
+    model = om.AttentionProbe(heads=3, max_iter=5, random_state=0).fit(X, y)
+    weights = model.predict_attention(X)
+    assert weights.shape == (60, 6, 3)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+    assert (weights[::4, 5] == 0).all()  # of absent frames
+    X = np.nan_to_num(X)
+    model = om.AttentionProbe(max_iter=3, random_state=0).fit(X, y)
+    frames = torch.from_numpy((X - model.mean_) / model.scale_)
+    query = torch.from_numpy(model.weights_["query"]).T[None].expand(len(X), 1, -1)
+    pooled = torch.nn.functional.scaled_dot_product_attention(query, frames, frames, scale=1.0)
+    logits = pooled[:, 0] @ torch.from_numpy(model.weights_["layer"])
+    logits += torch.from_numpy(model.weights_["offset"])
+    np.testing.assert_allclose(model.predict_proba(X), logits.softmax(1).numpy(), atol=1e-5)
+
+
+def test_noisy_or_is_one_minus_the_product(drawn):
+    X, y = drawn
+    X, y = X[y != "sure"], y[y != "sure"]
+    model = om.FrameMIL("noisy-or", max_iter=5, random_state=0).fit(X, y)
+    frames = np.nan_to_num(model.predict_frames(X)[..., 1], nan=0.0)
+    expected = 1 - np.prod(1 - frames, axis=1)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS[::2], ids=repr)
+def test_the_threshold_has_the_best_f1_on_validation(drawn, model):
+    X, y = drawn
+    X, y = X[y != "sure"], y[y != "sure"]
+    model = clone(model).set_params(max_iter=2).fit(X[:25], y[:25], X_val=X[25:], y_val=y[25:])
+    highest = np.nanmax(model.predict_frames(X[25:])[..., 1], axis=1)
+    best = max(f1_score(y[25:] == "yes", highest >= threshold) for threshold in highest)
+    assert f1_score(y[25:] == "yes", highest >= model.threshold_) == pytest.approx(best)
+    assert model.facts_["threshold"] == model.threshold_
+    model.set_params(early_stopping=False).fit(X, y)
+    assert model.threshold_ == 0.5

@@ -1,0 +1,437 @@
+"""What concepts tell: each one's part in a prediction, chance, corrections, and errors."""
+
+import re
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import FunctionTransformer
+
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import as_logits
+from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.explain.analyses import intervene
+from obygaze_models.explain.attributions import (
+    attribute,
+    explain_rows,
+    join_steps,
+    logits_and_gradients,
+)
+from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.explain.parts import concept_quality
+from obygaze_models.explain.significance import concept_significance, holm, tcav
+from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
+
+
+def explain_clip(model, x, **options):
+    return explain_rows(model, np.asarray(x)[None], [0], **options)[0]
+
+
+def logit(probabilities):
+    return np.log(probabilities[1] / probabilities[0])
+
+
+@pytest.mark.parametrize("output", ["distance", "decision"])
+@pytest.mark.parametrize("l1_ratio", [0, 0.5])
+def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
+    model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
+    for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
+        result = explain_clip(model, x, classes=("rest", "S"))
+        why = result["why"]
+        assert (why["label"], why["residual"]) == ("S", None)  # even where "rest" is predicted
+        assert result["label"] == ("rest", "S")[expected.argmax()]
+        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
+        assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
+        measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
+        assert {part["concept"] for part in why["contributions"]} == set(measured)
+        for part in why["contributions"]:
+            assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
+    model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
+    model.fit(clips.X, clips.levels if several else clips.y)
+    for x in clips.X[:10]:
+        result, full = explain_clip(model, x), model.predict_proba([x])[0]
+        why, rest = result["why"], model.residual_logits([x])[0]
+        concepts = model.head_.decision_function(model.concept_scores([x]))[0]
+        if several:
+            assert why["label"] == result["label"] == str(full.argmax())
+            assert why["residual"] == pytest.approx(rest[full.argmax()])
+            assert why["logit"] == pytest.approx((concepts + rest).max())
+        else:
+            assert why["logit"] == pytest.approx(logit(full))
+            assert why["logit"] - why["residual"] == pytest.approx(concepts)
+
+
+#: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
+NEAR = [1.0, 1 + 1e-9, 1 + 2**-23, 1 + 2**-24, 0.123456, 0.1234564, 0.1234561, -2.0, 0.0]
+SCORES = st.sampled_from([*NEAR, -3.0, 2.0, 3.0, 1e3])
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 12), st.just(2)), elements=SCORES),
+    arrays(np.float64, 15, elements=SCORES),
+    arrays(np.int64, 15, elements=st.integers(0, 1)),
+)
+def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
+    places = np.arange(15)
+    left, right = (np.where(places < 7, 2 * places + side, -1) for side in (1, 2))
+    tree = TreeArrays(left, right, asked, thresholds, np.full((15, 2), 0.5), 2)
+    model = om.ConceptBottleneck()
+    model.bank_, model.head_, model.classes_ = FunctionTransformer(), tree, np.array(["EN", "S"])
+    model.bank_.get_feature_names_out = lambda: ["Look", "Body"]
+    rounded = np.array([[float(f"{value:.6g}") for value in row] for row in scores])
+    for row, result in enumerate(explain_rows(model, scores, range(len(scores)))):
+        assert result["why"]["leaf"] == tree.apply(scores)[row]
+        saved = [
+            replace(step, threshold=float(f"{step.threshold:.6g}"))
+            for step in result["why"]["steps"]
+        ]
+        read_again = join_steps(saved, ("Look", "Body"), rounded, row)
+        for condition in result["why"]["conditions"]:
+            compared = np.float64(np.float32(scores[:, ("Look", "Body").index(condition.concept)]))
+            asked_of = [s for s in result["why"]["steps"] if s.concept == condition.concept]
+            allowed = np.all([(compared > s.threshold) == s.above for s in asked_of], axis=0)
+            high = 100 if condition.high is None else condition.high
+            assert high - (condition.low or 0) == pytest.approx(100 * allowed.mean())
+        for condition in (*result["why"]["conditions"], *read_again):
+            text = condition.sentence("the clips")
+            own = float(re.search(r"more of it than in (\d+)%", text)[1])
+            low, high = (re.search(rf"(\d+)% or {side}", text) for side in ("more", "less"))
+            branches = {s.above for s in result["why"]["steps"] if s.concept == condition.concept}
+            assert branches == {side for side, bound in ((True, low), (False, high)) if bound}
+            assert (float(low[1]) if low else 0) <= own <= (float(high[1]) if high else 100)
+            assert condition.low is None or condition.low < condition.percentile
+            assert condition.high is None or condition.percentile < condition.high
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_networks_parts_are_derivatives_along_concepts(clips, network, several):
+    if not several:
+        network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)
+        network.fit(clips.X, clips.y)
+    forward = torch_logits(network)
+    measured = clips.bank.transform(clips.X)
+    for row, x in enumerate(clips.X[:10]):
+        parts = attribute(network, x[None], bank=clips.bank)
+        leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        logits = forward(leaf)
+        target = logits.max() if several else logits[1] - logits[0]
+        target.backward()
+        assert parts.logit[0] == pytest.approx(target.item())
+        slopes = clips.bank.cavs_ @ leaf.grad.numpy()
+        assert parts.weights[0] == pytest.approx(slopes)
+        assert parts.amounts[0] == pytest.approx(slopes * measured[row])
+
+
+def test_without_concepts_there_is_no_why(clips, network):
+    votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
+    for model in (network, votes):
+        result = explain_clip(model, clips.X[0])
+        assert result["why"] is None
+        assert [*result["probabilities"].values()] == model.predict_proba(clips.X[:1])[0].tolist()
+    narrow = om.MLPProbe(max_iter=1).fit(clips.X[:, :4], clips.y)
+    with pytest.raises(ExperimentError, match="16 dimensions, the clip's features 4"):
+        attribute(narrow, clips.X[:1, :4], bank=clips.bank)
+
+
+#: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
+MARKED = {
+    "a": ("S", "Look", "Body"), "b": ("HN", "Look"), "c": ("S", "Body"), "d": ("EN",),
+    "e": ("EN", "Look"), "f": ("NS", "Look"), "g": ("HN",),
+}  # fmt: skip
+CLIPS = {
+    name: Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
+    for name, (level, *concepts) in MARKED.items()
+}
+
+
+def explained(ids, looks, run=0, **more):
+    values = np.column_stack([looks, np.zeros(len(ids))])
+    given = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
+    labels = ["S"] * len(ids)
+    return Explained(**given | more, fit=run, ids=list(ids), labels=labels, values=values)
+
+
+def test_clips_with_a_concept_against_clips_without():
+    look, body = concept_quality([explained("abcdefg", [3, 1, 2, 0, 9, -9, -1])], CLIPS)
+    # Look: a, b against c, d, g; b alone lies below one of them.
+    assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
+    assert look.auroc == pytest.approx(5 / 6)
+    assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
+    assert look.share == pytest.approx(2 / 5)
+    # Body: a, c against b, d, e, g, none of which is measured otherwise than another.
+    assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
+    assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
+    look, body = concept_quality([explained("dg", [1, 2]), explained("ab", [1, 2], run=1)], CLIPS)
+    assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
+    assert (look.clips, look.positives, look.runs) == (4, 2, 0)
+    assert (body.runs, body.auroc) == (1, 0.5)
+    assert concept_quality([explained("", [])], CLIPS)[0].clips == 0
+
+
+def test_p_against_every_permutation():
+    """Three of seven clips can be positive in 35 ways: all of them, against the drawn ones."""
+    chance = np.random.default_rng(3)
+    y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
+    X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
+    held = chance.normal(size=(20, 4)) + 0.8 * truth[:, None]
+
+    def auc(labels):
+        return roc_auc_score(truth, held @ (X[labels].mean(0) - X[~labels].mean(0)))
+
+    ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
+    exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
+    bank = om.ConceptBank("mean-difference").fit(X, y[:, None])
+    data = (X, y[:, None], held, truth[:, None])
+    (result,) = concept_significance(bank, *data, runs=150, random_state=0)
+    assert result.auc == pytest.approx(auc(y == 1))
+    assert 0.01 < exact < 0.5
+    assert result.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 150))
+    assert result.runs == 150
+
+
+def test_a_signal_is_significant_and_noise_is_not():
+    chance = np.random.default_rng(0)
+    Y = chance.integers(0, 2, size=(120, 3))
+    Y[:, 1] = 0
+    X = chance.normal(size=(120, 6))
+    X[:, 0] += 2 * Y[:, 0]
+    bank = om.ConceptBank(C=0.1).fit(X[:60], Y[:60])
+    assert list(bank.skipped_) == ["concept 2"]
+    data = (X[:60], Y[:60], X[60:], Y[60:])
+    signal, noise = concept_significance(bank, *data, runs=39, random_state=0)
+    assert (signal.p, signal.p_holm) == (1 / 40, 2 / 40)
+    assert signal.auc > signal.random_auc_95
+    assert noise.p > 0.05
+    assert signal.random_auc == pytest.approx(0.5, abs=0.1)
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
+def test_holm_by_its_definition(ps):
+    """The most that this and all smaller ones need, each times how many are not smaller."""
+    needed = {p: p * sum(other >= p for other in ps) for p in ps}
+    expected = [min(1, max(needed[other] for other in ps if other <= p)) for p in ps]
+    assert holm(ps) == pytest.approx(expected)
+
+
+def test_p_counts_random_directions_that_are_as_far(clips, network):
+    null = om.RandomDirections(60, random_state=3).fit(clips.X).cavs_
+    result = tcav(network, clips.X, 0, clips.bank.cavs_, clips.bank.names_, null)
+    gradients = logits_and_gradients(network, clips.X)[1][0]
+    for concept, cav in zip(result, clips.bank.cavs_, strict=True):
+        assert concept.score == (gradients @ cav > 0).mean()
+        far = abs(concept.score - 0.5)
+        as_far = sum(abs(float((gradients @ v > 0).mean()) - 0.5) >= far - 1e-9 for v in null)
+        assert concept.p == pytest.approx((1 + as_far) / 61)
+        steep = abs((gradients @ cav).mean())
+        as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
+        assert concept.slope_p == pytest.approx((1 + as_steep) / 61)
+        assert abs(concept.slope) == pytest.approx(steep)
+    assert [concept.p_holm for concept in result] == holm([concept.p for concept in result])
+
+
+def test_where_a_clip_has_no_gradient_it_counts_half(clips):
+    model = om.MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(
+        clips.X, clips.y
+    )
+    model.intercepts_[0] = np.full(4, -1e6, np.float32)
+    (result,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
+    assert (result.score, result.p) == (0.5, 1.0)
+
+
+DRAWS = 4
+MODELS = {
+    "tree": lambda bank: tree_on(bank, max_depth=4),
+    "decisions": lambda bank: logistic_on(with_output(bank, "decision"), C=1),
+    "three classes": lambda bank: logistic_on(bank, C=10),
+    "hybrid": lambda bank: om.HybridBottleneck(FrozenEstimator(bank), om.LogisticProbe(C=1)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_interventions_are_those_done_clip_by_clip(clips, name):
+    model, y = MODELS[name](clips.bank), clips.levels if name == "three classes" else clips.y
+    concepts, names = clips.data.concepts, clips.data.concept_names
+    train, test = clips.data.folds < 5, np.flatnonzero(clips.data.folds == 5)
+    model.fit(clips.X[train], y[train])
+    known, asked = (clips.data.select(rows) for rows in (train, test))
+    result = intervene(model, known, asked, y[test], draws=DRAWS, random_state=6)
+    assert (result.concepts, result.clips) == (names, len(test))
+
+    scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
+    distances = clips.bank.transform(clips.X)
+    absent, present = (
+        [(distances * scale)[train & (column == shown), k].mean()
+         for k, column in enumerate(concepts.T)]
+        for shown in (False, True)
+    )  # fmt: skip
+    assert result.present == pytest.approx(present)
+    assert result.absent == pytest.approx(absent)
+
+    def predict(row, corrected):
+        measured = distances[row] * scale
+        for concept in corrected:
+            measured[concept] = (present if concepts[row, concept] else absent)[concept]
+        if name == "hybrid":
+            scores = as_logits(model.head_.decision_function(measured[None]))
+            outputs = scores + model.residual_logits(clips.X[[row]])
+        else:
+            outputs = model.head_.predict_proba(measured[None])
+        return model.classes_[outputs.argmax()]
+
+    def score(order_of):
+        calls = [[predict(row, order_of(row)[:count]) for row in test] for count in range(4)]
+        average = "binary" if len(model.classes_) == 2 else "macro"
+        accuracy = [accuracy_score(y[test], call) for call in calls]
+        return accuracy, [f1_score(y[test], call, average=average) for call in calls]
+
+    chance = np.random.RandomState(6)
+    orders = [chance.permutation(3).tolist() for _ in range(DRAWS)]
+    runs = np.array([score(lambda row, order=order: order) for order in orders])
+    random, uncertain = result.curves
+    assert (random.order, random.draws) == ("random", DRAWS)
+    assert [random.accuracy, random.f1] == [pytest.approx(row) for row in runs.mean(axis=0)]
+    assert [random.accuracy_std, random.f1_std] == [pytest.approx(row) for row in runs.std(axis=0)]
+    nearest = score(lambda row: np.argsort(abs(distances[row]), kind="stable").tolist())
+    assert (uncertain.order, uncertain.draws) == ("uncertainty", 1)
+    assert [uncertain.accuracy, uncertain.f1] == [pytest.approx(row) for row in nearest]
+
+    # Untouched it is the model itself; with all corrected the order does not matter.
+    own = accuracy_score(y[test], model.predict(clips.X[test]))
+    assert random.accuracy[0] == uncertain.accuracy[0] == pytest.approx(own)
+    assert random.accuracy[-1] == uncertain.accuracy[-1]
+    assert max(random.accuracy_std[1:3]) > 0
+
+
+@pytest.fixture(scope="module")
+def linear(clips):
+    return logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
+
+
+def test_annotations_are_found_by_name_or_refused(clips, linear):
+    names, marks = clips.data.concept_names, clips.data.concepts
+    turned = np.column_stack([np.ones(240, bool), marks[:, ::-1]])
+    turned = replace(clips.data, concepts=turned, concept_names=("other", *names[::-1]))
+    first = intervene(linear, clips.data, clips.data, clips.y, draws=2)
+    assert intervene(linear, turned, turned, clips.y, draws=2) == first
+    known, other = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
+    bare = replace(known, concepts=known.concepts * [1, 0, 1])
+    meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))
+    meaningless.fit(clips.X, clips.y)
+    for model, train, message in (
+        (linear, other, "have no concept 'Look'"),
+        (linear, bare, "all 240 training clips are not marked with 'Body'"),
+        (meaningless, known, "no concept 'random 1'"),
+    ):
+        with pytest.raises(ExperimentError, match=message):
+            intervene(model, train, known, clips.y)
+
+
+NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]
+
+
+def draw_clips(clips=400, films=4):
+    """Clips of films with marks of which Look makes errors and S prevents them."""
+    chance = np.random.default_rng(0)
+    levels = np.eye(3, dtype=bool)[chance.choice(3, clips, p=[0.6, 0.2, 0.2])]
+    marks = np.column_stack([chance.random((clips, 3)) < 0.3, levels])
+    odds = -1.0 + 1.5 * marks[:, 0] - 1.2 * marks[:, 5]
+    wrong = chance.random(clips) < 1 / (1 + np.exp(-odds))
+    return wrong, marks, [f"tt{at}" for at in chance.integers(0, films, clips)]
+
+
+WRONG, MARKS, FILMS = draw_clips()
+
+
+def scikit_learns(wrong, marks, penalty=1.0):
+    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=1e-10)
+    return model.fit(marks.astype(float), wrong).coef_[0]
+
+
+def values(of_film, attribute="coefficient"):
+    return [getattr(factor, attribute) for factor in of_film.factors]
+
+
+@pytest.mark.parametrize("penalty", [0.01, 20.0])
+def test_coefficients_are_scikit_learns(penalty):
+    result = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20)
+    assert [entry.film for entry in result] == [None, "tt0", "tt1", "tt2", "tt3"]
+    for entry in result:
+        rows = np.array([entry.film in (None, film) for film in FILMS])
+        assert (entry.clips, entry.wrong) == (rows.sum(), WRONG[rows].sum())
+        expected = scikit_learns(WRONG[rows], MARKS[rows], penalty)
+        assert values(entry) == pytest.approx(expected, abs=1e-4)
+        assert values(entry, "clips") == MARKS[rows].sum(axis=0).tolist()
+    other = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
+    assert values(other[0]) == values(result[0])
+    assert other != result  # the intervals are those of other draws
+    # Nearly separable: only the penalty keeps the coefficient finite.
+    wrong = np.arange(1500) == 7
+    marks = np.column_stack([wrong, np.arange(1500) % 2 == 0])
+    result = error_factors(wrong, marks, ["a", "b"], ["tt1"] * 1500, penalty=0.001, draws=2)
+    assert values(result[1]) == pytest.approx(scikit_learns(wrong, marks, 0.001), abs=1e-4)
+
+
+def test_intervals_draw_clips_of_a_film_and_films_of_all():
+    wrong, marks, films = draw_clips(150, 1)
+    every, of_film = error_factors(wrong, marks, NAMES, films, draws=800)
+    chance = np.random.default_rng(99)
+    draws = [chance.integers(0, 150, 150) for _ in range(150)]
+    drawn = [scikit_learns(wrong[rows], marks[rows]) for rows in draws]
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    assert values(of_film, "low") == pytest.approx(low, abs=0.3)
+    assert values(of_film, "high") == pytest.approx(high, abs=0.3)
+    # One film says nothing of other films.
+    assert {*values(every, "low"), *values(every, "high")} == {None}
+    assert values(every) == pytest.approx(values(of_film))
+    # Films that are the same, drawn anew, are the same again, however their clips differ.
+    wrong, marks, _ = draw_clips(80, 1)
+    films = [film for film in ("tt1", "tt2", "tt3") for _ in range(80)]
+    wrong, marks = np.tile(wrong, 3), np.tile(marks, (3, 1))
+    every, *result = error_factors(wrong, marks, NAMES, films, draws=100)
+    assert values(every, "low") == pytest.approx(values(every), abs=1e-6)
+    assert values(every, "high") == pytest.approx(values(every), abs=1e-6)
+    assert all(factor.high - factor.low > 0.1 for film in result for factor in film.factors)
+
+
+def test_a_film_without_errors_or_without_variety_says_so():
+    films, wrong, marks = np.array(FILMS), WRONG.copy(), MARKS.copy()
+    wrong[films == "tt1"], wrong[films == "tt2"] = False, True
+    marks[films == "tt3", 0], marks[films == "tt3", 1] = False, True
+    result = error_factors(wrong, marks, NAMES, FILMS, draws=20)
+    assert (result[2].factors, result[2].wrong) == ((), 0)
+    assert result[2].too_few == "no wrong clip to compare with"
+    assert (result[3].factors, result[3].wrong) == ((), result[3].clips)
+    assert result[3].too_few == "no right clip to compare with"
+    here = films == "tt3"
+    assert values(result[4], "clips")[:2] == [0, here.sum()]
+    assert [values(result[4], name)[0] for name in ("coefficient", "low", "high")] == [None] * 3
+    expected = scikit_learns(wrong[here], marks[here][:, 2:])
+    assert values(result[4])[1] is None
+    assert values(result[4])[2:] == pytest.approx(expected, abs=1e-4)
+    assert result[0].factors[0].coefficient is not None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_draws_hold_one_kind_there_may_be_no_interval(seed):
+    """Two films, one all wrong and one all right: a draw holds both as often as not."""
+    wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
+    every = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
+    [factor] = every.factors
+    assert factor.coefficient == pytest.approx(0, abs=1e-9)
+    assert (factor.low, factor.high) in [(None, None), pytest.approx((0, 0), abs=1e-9)]
