@@ -6,7 +6,7 @@ SMALL := .venv/small
 READY := .venv/ready
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e
 # A file's tests stay on one worker, in order; tests/conftest.py puts the long ones first.
-WORKERS := -n auto --dist loadgroup --no-loadscope-reorder
+WORKERS := -n auto --dist loadscope --no-loadscope-reorder
 
 export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.

@@ -57,15 +57,28 @@ TOGETHER = {"report", "golden"}
 FIRST = ("test_reproduce", "test_docs", "test_extraction_ray", "test_report", "test_golden")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A file's tests run on one worker, in order, for they share fixtures; long ones first."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
+@pytest.hookimpl(tryfirst=True)  # before tiers are chosen
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that click through a report are of the gate; files that take longest start first."""
     for item in items:
-        shared = item.path.parent if item.path.parent.name in TOGETHER else item.path
-        group = item.name if item.path.stem in SPLIT else str(shared)
-        item.add_marker(pytest.mark.xdist_group(group))
+        if "tab" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gate)
     items.sort(key=lambda item: not item.path.stem.startswith(FIRST))
+
+
+@pytest.hookimpl(optionalhook=True)  # a small installation has no xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests run on one worker, in order, for they share fixtures."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.partition("::")[0])
+            if path.stem in SPLIT:
+                return nodeid
+            return str(path.parent if path.parent.name in TOGETHER else path)
+
+    return Groups(config, log)
 
 
 def cpu_seconds() -> float:

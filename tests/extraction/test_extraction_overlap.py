@@ -58,7 +58,7 @@ def are_equal(folder: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "order", ["late", 0, *(pytest.param(seed, marks=pytest.mark.night) for seed in range(1, 6))]
+    "order", ["late", *(pytest.param(seed, marks=pytest.mark.night) for seed in range(6))]
 )
 def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     films, three, by_cpu, gpu, tmp_path, monkeypatch, order

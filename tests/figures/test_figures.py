@@ -303,7 +303,10 @@ def annotated() -> Iterator[Figure]:
     yield agreement_figure(agreement_report(Manifest.load(example_path("minutes"))))  # 20 films
 
 
-@pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), (6.5, 6.5), ("27.94cm", 11)])
+GATE = [pytest.param(*widths, marks=pytest.mark.gate) for widths in ((6.5, 6.5), ("27.94cm", 11))]
+
+
+@pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), *GATE])
 def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]

@@ -82,7 +82,8 @@ def test_a_command_prints_the_golden_json(workspace, obygaze, name):
     assert not list(differences(golden, printed, volatile=volatile))
 
 
-@pytest.mark.parametrize("table", ["table2", pytest.param("fig3", marks=pytest.mark.gate)])
+@pytest.mark.gate
+@pytest.mark.parametrize("table", ["table2", "fig3"])
 def test_a_reproduction_is_the_same_to_the_digit(workspace, obygaze, table):
     test_a_command_prints_the_golden_json(workspace, obygaze, f"reproduce-{table}")
     text = (workspace / "out" / table / f"{table}.txt").read_text(encoding="utf-8")
