@@ -14,10 +14,10 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.tables import read_table
 from obygaze_features.manifests.audit import audit
-from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.statistics import statistics
-from tests.kit.authors import make_dataset
+from tests.kit.authors import make_dataset, save_released
+from tests.kit.store import files_of
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "mobygaze"
@@ -25,10 +25,8 @@ LEVELS = ("EN", "HN", "NS", "S")
 
 
 @pytest.fixture(scope="module")
-def obygaze12(authors):
-    manifest = of.Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
-    splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    return manifest.with_parts(splits=splits, runs=runs)
+def obygaze12(authors, tmp_path_factory):
+    return save_released(tmp_path_factory.mktemp("authors") / "obygaze12", authors)
 
 
 def test_levels_and_concepts_are_the_papers(obygaze12):
@@ -128,11 +126,7 @@ def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     for folder in ("minutes", "words.zarr"):
-        files = {
-            root: {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-            for root in (EXAMPLE / folder, tmp_path / "made" / folder)
-        }
-        shipped, made = files.values()
+        shipped, made = (files_of(root / folder) for root in (EXAMPLE, tmp_path / "made"))
         assert {name for name in shipped | made if shipped.get(name) != made.get(name)} == set()
 
 

@@ -1,6 +1,5 @@
 """Checkpoints that do not fit, what users type for them, and that none is ever run."""
 
-import json
 import shutil
 
 import pytest
@@ -9,6 +8,8 @@ import torch
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError
 from tests.backbones.conftest import ALWAYS, as_pickle, edit_json, edit_weights, in_shards
+from tests.kit.files import touch, write
+from tests.kit.models import SMALL_VISION
 from tests.kit.store import Malice
 
 
@@ -20,32 +21,16 @@ def processor(**changes):
     return lambda folder: edit_json(folder / "preprocessor_config.json", **changes)
 
 
-def without_head(folder):
-    settings = json.loads((folder / "config.json").read_text())["vision_config"]
-    edit_json(folder / "config.json", vision_config=settings | {"vision_use_head": False})
-
-
-def file(name, content):
-    return lambda folder: (folder / name).write_text(content)
-
-
-def without_numbers(tensors):
-    tensors["vivit.embeddings.patch_embeddings.projection.weight"][0] = torch.nan
-
-
-def leading_out(folder):
-    index = {"weight_map": {"x": "../elsewhere.safetensors"}}
-    (in_shards(folder) / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 TYPES = (
     "xclip, vivit, clip, siglip, videomae, vjepa2, timesformer, dinov2, dinov2_with_registers, "
     "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, whisper, obygaze-words$"
 )
+TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; .* are: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-    ("tiny-xclip", file("preprocessor_config.json", "[]"), "not a processor's configuration"),
+    ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
+     "not a processor's configuration"),
     ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
@@ -59,11 +44,17 @@ SLIPS = [
     ("tiny-clap", processor(feature_extractor_type="Other"), "not .* of a ClapFeatureExtractor"),
     ("tiny-ast", processor(max_length=90), r"\(90, 16\).* takes \(100, 16\)"),
     ("tiny-whisper", processor(chunk_length=2), r"\(17, 200\).* takes \(17, 100\)"),
-    ("tiny-vivit", leading_out, "is not an index of weights"),
+    ("tiny-vivit",
+     lambda folder: edit_json(in_shards(folder) / "model.safetensors.index.json",
+                              weight_map={"x": "../elsewhere.safetensors"}),
+     "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9),
      r"config\.json: num_frames must be a multiple .* 2 frames \(got 9\)"),
-    ("tiny-vivit", lambda folder: edit_weights(folder, without_numbers), "tubelets are not .* NaN"),
-    ("tiny-siglip", without_head, "has no pooling head"),
+    ("tiny-vivit",
+     lambda folder: edit_weights(folder, lambda state: state[TUBELETS][0].fill_(torch.nan)),
+     "tubelets are not .* NaN"),
+    ("tiny-siglip", config(vision_config=SMALL_VISION | {"vision_use_head": False}),
+     "has no pooling head"),
     ("tiny-timesformer", config(attention_type="space_only"),
      "config.json: attention_type must be divided_space_t"),
     ("tiny-xclip-lsmdc",
@@ -72,7 +63,8 @@ SLIPS = [
     ("tiny-xclip-lsmdc", lambda folder: edit_weights(folder, lambda state: state.update(
         {"clip.visual.positional_embedding": torch.zeros(16, 64)})),
      "sizes that no X-CLIP has: 15 patches"),
-    ("tiny-xclip-lsmdc", file("pytorch_model.bin.4", ""), r"2 checkpoints; name .*bin.0 \.\.\. "),
+    ("tiny-xclip-lsmdc", lambda folder: touch(folder, "pytorch_model.bin.4"),
+     r"2 checkpoints; name .*bin.0 \.\.\. "),
     ("tiny-xclip-lsmdc", lambda folder: (folder / "pytorch_model.bin.0").unlink(),
      "neither config.json nor pytorch_model.bin.N"),
 ]  # fmt: skip
@@ -112,16 +104,13 @@ def test_a_pickle_that_would_run_code_does_not(copy, tmp_path, name):
     assert bomb.trace.exists()
 
 
-TYPED = [
+@pytest.mark.parametrize(("spec", "options", "facts"), [
     ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
     ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used.* this machine has cpu"),
     ("../mine=PATH", {}, "'../mine' cannot name a store"),
     ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
     ("mine=nowhere/tiny", {}, "there is no folder nowhere/tiny, and nowhere/tiny is not in the"),
-]
-
-
-@pytest.mark.parametrize(("spec", "options", "facts"), TYPED)
+])  # fmt: skip
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):
     monkeypatch.chdir(tmp_path)
     spec = spec.replace("PATH", str(checkpoints["tiny-vivit"]))

@@ -70,28 +70,21 @@ def formats() -> list[str]:
     return [switch.fp32_precision for switch in TF32_SWITCHES]
 
 
-@contextlib.contextmanager
+@pytest.fixture
 def restored() -> Iterator[None]:
-    try:
-        yield
-    finally:
-        torch.backends.fp32_precision = "none"
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cuda.matmul.fp32_precision = "none"
-        torch.backends.mkldnn.matmul.fp32_precision = "none"
-        torch.backends.cudnn.benchmark = False
-
-
-def use_new_switches() -> None:
-    for switch in TF32_SWITCHES:
-        switch.fp32_precision = "tf32"
+    yield
+    torch.backends.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
+    torch.backends.cudnn.benchmark = False
 
 
 CALLERS = {
     "nothing": lambda: None,
     "old": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
-    "new": use_new_switches,
+    "new": lambda: [setattr(switch, "fp32_precision", "tf32") for switch in TF32_SWITCHES],
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "medium": lambda: torch.set_float32_matmul_precision("medium"),
     "trials": lambda: setattr(torch.backends.cudnn, "benchmark", True),
@@ -119,36 +112,35 @@ def all_switches() -> list[Any]:
     return values
 
 
+@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize(
-    ("precision", "format_"), [("float32", "ieee"), ("tf32", "tf32"), ("bfloat16", "ieee")]
-)
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available")
-def test_tf32_is_set_and_then_put_back(caller, precision, format_):
-    with restored():
-        CALLERS[caller]()
-        before = all_switches()
-        with devices.arithmetic("cuda:1", precision):
-            assert formats() == [format_] * 3
-            assert not torch.backends.cudnn.benchmark
-            assert not torch.backends.cuda.cudnn_sdp_enabled()
-        assert all_switches() == before
-        if caller == "single":  # a caller who switches it off later is obeyed
-            torch.backends.fp32_precision = "ieee"
-            assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+def test_tf32_is_set_and_then_put_back(caller, precision):
+    CALLERS[caller]()
+    before = all_switches()
+    with devices.arithmetic("cuda:1", precision):
+        assert formats() == ["tf32" if precision == "tf32" else "ieee"] * 3
+        assert not torch.backends.cudnn.benchmark
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert all_switches() == before
+    if caller == "single":  # a caller who switches it off later is obeyed
+        torch.backends.fp32_precision = "ieee"
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
-@pytest.mark.parametrize(("precision", "allowed"), [("float32", False), ("tf32", True)])
-def test_tf32_by_the_switches_of_older_torch(monkeypatch, precision, allowed):
+@pytest.mark.usefixtures("restored")
+def test_tf32_by_the_switches_of_older_torch(monkeypatch):
     """Before 2.9 there is no `fp32_precision`."""
-    with restored():
-        CALLERS["medium"]()
-        monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
-        with devices.arithmetic("cuda:0", precision):
-            assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
-            assert torch.backends.cudnn.allow_tf32 == allowed
-        assert torch.get_float32_matmul_precision() == "medium"
-        assert torch.backends.cudnn.allow_tf32
+    CALLERS["medium"]()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
+        for precision, allowed in (("float32", False), ("tf32", True)):
+            with devices.arithmetic("cuda:0", precision):
+                assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
+                assert torch.backends.cudnn.allow_tf32 == allowed
+            assert torch.get_float32_matmul_precision() == "medium"
+            assert torch.backends.cudnn.allow_tf32
 
 
 def test_threads_of_other_precisions_do_not_mix():
@@ -241,10 +233,9 @@ def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
 
 
 V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
-GROUP = {"proc/self/cgroup": "0::/"}
 QUOTAS = {
     "none": (128, {}),
-    "container": (4, {**GROUP, f"{V2}/cpu.max": "450000 100000"}),
+    "container": (4, {"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "450000 100000"}),
     # The tightest of a group and those above it, as Slurm and systemd nest them.
     "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
                    f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",

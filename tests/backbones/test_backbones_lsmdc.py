@@ -1,25 +1,17 @@
 """X-CLIP of Ma et al. against what that work's own code computed, and its files."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 import torch
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from tests.backbones.conftest import embed, pictures
 
-ALL = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
 
-
-@pytest.fixture(scope="module")
-def golden(authors: Path) -> Path:
-    return authors / "golden/xclip_lsmdc"
-
-
-def test_the_authors_own_outputs_are_met(golden):
-    backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=ALL)
+def test_the_authors_own_outputs_are_met(authors):
+    golden = authors / "golden/xclip_lsmdc"
+    every = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
+    backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=every)
     assert backbone.sampling == Sampling(12, rate=1)
     with np.load(golden / "expected.npz", allow_pickle=False) as file:
         expected = {name: torch.from_numpy(file[name]) for name in file.files}

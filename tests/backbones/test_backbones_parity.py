@@ -14,16 +14,7 @@ import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
-from tests.backbones.conftest import (  # fmt: skip
-    each,
-    edit_json,
-    edit_weights,
-    embed,
-    pictures,
-    processed,
-    shuffle_norms,
-    tensor,
-)
+from tests.backbones import conftest as kit
 from tests.kit import models as tiny
 
 WIDTH = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
@@ -51,7 +42,7 @@ def xclip_arrays(model, pixels):
     seen = model.vision_model(pixels.flatten(0, 1))
     frames = model.visual_projection(seen.pooler_output).unflatten(0, pixels.shape[:2])
     mixed = model.mit(frames)[0]
-    native = tensor(model.get_video_features(pixels))
+    native = kit.tensor(model.get_video_features(pixels))
     # By X-CLIP's definition the clip embedding is the mean of the mixed frames.
     torch.testing.assert_close(mixed.mean(1), native, atol=1e-4, rtol=0)
     tokens = seen.last_hidden_state.unflatten(0, pixels.shape[:2]).flatten(1, 2)
@@ -63,7 +54,7 @@ def image_arrays(model, pixels, *, embeds=True):
     """Of networks that see each frame alone."""
     images = pixels.flatten(0, 1)
     tokens = (model.vision_model if embeds else model)(images).last_hidden_state
-    frames = tensor(model.get_image_features(images)) if embeds else tokens[:, 0]
+    frames = kit.tensor(model.get_image_features(images)) if embeds else tokens[:, 0]
     frames = frames.unflatten(0, pixels.shape[:2])
     tokens = tokens.unflatten(0, pixels.shape[:2]).flatten(1, 2)
     return {"native": frames.mean(1), "frames": frames, "tokens": tokens, **max_and_mean(frames)}
@@ -104,7 +95,6 @@ MAE = vision(16, 48, num_frames=16, **DECODER)
 DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
 of_mae = partial(tubelet_arrays, trunk="videomae")
 of_jepa = partial(tubelet_arrays, trunk="vjepa2")
-of_dino = partial(image_arrays, embeds=False)
 ALWAYS = {
     # How it is written, with which sizes, transformers' class, the arrays by it.
     "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
@@ -136,13 +126,11 @@ GATE = {
         "TimesformerForVideoClassification", timesformer_arrays)
        for frames, patch, attention in ((8, 16, "divided"), (5, 8, "divided"), (8, 16, "joint"))},
     # Their input, of 32 pixels, is not what they were trained with: 48.
-    **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model", of_dino)
+    **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model",
+                      partial(image_arrays, embeds=False))
        for kind, more in (("Dinov2", {}), ("Dinov2WithRegisters", {"num_register_tokens": 4}),
                           ("DINOv3ViT", {"num_register_tokens": 4}))},
 }  # fmt: skip
-CASES = ALWAYS | GATE
-WITHOUT_PIL = ("VJEPA2", "DINOv3")
-"""Their processors need torchvision; see test_backbones_preprocess.py."""
 
 
 class OnGpu(torch.Tensor):
@@ -170,32 +158,32 @@ def close(ours, expected, atol=1e-4):
     "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
 )
 def test_features_are_those_of_transformers(tmp_path, case):
-    write, sizes, model_name, arrays_of = CASES[case]
+    write, sizes, model_name, arrays_of = (ALWAYS | GATE)[case]
     write(tmp_path, 5, *sizes)
-    shuffle_norms(tmp_path)
+    kit.shuffle_norms(tmp_path)
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
     how, frames = backbone.preprocessing, backbone.sampling.frames
-    if model_name.startswith(WITHOUT_PIL):
-        pixels = pictures(2, frames, 3, *how.crop)
+    if model_name.startswith(("VJEPA2", "DINOv3")):  # processors of torchvision: held elsewhere
+        pixels = kit.pictures(2, frames, 3, *how.crop)
     else:
         # Nothing is resized: that is held against the processors elsewhere. It is cropped.
         edge = how.shortest_edge or how.crop[0]
         size = (frames, edge, edge + 12 * (how.shortest_edge is not None), 3)
         clip = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
-        pixels = processed(tmp_path, clip)[None]
+        pixels = kit.processed(tmp_path, clip)[None]
         close(normalise(resize_and_crop(torch.from_numpy(clip), how), how)[None], pixels, 1e-5)
-    ours = embed(backbone, pixels)
+    ours = kit.embed(backbone, pixels)
     with torch.no_grad():
         expected = arrays_of(model, pixels)
         assert {*expected, "native"} == set(ours)
         for name, values in expected.items():
             close(ours[name], values)
         with Convolutions() as on_cpu:
-            embed(backbone, pixels)
+            kit.embed(backbone, pixels)
         with Convolutions() as on_gpu:
-            again = embed(backbone, pixels.as_subclass(OnGpu))
+            again = kit.embed(backbone, pixels.as_subclass(OnGpu))
         assert (on_cpu.count > 0, on_gpu.count) == (case.startswith("v"), 0)
         for name, values in expected.items():
             close(again[name].as_subclass(torch.Tensor), values)
@@ -207,12 +195,12 @@ def test_features_are_those_of_transformers(tmp_path, case):
             images = pixels[0, :3]
             if model_name == "XCLIPModel":  # to which an image is a film that stands still
                 films = images[:, None].expand(-1, frames, -1, -1, -1)
-                embedded = tensor(model.get_video_features(films))
+                embedded = kit.tensor(model.get_video_features(films))
             else:
                 embedded = expected["frames"][0, :3]
             close(backbone.embed_images(images), embedded)
             assert (embedded.norm(dim=1) - 1).abs().min() > 0.01  # not normalised
-            close(embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
+            close(kit.embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
 
 
 @pytest.mark.gate
@@ -223,8 +211,8 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
     model.save_pretrained(tmp_path / "whole")
     shutil.copy(tmp_path / "trunk/preprocessor_config.json", tmp_path / "whole")
     backbones = [of.load_backbone(f"x={tmp_path / name}", "cpu") for name in ("trunk", "whole")]
-    pixels = pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
-    trunk, whole = (embed(backbone, pixels) for backbone in backbones)
+    pixels = kit.pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
+    trunk, whole = (kit.embed(backbone, pixels) for backbone in backbones)
     close(trunk["native"], whole["native"], 0)
 
 
@@ -232,20 +220,21 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
 @pytest.mark.parametrize("tuned", [True, False])
 def test_videomae_is_what_its_tensors_say(tmp_path, tuned):
     """A configuration may say nothing of it, or something else."""
-    pixels = pictures(1, 16, 3, 48, 48)
+    pixels = kit.pictures(1, 16, 3, 48, 48)
     tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
-    before = embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
+    before = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
     assert torch.equal(before["native"], before["mean"]) is not tuned
-    edit_json(tmp_path / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
-    close(embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)["native"], before["native"], 0)
+    kit.edit_json(tmp_path / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
+    after = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
+    close(after["native"], before["native"], 0)
     if tuned:  # somebody fine-tunes the pretrained one: its configuration keeps the old switch
-        edit_json(tmp_path / "config.json", use_mean_pooling=False)
-        edit_weights(tmp_path, lambda tensors: tensors.update({
+        kit.edit_json(tmp_path / "config.json", use_mean_pooling=False)
+        kit.edit_weights(tmp_path, lambda tensors: tensors.update({
             f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
             for kind in ("weight", "bias")
         }))  # fmt: skip
         backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
-        ours = embed(backbone, pixels)
+        ours = kit.embed(backbone, pixels)
         close(ours["native"], ours["tokens"].mean(1), 1e-5)
 
 
@@ -261,17 +250,17 @@ MODELS = {"tiny-clip": "CLIPModel", "tiny-xclip": "XCLIPModel", "tiny-siglip": "
 
 def text_features(folder, name, texts=TEXTS):
     """By transformers; SigLIP was trained on padded texts."""
-    model_class = getattr(transformers, name)
+    model = getattr(transformers, name).from_pretrained(folder).eval()
     options = {"padding": True, "max_length": 77}
     if name == "SiglipModel":
         options = {"padding": "max_length", "max_length": 64}
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokens = tokenizer(texts, truncation=True, return_tensors="pt", **options)
     with torch.no_grad():
-        return tensor(model_class.from_pretrained(folder).eval().get_text_features(**tokens))
+        return kit.tensor(model.get_text_features(**tokens))
 
 
-@each(list(MODELS))
+@kit.each(list(MODELS))
 def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
@@ -301,23 +290,17 @@ def test_the_record_tells_two_tokenizers_apart(copy):
     folder = copy("tiny-clip")
     before = of.load_backbone(folder, "cpu").tokenizer.attributes()
     assert (before["longest"], before["padding"]) == (77, "longest")
-    path = folder / "vocab.json"
-    words = json.loads(path.read_text())
-    words["a</w>"], words["b</w>"] = words["b</w>"], words["a</w>"]
-    path.write_text(json.dumps(words))
+    words = json.loads((folder / "vocab.json").read_text())
+    kit.edit_json(folder / "vocab.json", **{"a</w>": words["b</w>"], "b</w>": words["a</w>"]})
     after = of.load_backbone(folder, "cpu").tokenizer.attributes()
     assert before["vocabulary_sha256"] != after["vocabulary_sha256"]
 
 
-def too_many_words(folder):
-    words = json.loads((folder / "vocab.json").read_text())
-    words |= {f"more{number}</w>": len(words) + number for number in range(9)}
-    (folder / "vocab.json").write_text(json.dumps(words))
-
-
 @pytest.mark.parametrize(("change", "facts"), [
     (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
-    (too_many_words, "575 tokens, but the network knows 566"),
+    (lambda folder: kit.edit_json(
+        folder / "vocab.json", **{f"more{number}</w>": number for number in range(566, 575)}),
+     "575 tokens, but the network knows 566"),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
 ])  # fmt: skip
 def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):

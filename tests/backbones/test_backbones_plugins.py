@@ -20,14 +20,9 @@ def run(line: str, checkout: Path) -> str:
     """A line of a console; the command is that of the copy."""
     name, *arguments = shlex.split(line)
     own = [sys.executable, "-c", "from cli import main; main()"]
-    result = subprocess.run(
-        [*(own if name == "obygaze" else [name]), *arguments],
-        cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*(own if name == "obygaze" else [name]), *arguments]
+    env = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -14,13 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
-from obygaze_features.backbones.preprocess import (
-    CLIP_TORCHVISION,
-    Preprocessing,
-    normalise,
-    read_preprocessing,
-    resize_and_crop,
-)
+from obygaze_features.backbones.preprocess import normalise, read_preprocessing, resize_and_crop
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import edit_json, processed
@@ -66,10 +60,6 @@ def noise(count: int, height: int, width: int) -> np.ndarray:
     return random.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
 
 
-def prepare(frames: np.ndarray, rule: Preprocessing) -> torch.Tensor:
-    return normalise(resize_and_crop(torch.from_numpy(frames), rule), rule)
-
-
 def levels_apart(first: torch.Tensor, second: torch.Tensor) -> int:
     assert first.shape == second.shape
     return int((first.int() - second.int()).abs().max())
@@ -88,7 +78,7 @@ def test_pixels_are_those_of_the_processor(tmp_path, size, kind):
         raw = processed(folder, frames, do_rescale=False, do_normalize=False)
         assert levels_apart(resize_and_crop(torch.from_numpy(frames), rule), raw) <= 1
     # A level in 255 is up to 0.018 after dividing by the smallest deviation.
-    values = prepare(frames, rule)
+    values = rule.apply(torch.from_numpy(frames))
     torch.testing.assert_close(values, processed(folder, frames), atol=0.02, rtol=0)
     if bounds:
         assert (values.min(), values.max()) == bounds
@@ -105,7 +95,7 @@ def test_recorded_processors_are_followed(tmp_path, number):
         rule = of.load_backbone(tmp_path / name, "cpu").preprocessing
         assert (rule.shortest_edge, rule.crop, rule.filter) == (edge, (24, 24), "bilinear")
         expected = torch.from_numpy(RECORDED[f"{name}_{number}"]).float()
-        values = prepare(RECORDED[f"frames_{number}"], rule)
+        values = rule.apply(torch.from_numpy(RECORDED[f"frames_{number}"]))
         torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
@@ -219,7 +209,7 @@ def test_the_authors_squash_and_then_use_the_processor(tmp_path, size, config):
 @each_size
 def test_clips_own_rule_is_torchvisions(size):
     """Resize(32, bicubic), CenterCrop(32), ToTensor, Normalize, as torchvision defines them."""
-    rule = CLIP_TORCHVISION.at(32)
+    rule = preprocess.CLIP_TORCHVISION.at(32)
     frames = noise(1, *size)
     height, width = size
     short, long = 32, int(32 * max(size) / min(size))

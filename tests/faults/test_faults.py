@@ -194,11 +194,8 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
     draw_photos(data)
-    for command in (
-        "manifests import csv {data}/images.csv -o {data}/photos",
-        "stores pack {data}/final.zarr -o {data}/packed.zip",
-    ):
-        run_obygaze(*command.format(data=data).split(), code=0)
+    run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
+    toys.pack(data / "final.zarr", data / "packed.zip")
     write_checkpoint("tiny-clip", data / "tiny-clip")
     return data
 

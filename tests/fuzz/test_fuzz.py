@@ -220,10 +220,8 @@ def forged(kind_name: str, data: Path) -> Iterator[tuple[str, Files]]:
                 for key in path[:-1]:
                     node = node[key]
                 node[path[-1]] = "lab_code:Model"
-                yield (
-                    f"{file} {path}",
-                    original | {file: json.dumps(content).encode() + mark + rest},
-                )
+                changed = json.dumps(content).encode() + mark + rest
+                yield f"{file} {path}", original | {file: changed}
     assert seen
 
 

@@ -132,15 +132,12 @@ def without_words(path: Path) -> bytes:
                  if not name.endswith("word_embeddings.weight")}, {"format": "pt"})  # fmt: skip
 
 
-BAD_ENCODERS = [
+@pytest.mark.parametrize(("file", "change", "facts"), [
     ("1_Pooling/config.json", lambda path: b"{", "cannot be loaded"),
     ("model.safetensors", lambda path: b"", "cannot be loaded"),
     # sentence-transformers alone would take random numbers in their place.
     ("model.safetensors", without_words, r"1 of its weights .*word_embeddings"),
-]
-
-
-@pytest.mark.parametrize(("file", "change", "facts"), BAD_ENCODERS)
+])  # fmt: skip
 def test_an_encoder_that_does_not_fit_is_one_line(copy, file, change, facts):
     (copy / file).write_bytes(change(copy / file))
     with pytest.raises(BackboneError, match=facts) as caught:
@@ -210,6 +207,10 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
     again, _ = score(None)
     assert (again.exit_code, "out.json exists already" in again.stderr) == (1, True)
     assert score(None, output="scores.json")[0].exit_code == 2
+    for name in ("mine.csv", "mine.json"):  # nor are the captions themselves with it
+        result, _ = score(HEAD + CAPTIONS, "--overwrite", output="mine.csv", table=name)
+        assert result.exit_code == 2
+        assert (tmp_path / name).read_text() == HEAD + CAPTIONS
 
 
 def test_variants_have_scores(score, gpt2, encoder):
@@ -245,7 +246,7 @@ def test_only_words_that_can_be_exchanged_are(caption, variants):
     assert (pair and (pair.man, pair.woman)) == variants
 
 
-SLIPS = [
+@pytest.mark.parametrize(("content", "facts"), [
     ("id,caption\na,x\n", "line 1: no column 'object'"),
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
     (f"{HEAD}a,,y,.5,man,\n", "line 2: 'a' has no caption"),
@@ -255,10 +256,7 @@ SLIPS = [
     (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than mine reads "
      "(64 tokens)"),
     ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("content", "facts"), SLIPS)
+])  # fmt: skip
 def test_a_table_not_understood_is_refused_in_one_line(score, content, facts):
     result, out = score(content, *(["--variants"] if "a dog" in content else []))
     assert result.exit_code == 1
@@ -278,10 +276,3 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]
     assert json.loads(out.with_suffix(".json").read_text())["cut"] == ["start"]
-
-
-def test_the_captions_themselves_are_never_replaced(score, tmp_path):
-    for name in ("mine.csv", "mine.json"):
-        result, _ = score(HEAD + CAPTIONS, "--overwrite", output="mine.csv", table=name)
-        assert result.exit_code == 2
-        assert (tmp_path / name).read_text() == HEAD + CAPTIONS

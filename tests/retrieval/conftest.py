@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import obygaze_features as of
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
@@ -76,23 +77,19 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 @pytest.fixture
 def store(source: Source) -> Store:
-    from obygaze_features import open_store
-
-    return open_store(source.path)
+    return of.open_store(source.path)
 
 
 @pytest.fixture(scope="session")
 def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """Minutes of three films; the first twenty are labelled, the odd ones of them show "Look"."""
-    from obygaze_features import open_store
-
     concepts = [("Look",) if row % 2 else () for row in range(20)]
     labels = LabelSet("all", source.ids[:20], ["EN"] * 8 + ["S"] * 12, concepts)
     own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
     starts = 60.0 * (np.arange(len(source.ids)) // 3)
     extra = {"movie_title": [TITLES[film] for film in source.films]}
     media = [f"{film}.mp4" for film in source.films]
-    items = open_store(source.path).items
+    items = of.open_store(source.path).items
     items = replace(items, media=media, starts=starts, ends=starts + 60, extra=extra)
     scheme = LabelScheme("s", own, (Concept("Look"),))
     folder = tmp_path_factory.mktemp("labelled") / "manifest"

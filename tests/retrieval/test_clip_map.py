@@ -13,6 +13,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.errors import ObygazeError
 from obygaze_features.retrieval import clip_map as clip_map_module
 from obygaze_features.retrieval.clip_map import map_clips, map_page, write_map
+from tests.kit.files import refused
 from tests.kit.page import open_tab
 from tests.retrieval.conftest import FAILED, TITLES, ZERO
 
@@ -143,7 +144,7 @@ def test_bad_maps_are_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
             map_clips(store, **options)
     for option in (["--width", "6.5"], ["--ground", "white"]):
         result = obygaze("stores", "map", store.where, "-o", tmp_path / "map.html", *option)
-        assert (result.exit_code, "page, which has no --width" in result.stderr) == (2, True)
+        refused(result, "page, which has no --width", code=2)
     with pytest.raises(ObygazeError, match=r"map\.gif"):
         write_map(store, tmp_path / "map.gif")
     with pytest.raises(ObygazeError, match="only a page"):

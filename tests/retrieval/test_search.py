@@ -20,7 +20,7 @@ from obygaze_features.store.nearest import Match
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
-from tests.kit.files import csv_rows
+from tests.kit.files import csv_rows, refused, write
 from tests.kit.models import write_checkpoint
 from tests.kit.store import pack
 from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
@@ -136,6 +136,10 @@ def test_films_and_several_stores(source, store, query, tmp_path):
     assert [match.id for match in matches] == sorted(scores, key=scores.get, reverse=True)[:6]
     assert {match.store for match in matches} == {str(source.path), str(other.path)}
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
+    backbone = {**TOY, "weights_sha256": "cd" * 32}
+    make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
+    with pytest.raises(UsageError, match=r"c\.zarr is of another backbone .*cdcdcdcd"):
+        of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
 def test_equal_cosines_come_in_the_order_of_rows(source, store):
@@ -157,16 +161,10 @@ def test_vector_from_a_file(source, store, query, tmp_path):
             of.search(store, vector=tmp_path / name)
 
 
-def test_other_backbones_are_refused(source, tmp_path, query):
-    other = make_search_store(
-        tmp_path / "b.zarr", 8, backbone={**TOY, "weights_sha256": "cd" * 32}, partial=False
-    )
-    with pytest.raises(UsageError, match=r"b\.zarr is of another backbone .*cdcdcdcd"):
-        of.search([source.path, other.path], vector=query)
-
-
 ONES = [1] * WIDTH
-SLIPS = [
+
+
+@pytest.mark.parametrize(("arguments", "facts"), [
     ({}, "one of the three"),
     ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
@@ -179,10 +177,7 @@ SLIPS = [
     ({"vector": ONES, "top": 0}, "at least 1"),
     ({"text": " "}, "is empty"),
     ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "facts"), SLIPS)
+])  # fmt: skip
 def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
@@ -242,16 +237,6 @@ def text_of(page):
     return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
 
 
-@pytest.fixture
-def thumbnails(source, tmp_path):
-    folder = tmp_path / "thumbs"
-    folder.mkdir()
-    for item_id in source.ids[:20]:
-        (folder / f"{item_id}.jpg").write_bytes(JPEG)
-    (folder / "NOT-TO-BE-SHARED.txt").write_text("Share <neither> of these.\n")
-    return folder
-
-
 def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path):
     result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3, code=0)
     matches = of.search(source.path, like="tt1-003", top=3)
@@ -276,10 +261,13 @@ def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path
 
 
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_what_is_shown_of_matches(obygaze, source, manifest, thumbnails, tmp_path, frames):
+def test_what_is_shown_of_matches(obygaze, source, manifest, tmp_path, frames):
     """On the strip of its film each is half way through its minute, or where its frame is."""
-    folder, report = tmp_path / "pages", tmp_path / "report.html"
+    folder, thumbnails, report = (tmp_path / name for name in ("pages", "thumbs", "report.html"))
     folder.mkdir()
+    write(thumbnails / "NOT-TO-BE-SHARED.txt", "Share <neither> of these.")
+    for item_id in source.ids[:20]:
+        (thumbnails / f"{item_id}.jpg").write_bytes(JPEG)
     report.write_text("a report")
     command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, *frames,
                "--manifest", manifest.folder, "-o")  # fmt: skip
@@ -324,32 +312,26 @@ def test_each_file_of_a_film_has_its_own_strip():
     assert marks == ["25.00", "75.00", "50.00"]
 
 
-@pytest.mark.parametrize("command", ["search", "map"])
-def test_random_weights_give_one_warning(obygaze, tmp_path, command):
+def test_random_weights_give_one_warning(obygaze, tmp_path):
     note = "random weights, trained on nothing"
     backbone = {**TOY, "config": {"synthetic": note}}
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
-    ask = {"search": ["--like", "tt1-003"], "map": ["-o", tmp_path / "map.html"]}[command]
-    result = obygaze("stores", command, path, *ask, code=0)
-    assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
-
-
-LIKE = ["--like", "tt1-000"]
-BAD_OPTIONS = [
-    ([*LIKE, "-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
-    ([*LIKE, "--thumbnails", "t"], "-o PAGE.html"),
-    ([*LIKE, "-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
-    ([*LIKE, "-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
-    ([*LIKE, "-o", "x.html", "--report", "r.html"], "obygaze report"),
-    ([*LIKE, "--labels", "ann"], "--manifest"),
-]
+    for command, *ask in (("search", "--like", "tt1-003"), ("map", "-o", tmp_path / "map.html")):
+        result = obygaze("stores", command, path, *ask, code=0)
+        assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
 
 
 def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for options, facts in BAD_OPTIONS:
-        result = obygaze("stores", "search", source.path, *options)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert facts in result.stderr
+    for options, facts in (
+        (["-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+        (["--thumbnails", "t"], "-o PAGE.html"),
+        (["-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+        (["-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
+        (["-o", "x.html", "--report", "r.html"], "obygaze report"),
+        (["--labels", "ann"], "--manifest"),
+    ):
+        command = ("stores", "search", source.path, "--like", "tt1-000", *options)
+        refused(obygaze(*command), facts, code=2)
     with pytest.raises(of.ObygazeError, match="no picture of any"):
         matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoTokenizer, CLIPModel, SiglipModel, XCLIPModel
+from transformers import CLIPModel, SiglipModel, XCLIPModel
 
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from obygaze_features.saliency.maps import overlay
 from tests.backbones.conftest import each, tensor
+from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused
 
 TEXTS = ["a photo of a woman", "an angry person"]
@@ -24,10 +25,7 @@ KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": Siglip
 def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
     """Cosines and maps by the published model in double precision, whose activations are pushed."""
     model = KINDS[name].from_pretrained(folder).double().eval()
-    padding = "max_length" if name == "tiny-siglip" else True
-    tokens = AutoTokenizer.from_pretrained(folder)(
-        TEXTS, padding=padding, return_tensors="pt", truncation=True
-    )
+    texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)
     push, seen = torch.zeros(32, dtype=torch.double), {}
 
@@ -44,7 +42,7 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
             embedded = tensor(model.get_video_features(pixel_values=films))
         else:
             embedded = tensor(model.get_image_features(pixel_values=pixels))
-        return torch.cosine_similarity(embedded, tensor(model.get_text_features(**tokens)))
+        return torch.cosine_similarity(embedded, texts)
 
     # Weights by central differences: of all patches at once, so divided by their number.
     weights = []
@@ -186,16 +184,13 @@ def test_images_that_cannot_be_read_are_named(draw, library):
     assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
 
-SLIPS = [
-    ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
-    ("a {emotion", [], "a brace without its partner"),
-    ("a person", ["--by", "film"], "--by film: the column is empty"),
-    ("a {film} person", [], "the column 'film' has empty cells"),
-]
-
-
 def test_slips_are_one_line_and_nothing_is_written(draw, library):
-    for text, options, facts in SLIPS:
+    for text, options, facts in (
+        ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
+        ("a {emotion", [], "a brace without its partner"),
+        ("a person", ["--by", "film"], "--by film: the column is empty"),
+        ("a {film} person", [], "the column 'film' has empty cells"),
+    ):
         refused(draw(*options, text=text), facts, code=2)
         assert not (library / "out").exists()
 
