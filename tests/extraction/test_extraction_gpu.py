@@ -27,18 +27,13 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
 
 
-@pytest.fixture
-def bench(tmp_path):
-    """The GPU with tiny networks and short clips."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return Bench(choose_device("cuda"), tmp_path, small=True)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("section", ["parity", "resize", "bits", "memory"])
-def test_a_gpu_computes_what_a_cpu_does(bench, section):
-    results = list(gpu.section(section)(bench))
+def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
+    """With tiny networks and short clips."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    results = list(gpu.section(section)(Bench(choose_device("cuda"), tmp_path, small=True)))
     assert results
     assert [result for result in results if not result.holds] == []
 
