@@ -13,9 +13,6 @@ from benchmarks import gpu
 from benchmarks.gpu_device import Bench
 from obygaze_features.backbones.devices import choose_device
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 #: Runs the benchmark without what a GPU's machine lacks.
 GUARDED = """
 import runpy, sys
@@ -43,7 +40,7 @@ def test_the_benchmark_runs_on_a_cpu(tmp_path):
     """Every section but NVDEC's, which has no figures."""
     environment = {
         **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }  # fmt: skip
     names = list(gpu.SECTIONS)
     for sections in (names[:5], names[5:]):

@@ -93,12 +93,6 @@ def cluster() -> Iterator[object]:
         cluster.shutdown()
 
 
-@pytest.fixture
-def load(weights) -> Callable[..., object]:
-    """What a process of a cluster does to load the backbone `tiny`."""
-    return partial(of.load_backbone, f"tiny={weights}")
-
-
 def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
     """With the local engine: it is the same store for both."""
     store = output / "tiny.zarr"
@@ -138,9 +132,10 @@ def test_processes_killed_in_mid_block_change_nothing(
 
 @pytest.mark.night
 def test_a_broken_backbone_leaves_the_other_complete(
-    cluster, manifest, films, weights, tiny, load, whole_store, tmp_path
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     late = of.load_backbone(f"late={weights}", "cpu")
+    load = partial(of.load_backbone, f"tiny={weights}")
     fails = partial(clusters.failing, f"late={weights}")
     summary = extract_on(cluster, manifest, films, [tiny, late], tmp_path, [load, fails])
     [(name, reason)] = summary.broken.items()
@@ -154,7 +149,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 
 @pytest.mark.faults
-def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, load, tmp_path, monkeypatch):
+def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
     """For the cluster's processes the current folder is another one."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
@@ -163,7 +158,7 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, load, tmp_pa
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
     other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
-        (inner, load, errors.VideoError, no_folder),
+        (inner, other, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
         (films, other, errors.BackboneError, "has another tiny: with other backbone weights"),
     ):
