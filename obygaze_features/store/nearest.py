@@ -153,7 +153,8 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(
-            "the query has no direction: it is zero, or has numbers that are not finite"
+            "the query has no direction: all its numbers are zero (nothing is said or seen "
+            "there), or some are not finite; give another"
         )
     return (vector / length).astype(np.float32)
 

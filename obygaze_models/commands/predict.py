@@ -120,8 +120,8 @@ def train(
 @click.option(
     "--divided",
     is_flag=True,
-    help="Of a run: only the clips on which annotators and model differ, and who stands alone; "
-    "first those of which the model is surest.",
+    help="Of a run: only the clips on which not all annotators and the model agree, and who stands "
+    "alone; first those of which the model is surest.",
 )
 @overwrite_option
 @json_option

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
 
+import numpy as np
+
 from obygaze_features.common.figures import INK, SERIES, inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_features.manifests.labels import Sense
@@ -97,9 +99,9 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         )
         caption = html(
             "How well each ranks the test clips with the concept above those without. A bottleneck "
-            "measures concepts on its way (Hard Negative and Sure clips with it against all others "
-            "but Not Sure ones; plus and minus a standard deviation of the fits); a model of one "
-            "concept has its 95% interval. The line is chance.{}",
+            "measures concepts on its way (of the tested clips, Hard Negative and Sure ones with "
+            "it against all others but Not Sure ones; plus and minus a standard deviation of the "
+            "fits); a model of one concept has its 95% interval. The line is chance.{}",
             f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
@@ -163,13 +165,16 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         limits=(-math.ceil(reach), math.ceil(reach)),
         line=0.0,
     )
+    at = np.array([clip.level for clip in clips])
+    shares = [f"{predictions.wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
-        "{} is wrong in {} of {} test clips. A dot to the right: clips marked so are more often "
-        "wrong than clips that are alike in all other rows{}. At 1 the odds of an error are 2.7 "
-        "times as high, at −1 as low.",
+        "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are more "
+        "often wrong than clips that are alike in all other rows{}. At 1 the odds of an error are "
+        "2.7 times as high, at −1 as low.",
         row.model,
         number(wrong, form=","),
         number(len(clips), form=","),
+        join_some(shares, len(shares)),
         f" (95% of draws of {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]

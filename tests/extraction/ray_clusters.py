@@ -5,13 +5,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
@@ -19,25 +17,6 @@ from obygaze_features.extraction.extract import fill
 from obygaze_features.extraction.plan import BrokenBackbones, Options
 
 STORE_BYTES = 100 * 2**20
-
-
-@contextlib.contextmanager
-def head(**settings: Any) -> Iterator[Any]:
-    """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
-    GPU, too: Ray gives out what it is told that there is."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-        before = signal.getsignal(signal.SIGTERM)
-        own = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": STORE_BYTES}
-        cluster = Cluster(
-            initialize_head=True, head_node_args={**own, "include_dashboard": False, **settings}
-        )
-        signal.signal(signal.SIGTERM, before)  # which Ray takes
-        yield cluster
-        cluster.shutdown()
 
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):

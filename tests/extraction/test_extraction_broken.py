@@ -4,9 +4,10 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import obygaze_features as of
 from obygaze_features.errors import BrokenBackbone, UsageError, VideoError
 from obygaze_features.extraction.readers import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
+from tests.extraction.ray_clusters import children
+from tests.kit.files import touch, write
 from tests.kit.films import clips, rows, write_clip
 
 
@@ -75,13 +78,9 @@ def test_broken_files_are_named_and_others_extracted(tiny, tmp_path, monkeypatch
 
 
 def decoders_of(process: int) -> list[int]:
-    children = []
-    for thread in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it may end meanwhile
-            children += [int(entry) for entry in thread.read_text().split()]
     decoders = []
-    for child in children:
-        with contextlib.suppress(OSError):
+    for child in children(process):
+        with contextlib.suppress(OSError):  # it may end meanwhile
             if b"video.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 decoders.append(child)
     return decoders
@@ -97,25 +96,18 @@ def has_pictures(process: int) -> bool:
 
 
 @pytest.fixture
-def send() -> Iterator[Callable[[int], None]]:
+def send() -> Iterator[Callable[[int], Future[None]]]:
     """Send a signal to the first decoder of this process, as soon as it has decoded something."""
-    threads = []
 
     def watch(number: int) -> None:
         end = time.monotonic() + 300
-        while time.monotonic() < end:
-            if at_work := [each for each in decoders_of(os.getpid()) if has_pictures(each)]:
-                os.kill(at_work[0], number)
-                break
+        while not (at_work := [each for each in decoders_of(os.getpid()) if has_pictures(each)]):
+            assert time.monotonic() < end
             time.sleep(0.01)
+        os.kill(at_work[0], number)
 
-    def begin(number: int) -> None:
-        threads.append(threading.Thread(target=watch, args=[number]))
-        threads[-1].start()
-
-    yield begin
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        yield partial(threads.submit, watch)
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
@@ -137,24 +129,23 @@ def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, send):
 
 @linux
 def test_a_decoder_that_dies_is_replaced_and_no_clip_lost(films, tiny, tmp_path, send):
-    send(signal.SIGKILL)
+    sent = send(signal.SIGKILL)
     summary = of.extract(rows(20), films, tiny, tmp_path)
+    sent.result()
     assert (summary.done, summary.failed) == (20, {})
 
 
 def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path):
     """A decoder in the place of ours that dies over every question."""
-    script = tmp_path / "obygaze_features/video/worker.py"
-    script.parent.mkdir(parents=True)
-    script.write_text(
-        "import os, socket, sys\n"
-        "channel = socket.socket(fileno=int(sys.argv[1]))\n"
-        "channel.sendall(b'ready\\n')\n"
-        "channel.recv(1)\n"
-        "os.kill(os.getpid(), 9)\n"
+    touch(tmp_path / "obygaze_features", "__init__.py", "video/__init__.py")
+    write(
+        tmp_path / "obygaze_features/video/worker.py",
+        "import os, socket, sys",
+        "channel = socket.socket(fileno=int(sys.argv[1]))",
+        "channel.sendall(b'ready\\n')",
+        "channel.recv(1)",
+        "os.kill(os.getpid(), 9)",
     )
-    for folder in ("obygaze_features", "obygaze_features/video"):
-        (tmp_path / folder / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     decoder = Decoder(stall_timeout=10)
     answer = decoder.ask({"path": "a.mp4"})

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from obygaze_features.common import progress
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.files import csv_rows, refused, write
-from tests.kit.films import read_frame_number, write_clip
+from tests.kit.films import clips, read_frame_number, write_clip
 
 
 def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
@@ -95,12 +94,9 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
 
 @pytest.fixture
 def damaged(library):
-    """Two of the second film's clips cannot be read; returns the bytes of the one that is gone."""
+    """Two of the second film's clips cannot be read."""
     (library / "data/videos/tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
-    gone = library / "data/videos/tt0000002/tt0000002_scene_2.mp4"
-    content = gone.read_bytes()
-    gone.unlink()
-    return content
+    (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()
 
 
 EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
@@ -150,23 +146,17 @@ def test_probe_looks_into_every_file(library, damaged, obygaze):
     assert [row["id"] for row in json.loads(result.stdout)] == ["tt0000003-001", "tt0000003-002"]
 
 
-def picture(path: Path) -> Image.Image:
-    with Image.open(path) as file:
-        file.load()
-        return file
-
-
 def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
     """The number that is drawn into each frame is read from the JPEG itself."""
     write_clip(tmp_path / "cool.mp4", "EN", seconds=2, width=320, height=180)
     write_clip(tmp_path / "warm.avi", "S", seconds=3, width=320, height=180, codec="mpeg4")
     write_clip(tmp_path / "upright.mp4", "S", seconds=1, width=160, height=96, rotation=90)
-    items = [Item(Path(name).stem, media=name) for name in ("cool.mp4", "warm.avi", "upright.mp4")]
+    films = clips("cool.mp4", "warm.avi", "upright.mp4")
     span = Item("span", media="cool.mp4", start=1.0, end=2.0)  # the frames 24 to 47
-    manifest = Manifest("made-up", Items.of([*items, span]))
+    manifest = Manifest("made-up", Items.of([*films, span]))
     done = write_thumbnails(manifest, tmp_path, tmp_path / "out", width=320, workers=1)
     assert done == {"made": 4, "there": 0, "failed": {}}
-    seen = {name: np.asarray(picture(tmp_path / f"out/{name}.jpg")) for name in manifest.ids}
+    seen = {name: np.asarray(Image.open(tmp_path / f"out/{name}.jpg")) for name in manifest.ids}
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}
     assert numbers == {"cool": 24, "warm": 36, "span": 36}
     cool, warm = (seen[name][90:170, 20:300].mean(axis=(0, 1)) for name in ("cool", "warm"))

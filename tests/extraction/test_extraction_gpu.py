@@ -13,9 +13,6 @@ from benchmarks import gpu
 from benchmarks.gpu_device import Bench
 from obygaze_features.backbones.devices import choose_device
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 #: Runs the benchmark without what a GPU's machine lacks.
 GUARDED = """
 import runpy, sys
@@ -27,18 +24,13 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
 
 
-@pytest.fixture
-def bench(tmp_path):
-    """The GPU with tiny networks and short clips."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return Bench(choose_device("cuda"), tmp_path, small=True)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("section", ["parity", "resize", "bits", "memory"])
-def test_a_gpu_computes_what_a_cpu_does(bench, section):
-    results = list(gpu.section(section)(bench))
+def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
+    """With tiny networks and short clips."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    results = list(gpu.section(section)(Bench(choose_device("cuda"), tmp_path, small=True)))
     assert results
     assert [result for result in results if not result.holds] == []
 
@@ -48,7 +40,7 @@ def test_the_benchmark_runs_on_a_cpu(tmp_path):
     """Every section but NVDEC's, which has no figures."""
     environment = {
         **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }  # fmt: skip
     names = list(gpu.SECTIONS)
     for sections in (names[:5], names[5:]):

@@ -17,19 +17,13 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status
 from tests.backbones.conftest import tensor
 from tests.kit.files import refused
-from tests.kit.models import write_checkpoint
 
 SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint("tiny-clip", tmp_path_factory.mktemp("weights") / "small")
-
-
-@pytest.fixture(scope="module")
-def towers(clip: Path) -> Backbone:
-    return of.load_backbone(clip, "cpu")
+def towers(checkpoints) -> Backbone:
+    return of.load_backbone(checkpoints["tiny-clip"], "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +38,16 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def images(photos: Path) -> Manifest:
-    return Manifest.from_folder(photos)
-
-
-@pytest.fixture(scope="module")
-def whole(images, photos, towers, tmp_path_factory) -> of.Store:
-    summary = of.extract(images, photos, towers, tmp_path_factory.mktemp("whole"))
-    assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
-    return of.open_store(summary.stores[0])
-
-
 def texts(*words: str) -> Manifest:
     items = [Item(f"t{number}", kind="text", text=text) for number, text in enumerate(words)]
     return Manifest("words", Items.of(items))
 
 
-def test_images_and_texts_are_those_of_transformers(clip, towers, images, photos, whole, tmp_path):
+def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos, tmp_path):
+    images, clip = Manifest.from_folder(photos), checkpoints["tiny-clip"]
+    summary = of.extract(images, photos, towers, tmp_path / "images")
+    assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
+    whole = of.open_store(summary.stores[0])
     model = CLIPModel.from_pretrained(clip).eval()
     processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
     for item in images.items.take([0, 7, 21, 39]):
@@ -81,7 +67,7 @@ def test_images_and_texts_are_those_of_transformers(clip, towers, images, photos
     bitmap = next((photos / "yes").glob("*.bmp"))
     items = [*texts(*words), Item("p", kind="image", film="yes", media=bitmap.name)]
     of.extract(Manifest("both", Items.of(items)), photos, towers, tmp_path)
-    both = of.open_store(tmp_path / "small.zarr")
+    both = of.open_store(tmp_path / "tiny-clip.zarr")
     expected = towers.embed_texts(words)
     np.testing.assert_allclose(both.read("native", ["t0", "t1"]), expected, atol=1e-5)
     assert both.read("native", ["p"]).shape == (1, 32)
@@ -98,7 +84,8 @@ BROKEN = {
 }
 
 
-def write_broken(folder: Path) -> None:
+def test_what_cannot_be_read_is_named_and_tried_again(checkpoints, tmp_path, obygaze):
+    folder, store_path = tmp_path / "photos", tmp_path / "s/tiny-clip.zarr"
     folder.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "whole.png")
@@ -111,16 +98,11 @@ def write_broken(folder: Path) -> None:
     # Pillow would give it to another program by what is in it, whatever its name.
     Image.fromarray(pixels).save(folder / "drawing.eps")
     (folder / "drawing.eps").rename(folder / "drawing.png")
-
-
-def test_what_cannot_be_read_is_named_and_tried_again(clip, tmp_path, obygaze):
-    folder, store_path = tmp_path / "photos", tmp_path / "s/small.zarr"
-    write_broken(folder)
     items = [Item(name, kind="image", media=f"{name}.*") for name in (*BROKEN, "whole")]
     blank = [Item("blank", kind="text", text=" "), Item("fine", kind="text", text="a photo")]
     Manifest("odd", Items.of([*items, *blank])).save(tmp_path / "m")
-    run = ["features", "extract", tmp_path / "m", "--images", folder, "--backbone", clip]
-    run += ["-o", tmp_path / "s"]
+    run = ["features", "extract", tmp_path / "m", "--images", folder, "-o", tmp_path / "s"]
+    run += ["--backbone", checkpoints["tiny-clip"]]
     none = obygaze(*run, "--limit", 2, code=1)
     assert "Error: not one of the 2 items could be extracted" in none.stderr
     result = obygaze(*run)
@@ -177,29 +159,25 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
     assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
 
 
-def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, clip):
+def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoints):
     manifest = texts("a photo of a person", "a happy woman " * 30)
     assert of.extract(manifest, None, towers, tmp_path).cut == {"t1": 92}
     manifest.save(tmp_path / "words")
-    words = (tmp_path / "words", "--backbone", clip, "-o", tmp_path / "new")
+    words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
     assert "1 text longer than the backbone reads; the rest was cut off: t1" in result.stderr
     assert "2 items in" in result.stdout
 
 
-#: Options of the command on images, and what is said about them.
-SLIPS = [
-    ("tiny-clip", "has images; say where they are: --images FOLDER"),
-    ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
-    ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
-    ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
-]
-
-
-@pytest.mark.parametrize(("options", "facts"), SLIPS)
-def test_options_that_do_not_fit_are_refused(options, facts, images, photos, tmp_path, obygaze):
-    images.save(tmp_path / "m")
-    words = [photos if word == "PHOTOS" else word for word in options.split()]
-    run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]
-    refused(obygaze(*run), facts, code=2)
+def test_options_that_do_not_fit_are_refused(photos, tmp_path, obygaze):
+    Manifest.from_folder(photos).save(tmp_path / "m")
+    for options, facts in (
+        ("tiny-clip", "has images; say where they are: --images FOLDER"),
+        ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
+        ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
+        ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
+    ):
+        words = [photos if word == "PHOTOS" else word for word in options.split()]
+        run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]
+        refused(obygaze(*run), facts, code=2)
     assert not (tmp_path / "s").exists()

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,10 +32,6 @@ from tests.kit.gpu import GPU, Event, Gpu, install
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return install(Gpu(), monkeypatch)
-
-
-def run_out(*_: Any) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +168,10 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     assert "".join(step[1] for step in steps)[:7] == "oy" + "o" + "oyro"
 
 
-def computer_of(backbones: list[Backbone], share: float, folder: Path) -> Computer:
+def computer_of(backbones: list[Backbone], share: float, folder: Path, patch) -> Computer:
     """What an actor is, with a task that reads: an item is already the clip."""
+    patch.setattr(pytest.importorskip("ray"), "get", list)
+    patch.chdir(folder)
     task = SimpleNamespace(remote=lambda setup, item, names: item)
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
     blind = [backbone.without_network() for backbone in backbones]
@@ -188,13 +185,10 @@ def computer_of(backbones: list[Backbone], share: float, folder: Path) -> Comput
 
 
 def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray")
-    monkeypatch.setattr(ray, "get", list)
     shares: dict[str, float] = {}
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
-    monkeypatch.chdir(tmp_path)
     backbones = [gpu.on(tiny), replace(tiny, name="second", device="cuda:1")]
-    computer = computer_of(backbones, 0.5, tmp_path)
+    computer = computer_of(backbones, 0.5, tmp_path, monkeypatch)
     assert shares == {GPU: 0.5, "cuda:1": 0.5}
     clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
     uploads: list[torch.Tensor] = []
@@ -203,7 +197,7 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path,
         if gpu.stream is not gpu.compute:
             uploads.append(tensor)
             if len(uploads) == 2:
-                run_out()
+                raise torch.OutOfMemoryError("CUDA out of memory")
 
     gpu.before_upload = full_once
     read = [ReadItem(None, {"tiny": clip.numpy()}) for clip in clips]
@@ -214,9 +208,6 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path,
 
 
 def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray")
-    monkeypatch.setattr(ray, "get", list)
-    monkeypatch.chdir(tmp_path)
     embedding, uploaded, on_gpu = threading.Event(), threading.Event(), gpu.on(tiny)
 
     def wait(pixels, present, names):
@@ -224,7 +215,7 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
         assert uploaded.wait(10)
         return on_gpu.encode_clips(pixels, present, names)
 
-    computer = computer_of([replace(on_gpu, encode_clips=wait)], 1, tmp_path)
+    computer = computer_of([replace(on_gpu, encode_clips=wait)], 1, tmp_path, monkeypatch)
     # A user's transform makes numbers of frames.
     clips = [torch.full((8, 3, 32, 32), n, dtype=(torch.uint8, torch.float32)[n]) for n in range(2)]
     blocks = [[ReadItem(None, {"tiny": clip.numpy()})] for clip in clips]
@@ -243,12 +234,10 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
     assert {len(shape) for *_, shape in uploads} == {1}  # of bytes, from pinned memory
 
 
-@pytest.fixture
-def frames() -> torch.Tensor:
-    return torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
+FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
-def test_what_two_backbones_see_alike_is_resized_once(frames, tiny):
+def test_what_two_backbones_see_alike_is_resized_once(tiny):
     how = tiny.preprocessing
     views = {
         "first": (how, [0, 2]),
@@ -256,13 +245,13 @@ def test_what_two_backbones_see_alike_is_resized_once(frames, tiny):
         "other rows": (how, [0, 3]),
         "sharper": (replace(how, filter="bicubic"), [0, 2]),
     }
-    inputs, _, _ = FrameResizer("cpu")(frames, views)
+    inputs, _, _ = FrameResizer("cpu")(FRAMES, views)
     assert len({id(pixels) for pixels in inputs.values()}) == 3
     for name, view in views.items():
-        assert torch.equal(inputs[name], resize_and_crop(frames, *view))
+        assert torch.equal(inputs[name], resize_and_crop(FRAMES, *view))
 
 
-def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, monkeypatch):
+def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(tiny, gpu, monkeypatch):
     def small(pictures, preprocessing, rows):
         if not left:
             temporary = torch.zeros(3)
@@ -274,10 +263,10 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(frames, tiny, gpu, mon
     left: list[weakref.ref[torch.Tensor]] = []
     monkeypatch.setattr(uploading, "resize_and_crop", small)
     view = (tiny.preprocessing, [0, 2])
-    inputs, event, by_cpu = FrameResizer(GPU)(frames, {"tiny": view})
+    inputs, event, by_cpu = FrameResizer(GPU)(FRAMES, {"tiny": view})
     assert by_cpu
     # What the CPU resized is uploaded on the same stream, before the event.
     (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
     assert (first, second) == ((5 * 40 * 60 * 3,), (inputs["tiny"].numel(),))  # both pinned
     assert gpu.log[-1] == ("uploaded", event, stream)
-    assert torch.equal(inputs["tiny"].cpu(), resize_and_crop(frames, *view))
+    assert torch.equal(inputs["tiny"].cpu(), resize_and_crop(FRAMES, *view))

@@ -25,7 +25,7 @@ from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
-from tests.extraction.ray_clusters import below, extract_on, head, left_of, mortal, slow
+from tests.extraction.ray_clusters import below, extract_on, left_of, mortal, slow
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.kit.store import contents as store_files
@@ -54,14 +54,12 @@ def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan
         assert plan_workers(resources, Options(**options)) == plan
 
 
-@pytest.fixture
-def run(obygaze, manifest, films, tmp_path) -> Callable[..., object]:
+def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_path, monkeypatch):
     manifest.save(tmp_path / "manifest")
-    fixed = ["--videos", films, "--backbone", "tiny-xclip", "-o", tmp_path / "stores"]
-    return lambda *more: obygaze("features", "extract", tmp_path / "manifest", *fixed, *more)
-
-
-def test_what_cannot_be_run_is_one_line_at_once(run, tmp_path, monkeypatch):
+    run = partial(
+        obygaze, "features", "extract", tmp_path / "manifest", "--videos", films,
+        "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
+    )  # fmt: skip
     for options, code, facts in (
         ("--ray-gpus 0.5", 2, "--ray-gpus is for --engine ray"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
@@ -80,14 +78,19 @@ def test_what_cannot_be_run_is_one_line_at_once(run, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    with head() as cluster:
+    """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
+    GPU, too: Ray gives out what it is told that there is."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+        before = signal.getsignal(signal.SIGTERM)
+        own = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": clusters.STORE_BYTES}
+        cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+        signal.signal(signal.SIGTERM, before)  # which Ray takes
         yield cluster
-
-
-@pytest.fixture
-def load(weights) -> Callable[..., object]:
-    """What a process of a cluster does to load the backbone `tiny`."""
-    return partial(of.load_backbone, f"tiny={weights}")
+        cluster.shutdown()
 
 
 def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
@@ -129,9 +132,10 @@ def test_processes_killed_in_mid_block_change_nothing(
 
 @pytest.mark.night
 def test_a_broken_backbone_leaves_the_other_complete(
-    cluster, manifest, films, weights, tiny, load, whole_store, tmp_path
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
 ):
     late = of.load_backbone(f"late={weights}", "cpu")
+    load = partial(of.load_backbone, f"tiny={weights}")
     fails = partial(clusters.failing, f"late={weights}")
     summary = extract_on(cluster, manifest, films, [tiny, late], tmp_path, [load, fails])
     [(name, reason)] = summary.broken.items()
@@ -145,7 +149,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 
 @pytest.mark.faults
-def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, load, tmp_path, monkeypatch):
+def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
     """For the cluster's processes the current folder is another one."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
@@ -154,7 +158,7 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, load, tmp_pa
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
     other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
-        (inner, load, errors.VideoError, no_folder),
+        (inner, other, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
         (films, other, errors.BackboneError, "has another tiny: with other backbone weights"),
     ):

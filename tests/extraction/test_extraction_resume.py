@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import format as store_format
 from obygaze_features.store import verify
 from obygaze_features.store.claims import Claims
-from tests.extraction.test_extraction_broken import decoders_of
+from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
 from tests.kit.store import contents as store_files
 
@@ -255,46 +254,25 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
     assert shares == {0: 0.25, 1: 0.25}
 
 
-BACKBONES = ("tiny-xclip", "tiny-vivit")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory):
-    """The weights of the tiny backbones are drawn here, and not in the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def start(manifest: Path, films: Path, output: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "cli", "features", "extract", manifest, "--videos", films]
-    command += ["-o", output, "--device", "cpu", "--workers", "1"]
-    for name in BACKBONES:
-        command += ["--backbone", name]
-    return subprocess.Popen(
-        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-
-
-def wait_until(sign: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 600
-    while not sign() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
-@pytest.mark.usefixtures("cache")
+@linux
 @pytest.mark.parametrize(("number", "code", "word"), [
     pytest.param(signal.SIGINT, 130, "Interrupted.", marks=pytest.mark.night),
     pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
     pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.night),
 ])  # fmt: skip
-def test_a_signal_stops_the_run_and_its_decoders(films, tmp_path, number, code, word):
+def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, number, code, word):
     rows(2000).save(tmp_path / "manifest")
-    with start(tmp_path / "manifest", films, tmp_path) as process:
-        wait_until((tmp_path / "tiny-vivit.zarr/blocks/000000.json").exists, process)
+    command = [sys.executable, "-m", "cli", "features", "extract", tmp_path / "manifest"]
+    command += ["--videos", films, "-o", tmp_path, "--device", "cpu", "--workers", "1"]
+    command += ["--backbone", f"tiny={weights}", "--backbone", f"second={weights}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        end, block = time.monotonic() + 600, tmp_path / "second.zarr/blocks/000000.json"
+        while not block.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
         decoders = decoders_of(process.pid)
         assert decoders
         process.send_signal(number)
@@ -304,7 +282,7 @@ def test_a_signal_stops_the_run_and_its_decoders(films, tmp_path, number, code, 
     while any(Path(f"/proc/{left}").exists() for left in decoders):
         assert time.monotonic() < end
         time.sleep(0.01)
-    for name in BACKBONES:
+    for name in ("tiny", "second"):
         store = of.open_store(tmp_path / f"{name}.zarr")
         assert 32 <= (store.status == 1).sum() < len(store)  # it did not go on
         if word:

@@ -290,6 +290,10 @@ def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data
         assert shown(tab, "clip-title") == title
         assert shown(tab, "clip-place") == f"2 of {len(expected[0])}"
     tab.press("Escape")
+    tab.run("document.querySelector('a[href=\"#methods\"]').click()")
+    assert tab.run("[location.hash.includes('film=tt1'), document.activeElement.id]") == [
+        True, "methods",
+    ]  # fmt: skip
     after = "new Promise(after => setTimeout(() => after(location.hash), 200))"  # it tells later
     assert "clip=" not in tab.run(after)
     titled = re.sub(r'("title": ?)"tt1"', r'\1"Juno (2007)"', whole_html)

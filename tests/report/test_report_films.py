@@ -1,6 +1,7 @@
 """The page without a model, against the shipped labels; and a film's time axis, in a browser."""
 
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -88,6 +89,9 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
         assert tab.run("document.documentElement.scrollWidth") == width
         tab.run("for (const part of document.querySelectorAll('details')) part.open = true")
         assert tab.run(SMALLEST) >= 11
+    ready = tab.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+    sys.stdout.write(f"the page of 20 films is ready after {ready:.0f} ms\n")
+    assert 0 < ready < 5000  # on any machine; under 1000 on ours
     fade = "getComputedStyle(document.querySelector('.scroll:has(.small)')).getPropertyValue"
     assert float(tab.run(f"{fade}('--fade')").removesuffix("px")) > 20  # there is more to the right
     wide = tab.texts(".scroll:has(table:not(.heat))", "scrollWidth > e.clientWidth")

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import struct
-from pathlib import Path
 
 import av
 import numpy as np
@@ -17,36 +16,34 @@ from obygaze_features.video.worker import examine
 from tests.kit.films import copy_packets, everything, numbers, write
 
 
-def write_no_packets(path: Path) -> None:
-    with av.open(path, "w", options={"movflags": "empty_moov"}) as container:
+def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path):
+    """A download that was broken off, whose pictures come last; and a film without packets."""
+    whole, half, bare = (tmp_path / name for name in ("x264.mp4", "half.mp4", "bare.mp4"))
+    copy_packets([write(whole, seconds=2)], half, options={"movflags": "faststart"})
+    half.write_bytes(half.read_bytes()[: whole.stat().st_size * 2 // 3])
+    with av.open(bare, "w", options={"movflags": "empty_moov"}) as container:
         stream = container.add_stream("mpeg4", rate=24)
         stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
         container.start_encoding()
+    for path, reason in (
+        (half, r"half\.mp4 is cut short: .* of its 48 frames are there"),
+        (bare, r"bare\.mp4 has no video frames"),
+    ):
+        with pytest.raises(VideoError, match=reason):
+            index_file(path)
 
 
-def write_half(path: Path) -> None:
-    """As a download that was broken off: what the file holds comes first, then the pictures."""
-    whole = write(path.with_name("x264.mp4"), seconds=2)
-    copy_packets([whole], path, options={"movflags": "faststart"})
-    path.write_bytes(path.read_bytes()[: whole.stat().st_size * 2 // 3])
-
-
-@pytest.mark.parametrize(("make", "reason"), [
-    (write_half, "is cut short: .* of its 48 frames are there"),
-    (write_no_packets, "has no video frames"),
-])  # fmt: skip
-def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path, make, reason):
-    path = tmp_path / "clip.mp4"
-    make(path)
-    with pytest.raises(VideoError, match=rf"clip\.mp4 {reason}"):
-        index_file(path)
-
-
-@pytest.mark.parametrize("name", ["x264.mp4", "x264.avi"])
-def test_frames_beyond_the_end_are_refused(tmp_path, name):
-    path = write(tmp_path / name, seconds=0.5)
-    with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
-        decode_frames(path, [0, 12])
+def test_frames_beyond_the_end_are_refused(tmp_path):
+    """Those of an AVI that is cut short are the ones that are there."""
+    for name in ("x264.mp4", "x264.avi"):
+        path = write(tmp_path / name, seconds=0.5)
+        with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
+            decode_frames(path, [0, 12])
+    path = write(tmp_path / "mpeg4.avi")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    index = index_file(path)
+    assert 24 < len(index) < 72
+    assert numbers(decode_frames(path, [0, 20], index=index).rgb) == [0, 20]
 
 
 def test_frames_without_durations_get_times_from_the_rate(tmp_path):
@@ -122,14 +119,6 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
         assert set(range(number)) <= decoded
         assert number not in decoded
         assert first[2] == f"{number / 24:.3f}"
-
-
-def test_avi_cut_short_gives_what_is_there(tmp_path):
-    path = write(tmp_path / "mpeg4.avi")
-    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
-    index = index_file(path)
-    assert 24 < len(index) < 72
-    assert numbers(decode_frames(path, [0, 20], index=index).rgb) == [0, 20]
 
 
 KEEP_TIMES = {"avoid_negative_ts": "disabled"}

@@ -65,7 +65,8 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     return index.why_slow is None
 
 
-def damage(path: Path, dice: random.Random) -> None:
+def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
+    """Whether frames are given after damage; if they are right nobody can tell."""
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
         offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])
@@ -74,11 +75,6 @@ def damage(path: Path, dice: random.Random) -> None:
         new = {"random": dice.randbytes(len(piece)), "zeros": bytes(len(piece)), "cut": b""}
         data[offset : offset + size] = new.get(kind, bytes(piece) * 2)
     path.write_bytes(data)
-
-
-def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Whether frames are given after damage; if they are right nobody can tell."""
-    damage(path, dice)
     try:
         index = index_file(path)
         decode_frames(path, Sampling(8).pick(index.times), index=index)

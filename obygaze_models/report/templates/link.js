@@ -94,6 +94,16 @@ function restore() {
 
 addEventListener("hashchange", restore);
 
+// Links within the page leave the address as it is, so that what is chosen stays in it.
+addEventListener("click", (event) => {
+  const target = event.target.closest?.('a[href^="#"]');
+  const section = target && names_choice(location.hash) && document.getElementById(target.hash.slice(1));
+  if (!section) return;
+  event.preventDefault();
+  section.tabIndex = -1;
+  section.focus();
+});
+
 async function copy_text(text, pressed) {
   const words = pressed.textContent;
   try {

@@ -89,7 +89,7 @@ function timeline(film, clips) {
     lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} of each clip`,
       [shown.map((span, at) => probability_mark(span, probability(order[at]))), half_line(film.last, LANE_HEIGHT.clip / 2)]);
     const wrong = bounds.filter((_, at) => differs(order[at]));
-    lane("Model differs", LANE_HEIGHT.differs, `Model and annotators differ on ${count(wrong.length, "clip")}`, blocks(wrong, 0, LANE_HEIGHT.differs, "flag"));
+    lane("Model differs", LANE_HEIGHT.differs, `Model and label differ on ${count(wrong.length, "clip")}`, blocks(wrong, 0, LANE_HEIGHT.differs, "flag"));
   }
   const frames = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   if (frames) {
