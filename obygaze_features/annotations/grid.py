@@ -73,7 +73,8 @@ def read_grid(
     else:
         raise UsageError(
             f"{name} is not a grid: give a number of seconds (60) or a manifest's folder; of a "
-            "table of shots, obygaze manifests import csv --column media=film makes one"
+            "table of shots, obygaze manifests import csv --column media=film --column film=film "
+            "makes one"
         )
     return clips, [*remarks, *_film_remarks(name, clips_by_film(clips.items), timelines)]
 

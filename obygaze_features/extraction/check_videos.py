@@ -55,7 +55,7 @@ def check_videos(
         answer = ask_decoder(decoder, "examine", media, item, SAMPLINGS)
         if NO_PICTURES not in answer.get("error", ""):
             return answer
-        heard = ask_decoder(decoder, "hear", media, item, sounds)
+        heard = ask_decoder(decoder, "hear", media, item, sounds[:1])
         if "error" in heard:
             return answer
         rate, (first, last) = next(iter(heard["spans"].items()))

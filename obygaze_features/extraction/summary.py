@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """What reading some items told.
+    """Counts of the items that were read.
 
     Parameters
     ----------

@@ -109,7 +109,8 @@ def explain(
     from obygaze_models.saved.about import read_about, say_seen
 
     about = read_about(model)
-    count = len(about["features"].get("backbone", {}).get("parts", "1"))
+    backbone = about["features"].get("backbone", {})
+    count = len(backbone.get("parts", [backbone]))
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     result: Any
     if analysis is None:

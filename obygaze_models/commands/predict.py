@@ -87,7 +87,7 @@ def train(
     from obygaze_models.saved.about import read_about
 
     backbone = read_about(model.path)["features"].get("backbone", {})
-    stores = " ".join("STORE" for _ in backbone.get("parts", "1"))
+    stores = " ".join("STORE" for _ in backbone.get("parts", [backbone]))
     echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
 
 

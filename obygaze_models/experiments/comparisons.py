@@ -178,8 +178,10 @@ class Comparisons:
             for name in names:
                 rest = tuple(other for other in names if other != name)
                 pairs_of_store = [by_stores.get(use) for use in ((name,), rest)]
-                alone, without = (_table_cells(p, key) if p else "----" for p in pairs_of_store)
-                rows.append([name, alone[1], *without[1:4]])
+                alone, without = (
+                    _table_cells(pair, key)[1:4] if pair else ["-"] * 3 for pair in pairs_of_store
+                )
+                rows.append([name, alone[0], *without])
             tables[test, model, _format(all_stores.scores[key].first)] = rows
         return tables
 

@@ -85,7 +85,7 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
         X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.classes, bank=bank, cut=fit.cut)
         if attribution is not None:
-            labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
+            labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "").tolist()
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             about = {"model": planned.model, "task": task.name, "fit": fold.index}
             lines.append(_line(about, ids, replace(attribution, labels=labels)))

@@ -286,19 +286,29 @@ def test_predictions(
 
 def digest_of_values(value: Any) -> str:
     """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
+    digest = hashlib.sha256()
 
-    def describe(part: Any) -> Any:
+    def add(part: Any) -> None:
         kind = type(part)
+        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
         if isinstance(part, np.ndarray) and part.dtype != object:
-            content = hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest()
-            return ["array", str(part.dtype), part.shape, content]
-        if isinstance(part, np.ndarray):
-            return ["array", part.tolist()]
-        if isinstance(part, BaseEstimator):
-            return [kind.__module__, kind.__qualname__, part.get_params(deep=False)]
-        return dict(part) if isinstance(part, Mapping) else repr(part)
+            digest.update(f"{part.dtype} {part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        elif isinstance(part, BaseEstimator):
+            add(part.get_params(deep=False))
+        elif isinstance(part, Mapping):
+            add(list(part.items()))
+        elif isinstance(part, np.ndarray):
+            add(part.tolist())
+        elif isinstance(part, list | tuple):
+            digest.update(f"{len(part)}".encode())
+            for element in part:
+                add(element)
+        else:
+            digest.update(repr(part).encode())
 
-    return hashlib.sha256(json.dumps(value, default=describe).encode()).hexdigest()
+    add(value)
+    return digest.hexdigest()
 
 
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:

@@ -235,9 +235,12 @@ def train_model(
         raise ExperimentError(f"{experiment.name!r}: {known}")
     plan = plan_clips(replace(experiment, test_negatives=()))
     problems = {getattr(p.train, "concept", ""): p for p in plan.problems}
-    learned = plan.scheme.concept(concept) if concept else next(iter(problems))
+    known = plan.scheme.has_concept(concept or "")
+    learned = plan.scheme.concept(concept) if concept and known else concept
+    learned = learned or next(iter(problems))
     if learned not in problems:
-        raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', learned, problems)}")
+        names = [name for name in problems if name]
+        raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', learned, names)}")
     if plan.division.note:
         log(f"{experiment.name}: {plan.division.note}")
     problem, spec = problems[learned], experiment.learners[name]

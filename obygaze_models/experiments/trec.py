@@ -283,7 +283,7 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
     levels: dict[str, str] = {}
     with errors_as(ExperimentError):
         table = read_table(path, required=["id"])
-        column = "said" if "said" in table.columns else "prediction"  # version 0.2 wrote "said"
+        column = "prediction" if "prediction" in table.columns else "said"  # version 0.2 wrote it
         if column not in table.columns:
             raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
         for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):

@@ -342,9 +342,10 @@ def explain_clips(
     explanations = explain_rows(
         fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
     )
+    says = np.nan_to_num(features).any(axis=1)
     explanations = [
-        one if features[row].any() else one | {"why": None}
-        for row, one in zip(rows.values(), explanations, strict=True)
+        explanation if says[row] else explanation | {"why": None}
+        for row, explanation in zip(rows.values(), explanations, strict=True)
     ]
     if isinstance(fitted, StoreFusion):
         features = fitted.scaled(features)

@@ -97,8 +97,8 @@ def average_parts(explained: Iterable[Explained], ids: Sequence[str]) -> MeanPar
     values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     rest: dict[str, Array] = {}
     for entry in entries:
-        said = zip(entry.ids, entry.labels, strict=True)
-        own = [place for place, (clip, label) in enumerate(said) if label and clip in row_of]
+        pairs = zip(entry.ids, entry.labels, strict=True)
+        own = [place for place, (clip, label) in enumerate(pairs) if label and clip in row_of]
         rows = np.array([row_of[entry.ids[place]] for place in own], dtype=np.intp)
         columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
         cells = np.ix_(rows, columns)

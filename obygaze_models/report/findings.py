@@ -319,11 +319,16 @@ def beside_annotators(head: Headline) -> list[Html]:
 def store_tables(
     head: Headline, runs: Sequence[ReportRun]
 ) -> dict[tuple[str, str, str], list[list[str]]]:
-    """What each of several stores adds to the models of the runs on the first one's clips."""
-    digest = head.run.record.manifest.digest if head.rows else ""
-    own = [run.run for run in runs if run.record.experiment.get("each_store")
-           and run.record.manifest.digest == digest]  # fmt: skip
-    return compare(*own, stores=True).stores_by_model(head.metric) if own else {}
+    """What each of several stores adds to each model, of all runs that tell."""
+    tables = {}
+    for run in runs:
+        if run.record.experiment.get("each_store"):
+            found = compare(run.run, stores=True)
+            scored = {key for comparison in found.comparisons for key in comparison.scores}
+            own = found.stores_by_model(head.metric if head.metric in scored else None)
+            for (test, model, score), rows in own.items():
+                tables[test, f"{run.name}: {model}" if len(runs) > 1 else model, score] = rows
+    return tables
 
 
 def limits(head: Headline) -> list[str]:

@@ -75,7 +75,8 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
         "7;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
         "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
     }
-    source = write(tmp_path / "m.csv", MOBYGAZE, "0;a;Sure;['Body'];[];0;49;tt1;25", *bad)
+    saved_again = "0;a;Sure;['Body'];[]; 0;49;tt1;25,0"  # by a spreadsheet
+    source = write(tmp_path / "m.csv", MOBYGAZE, saved_again, *bad)
     films = write(tmp_path / "films.csv", "film,title,end", "tt1,A Film,10")
     command = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
     result = obygaze(*command, code=3)

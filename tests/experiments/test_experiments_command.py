@@ -21,7 +21,7 @@ from obygaze_models.data.warnings import RunWarning, group_warnings
 from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import describe_run
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows
+from tests.kit.files import csv_rows, refused
 from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_store
 
 
@@ -186,7 +186,9 @@ def test_a_concept_is_trained_by_its_alias(marked, tmp_path):
     assert trained.exit_code == 0, trained.output
     assert trained.stdout.count("Body vs") == 1
     unknown = run_obygaze("models", "train", toml, "--concept", "Posture", "-o", tmp_path / "no")
-    assert (unknown.exit_code, "Posture" in unknown.stderr) == (1, True)
+    assert (unknown.exit_code, "'Posture'" in unknown.stderr) == (1, True)
+    unknown = run_obygaze("models", "train", toml, "--concept", "Nose", "-o", tmp_path / "no")
+    refused(unknown, "unknown concept 'Nose'", "Look, Body")
 
 
 UNSURE, RENAMED = "unsure", "under another id"

@@ -174,7 +174,11 @@ BROKEN = [
     ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),
     ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' after '1'"),
     ("\n", (), "is empty; a run file has a line a clip"),
-    ("id,said\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown label 'unsure'; known are calm"),
+    (
+        "id,said,prediction\nACCEDE00002,calm,unsure\n",
+        CLASSES,
+        "line 2: unknown label 'unsure'; known are calm",
+    ),
     ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
 ]
 

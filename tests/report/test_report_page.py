@@ -204,7 +204,9 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
                 {"code": "concepts-unreliable", "subject": name, "text": "is odd"}
                 for name in (["Look", "Body"] if fit["fit"] < 2 else ["Look"])
             ]
-            fit["facts"]["skipped"] = {"Posture": "too rare"} if fit["fit"] == 0 else {}
+            fit["facts"]["skipped"] = (
+                dict.fromkeys(("Posture", "Voice"), "too rare") if fit["fit"] == 0 else {}
+            )
     (folder / "models.jsonl").write_text("".join(json.dumps(fit) + "\n" for fit in models))
     files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
     changed = with_manifest(
@@ -212,11 +214,11 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     )
     changed = replace(changed, folder=folder)
     notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
-    odd, rare = "Look in 3, Body in 2. Why: is odd.", "Posture in 1. Why: too rare."
+    odd, rare = "Look in 3, Body in 2. Why: is odd.", "Posture in 1, Voice in 1. Why: too rare."
     [odd] = [note for note in notes if note.endswith(odd)]
     [rare] = [note for note in notes if note.endswith(rare)]
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
-    assert any("Voice in 3. Why: they cannot be seen" in note for note in notes)
+    assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
     assert not any(
         "odd" in line for line in said(finding.alarms, changed) + said(cautions, changed)

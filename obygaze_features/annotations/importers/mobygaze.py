@@ -77,6 +77,8 @@ def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
 
 
 def _number(text: str, column: str) -> float:
-    if _NUMBER.fullmatch(text) is None:
+    """A spreadsheet may have saved it with a decimal comma, or a space."""
+    plain = text.strip().replace(",", ".")
+    if _NUMBER.fullmatch(plain) is None:
         raise ManifestError(f"{column} {shorten(text)} is not a number")
-    return float(text)
+    return float(plain)

@@ -98,10 +98,11 @@ addEventListener("hashchange", restore);
 addEventListener("click", (event) => {
   const target = event.target.closest?.('a[href^="#"]');
   const section = target && names_choice(location.hash) && document.getElementById(target.hash.slice(1));
-  if (!section) return;
+  if (!section || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   section.tabIndex = -1;
-  section.focus();
+  section.focus({ preventScroll: true });
+  section.scrollIntoView();
 });
 
 async function copy_text(text, pressed) {
