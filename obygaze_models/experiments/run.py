@@ -235,9 +235,9 @@ def train_model(
         raise ExperimentError(f"{experiment.name!r}: {known}")
     plan = plan_clips(replace(experiment, test_negatives=()))
     problems = {getattr(p.train, "concept", ""): p for p in plan.problems}
-    known = plan.scheme.has_concept(concept or "")
-    learned = plan.scheme.concept(concept) if concept and known else concept
-    learned = learned or next(iter(problems))
+    learned = concept or next(iter(problems))
+    if plan.scheme.has_concept(learned):  # by another name
+        learned = plan.scheme.concept(learned)
     if learned not in problems:
         names = [name for name in problems if name]
         raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', learned, names)}")

@@ -342,9 +342,8 @@ def explain_clips(
     explanations = explain_rows(
         fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
     )
-    says = np.nan_to_num(features).any(axis=1)
     explanations = [
-        explanation if says[row] else explanation | {"why": None}
+        explanation if np.nan_to_num(features[row]).any() else explanation | {"why": None}
         for row, explanation in zip(rows.values(), explanations, strict=True)
     ]
     if isinstance(fitted, StoreFusion):
