@@ -288,8 +288,8 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
     """Each annotator has a clip more, and their clips are in different orders."""
     ids, (ann, bea) = [f"c{n}" for n in range(len(pairs))], zip(*pairs, strict=True)
     sets = [
-        LabelSet(name, order, [level for level, _ in given], [tuple(c) for _, c in given])
-        for name, order, given in (
+        LabelSet(name, order, [level for level, _ in marks], [tuple(c) for _, c in marks])
+        for name, order, marks in (
             ("ann", ["z", *ids], [("S", {"Voice"}), *ann]),
             ("bea", ["y", *ids[::-1]], [("S", {"Voice"}), *bea[::-1]]),
         )
@@ -311,10 +311,10 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
     for film, rows in {"": range(len(ids)), **by_film}.items():
         concepts = result.by_film_and_concept.get(film, ()) if film else result.concepts
         for concept in concepts:
-            given = [[concept.concept in side[row][1] for row in rows] for side in (ann, bea)]
+            marks = [[concept.concept in side[row][1] for row in rows] for side in (ann, bea)]
             shares = concept.share_first, concept.share_second
-            assert shares == pytest.approx(list(map(fmean, given)))
-            kappa = None if all(map(all, given)) else pytest.approx(cohen_kappa_score(*given))
+            assert shares == pytest.approx(list(map(fmean, marks)))
+            kappa = None if all(map(all, marks)) else pytest.approx(cohen_kappa_score(*marks))
             assert concept.kappa == kappa
         marked = {name for row in rows for _, names in pairs[row] for name in names}
         assert [c.concept for c in concepts] == [name for name in CONCEPTS if name in marked]
@@ -362,14 +362,14 @@ def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
     obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
     for words in (("show", tmp_path / "t"), ("agreement", tmp_path / "m")):
         whole = obygaze("annotations", *words).stdout
-        shown, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
-        lines = [line for line in shown.splitlines() if "Indiana Jo" in line]
+        coloured, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
+        lines = [line for line in coloured.splitlines() if "Indiana Jo" in line]
         assert 70 < max(map(len, lines)) <= 80
         assert title in whole  # no file is cut
         assert max(map(len, plain.splitlines())) <= 80 < max(map(len, whole.splitlines()))
     gamma = re.search(r"gamma \S+", whole)[0]
-    assert ["\x1b[1m" in text for text in (shown, plain, whole)] == [True, False, False]
-    assert f"\x1b[1m{gamma}\x1b[0m" in shown
+    assert ["\x1b[1m" in text for text in (coloured, plain, whole)] == [True, False, False]
+    assert f"\x1b[1m{gamma}\x1b[0m" in coloured
 
 
 def on_terminal(words, environment):

@@ -170,8 +170,8 @@ def test_a_gap_ends_what_is_to_discuss():
     ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),
 ])  # fmt: skip
 def test_only_a_film_beside_the_file_is_linked(media, link):
-    found = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
-    assert (None if found is None else found.get("RELATIVE_MEDIA_URL")) == link
+    descriptor = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
+    assert (None if descriptor is None else descriptor.get("RELATIVE_MEDIA_URL")) == link
 
 
 def test_what_cannot_be_exported(marked, tmp_path, obygaze):

@@ -195,8 +195,8 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
 
 
 def test_films_named_by_media_only_are_films(annotations, tmp_path):
-    other = segments("one", [(0, 90, "S", "Look")], "other")
-    two, spans = saved(tmp_path / "two", worked().segments, other), tmp_path / "spans"
+    second = segments("one", [(0, 90, "S", "Look")], "other")
+    two, spans = saved(tmp_path / "two", worked().segments, second), tmp_path / "spans"
     items = [
         Item(f"{film}-{number}", media=f"{film}.mkv", start=100.0 * number, end=100.0 * number + 90)
         for film in ("film", "other")

@@ -155,11 +155,11 @@ def test_segments_in_no_clip_and_in_tiny_ones():
 
 def test_schemes_have_the_same_levels_and_share_concepts():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    other = of.Manifest("other", grid().items, scheme=calm)
-    assert project(worked(), other).grid.scheme.codes == LEVELS  # nothing is labelled yet
+    foreign = of.Manifest("other", grid().items, scheme=calm)
+    assert project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
     labels = LabelSet("mine", ["film-0"], ["tense"], [()])
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
-        project(worked(), other.with_parts(labels=[labels]))
+        project(worked(), foreign.with_parts(labels=[labels]))
     # The grid calls a concept by another name, and lacks another.
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", of.obygaze_scheme().levels, names)

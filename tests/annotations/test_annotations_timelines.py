@@ -29,7 +29,9 @@ def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
     assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
     names = ("mine", "again", "third")
     first, *others = (of.Timelines.load(Path("timelines", name)) for name in names)
-    assert all((other.segments, other.films) == (first.segments, first.films) for other in others)
+    assert all(
+        (second.segments, second.films) == (first.segments, first.films) for second in others
+    )
 
 
 LEVELS = ["EN", "HN", "NS", "S"]

@@ -87,8 +87,8 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
     assert author["squash"] == ((224, 224) if name in SAFETENSORS else None)
     # The same seed gives the same weights.
     for seed, same in ((0, True), (1, False)):
-        other = write_checkpoint(name, tmp_path / str(seed), seed=seed)
-        digest = of.load_backbone(f"x={other}", "cpu").about["weights_sha256"]
+        second = write_checkpoint(name, tmp_path / str(seed), seed=seed)
+        digest = of.load_backbone(f"x={second}", "cpu").about["weights_sha256"]
         assert (digest == about["weights_sha256"]) is same
     for array, values in embed_probe(backbone).items():
         assert math.isfinite(float(values.sum())), array

@@ -36,9 +36,9 @@ def test_padding_does_not_matter_and_the_place_does(checkpoints):
     present = torch.ones(2, 12, dtype=torch.bool)
     present[0, 1:] = False  # a clip of under two seconds
     first = backbone.embed_clips(pixels, present)
-    other = backbone.embed_clips(pixels.where(present[..., None, None, None], 7.0), present)
+    changed = backbone.embed_clips(pixels.where(present[..., None, None, None], 7.0), present)
     for name in first:
-        torch.testing.assert_close(first[name], other[name], atol=0, rtol=0, equal_nan=True)
+        torch.testing.assert_close(first[name], changed[name], atol=0, rtol=0, equal_nan=True)
         assert first[name][1].isfinite().all()
     for name in ("max", "mean"):
         torch.testing.assert_close(first[name][0], first["frames"][0, 0])

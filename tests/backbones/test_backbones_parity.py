@@ -212,8 +212,8 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
     shutil.copy(tmp_path / "trunk/preprocessor_config.json", tmp_path / "whole")
     backbones = [of.load_backbone(f"x={tmp_path / name}", "cpu") for name in ("trunk", "whole")]
     pixels = kit.pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
-    trunk, whole = (kit.embed(backbone, pixels) for backbone in backbones)
-    close(trunk["native"], whole["native"], 0)
+    trunk, network = (kit.embed(backbone, pixels) for backbone in backbones)
+    close(trunk["native"], network["native"], 0)
 
 
 @pytest.mark.gate

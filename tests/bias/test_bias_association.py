@@ -27,15 +27,15 @@ def scores(rows, a, b):
 def by_force(x, y, a, b, ddof=1):
     """The formulas in their order, and p by making every partition of X and Y."""
     first, second = (scores(group, a, b).tolist() for group in (x, y))
-    both = first + second
-    mean = sum(both) / len(both)
-    deviation = math.sqrt(sum((s - mean) ** 2 for s in both) / (len(both) - ddof))
+    pooled = first + second
+    mean = sum(pooled) / len(pooled)
+    deviation = math.sqrt(sum((s - mean) ** 2 for s in pooled) / (len(pooled) - ddof))
     d = (sum(first) / len(first) - sum(second) / len(second)) / deviation
     T = sum(first) - sum(second)
     at_least = partitions = 0
-    for chosen in itertools.combinations(range(len(both)), len(first)):
-        rest = [s for position, s in enumerate(both) if position not in chosen]
-        at_least += sum(both[position] for position in chosen) - sum(rest) >= T - 1e-9
+    for chosen in itertools.combinations(range(len(pooled)), len(first)):
+        rest = [s for position, s in enumerate(pooled) if position not in chosen]
+        at_least += sum(pooled[position] for position in chosen) - sum(rest) >= T - 1e-9
         partitions += 1
     return d, T, at_least / partitions
 

@@ -78,10 +78,10 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
-    other, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
+    rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
     assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert (other.rate, other.low, other.high) == (500, 250, 750)
+    assert (rest.rate, rest.low, rest.high) == (500, 250, 750)
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate.low, rate.high, rate.images) == (None, None, 1)

@@ -131,8 +131,8 @@ def test_a_pooled_array_and_missing_items(eat, images):
 
 
 def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
-    other = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
-    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.of, other)
+    recipe = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
+    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.of, recipe)
     refused(eat("professions", texts=tmp_path / "other.zarr"), "abababababab", "cccccccccccc")
     narrow = {item: row[:5] for item, row in prompts.of.items()}
     table = write_table(tmp_path / "narrow.csv", narrow)

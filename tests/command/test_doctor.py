@@ -16,11 +16,11 @@ doctor = import_module("obygaze_features.commands.doctor")  # the package has it
 def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
     assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
-    shown = json.loads(obygaze("doctor", "--json").stdout)
-    extract = next(job for job in shown["jobs"] if job["extra"] == "extract")
+    about = json.loads(obygaze("doctor", "--json").stdout)
+    extract = next(job for job in about["jobs"] if job["extra"] == "extract")
     packages = {"av", "pillow", "safetensors", "sentencepiece", "torch", "transformers"}
     assert set(extract["installed"]) | set(extract["missing"]) == packages
-    core = shown["jobs"][0]
+    core = about["jobs"][0]
     assert (core["ready"], core["installed"]["zarr"]) == (True, metadata.version("zarr"))
     assert "torch" not in core["installed"]
 

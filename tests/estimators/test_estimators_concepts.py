@@ -130,18 +130,18 @@ def test_without_validation_folds_choose_c_as_scikit_learn_does():
 
 def test_the_papers_three_sets_of_negatives():
     levels = ["EN", "HN", "HN", "S", "S", "NS", "EN"]
-    shown = np.array([[0], [1], [0], [1], [0], [1], [1]])
+    marks = np.array([[0], [1], [0], [1], [0], [1], [1]])
     expected = {
         "a": [0, 1, -1, 1, -1, -1, -1],
         "b": [0, 1, 0, 1, 0, -1, -1],
         "c": [-1, 1, 0, 1, 0, -1, -1],
     }
     for negatives, targets in expected.items():
-        assert concept_targets(levels, shown, negatives)[:, 0].tolist() == targets
+        assert concept_targets(levels, marks, negatives)[:, 0].tolist() == targets
         # With levels of one's own every clip counts, also in a part that has only the paper's.
-        own = concept_targets(["quiet", "chase", "chase"], shown[1:4], negatives)
+        own = concept_targets(["quiet", "chase", "chase"], marks[1:4], negatives)
         assert own[:, 0].tolist() == [1, 0, 1]
-        part = concept_targets(["EN", "NS"], shown[[1, 3]], negatives, all_levels={"EN", "NS", "X"})
+        part = concept_targets(["EN", "NS"], marks[[1, 3]], negatives, all_levels={"EN", "NS", "X"})
         assert part[:, 0].tolist() == [1, 1]
 
 
@@ -167,8 +167,8 @@ def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
     ours = tree_on(bank, **options).fit(DATA.X[TRAIN], LEVELS[TRAIN])
     arrays = as_tree(ours.head_)
     assert (ours.concept_scores(DATA.X) == scores).all()
-    for found in (ours.predict_proba(DATA.X), arrays.predict_proba(scores)):
-        assert (found == reference.predict_proba(scores)).all()
+    for probabilities in (ours.predict_proba(DATA.X), arrays.predict_proba(scores)):
+        assert (probabilities == reference.predict_proba(scores)).all()
     assert (arrays.apply(scores) == reference.apply(scores)).all()
     assert (ours.predict(DATA.X) == reference.predict(scores)).all()
 
@@ -200,9 +200,9 @@ def test_validation_clips_choose_for_the_bank_and_teach_the_head(bank):
         X_val=X_VAL, y_val=SURE[HELD], concepts_val=Y_VAL,
     )  # fmt: skip
     assert (model.bank_.cavs_ == bank.cavs_).all()
-    both = np.r_[np.flatnonzero(TRAIN), np.flatnonzero(HELD)]
+    rows = np.r_[np.flatnonzero(TRAIN), np.flatnonzero(HELD)]
     head = DecisionTreeClassifier(max_depth=10, random_state=0)
-    head.fit(bank.transform(DATA.X[both]), SURE[both])
+    head.fit(bank.transform(DATA.X[rows]), SURE[rows])
     expected = head.predict_proba(bank.transform(DATA.X))
     assert (model.predict_proba(DATA.X) == expected).all()
     assert list(model.facts_["concepts"]) == bank.names_

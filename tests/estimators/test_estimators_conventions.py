@@ -87,14 +87,14 @@ ROUTING = config_context(enable_metadata_routing=True)
 def test_a_bottleneck_is_cross_validated_by_film():
     model = om.ConceptBottleneck(QUICK, random_state=0)
     cv, given = selection.GroupKFold(2), {"concepts": C}
-    found = selection.cross_validate(
+    scores = selection.cross_validate(
         model, X, Y, groups=FILMS, cv=cv, params=given, return_estimator=True
     )
-    assert found["test_score"].mean() > 0.7
+    assert scores["test_score"].mean() > 0.7
     for fold, (train, test) in enumerate(cv.split(X, Y, FILMS)):
         by_hand = clone(model).fit(X[train], Y[train], concepts=C[train])
-        assert found["test_score"][fold] == by_hand.score(X[test], Y[test])
-        assert (found["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
+        assert scores["test_score"][fold] == by_hand.score(X[test], Y[test])
+        assert (scores["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
 
 
 def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():
@@ -129,21 +129,21 @@ def test_data_frames_in_and_names_out():
     ids=["oracle", "film prior"],
 )
 def test_annotations_take_the_place_of_features(estimator, name, values):
-    given = {name: values}
-    model = clone(estimator).fit(FRAME, Y, **given)
+    metadata = {name: values}
+    model = clone(estimator).fit(FRAME, Y, **metadata)
     assert model.feature_names_in_.tolist() == FRAME.columns.tolist()
-    assert model.predict_proba(FRAME, **given).sum(axis=1) == pytest.approx(1)
-    right = model.predict(FRAME, **given) == Y
-    assert model.score(FRAME, Y, **given) == right.mean()
-    assert model.score(FRAME, Y, sample_weight=right, **given) == 1
+    assert model.predict_proba(FRAME, **metadata).sum(axis=1) == pytest.approx(1)
+    right = model.predict(FRAME, **metadata) == Y
+    assert model.score(FRAME, Y, **metadata) == right.mean()
+    assert model.score(FRAME, Y, sample_weight=right, **metadata) == 1
     with pytest.raises(ValueError, match="expecting 16 features"):
-        clone(estimator).fit(X, Y, **given).predict(X[:, 1:], **given)
+        clone(estimator).fit(X, Y, **metadata).predict(X[:, 1:], **metadata)
     with pytest.raises(ExperimentError, match="pass"):
         clone(estimator).fit(X, Y)
     with config_context(enable_metadata_routing=True):
         asks = {name: True}
         routed = clone(estimator).set_fit_request(**asks).set_score_request(**asks)
-        scores = selection.cross_val_score(routed, X, Y, params=given)
+        scores = selection.cross_val_score(routed, X, Y, params=metadata)
     train, test = next(selection.StratifiedKFold().split(X, Y))
     fold = clone(estimator).fit(X[train], Y[train], **{name: values[train]})
     assert scores[0] == fold.score(X[test], Y[test], **{name: values[test]})

@@ -140,11 +140,11 @@ def test_concepts_are_learned_once_more_with_validation():
         fit("pcbm-tree", negatives="b", bank__C=Cs, bank__refit=refit) for refit in (True, False)
     )
     assert (again.seen == once.seen).all()
-    both = np.flatnonzero(DATA.folds < 5)
-    targets = concept_targets(DATA.levels, DATA.concepts, "b")[both]
+    rows = np.flatnonzero(DATA.folds < 5)
+    targets = concept_targets(DATA.levels, DATA.concepts, "b")[rows]
     for column, name in enumerate(DATA.concept_names):
         reference = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
-        reference.fit(DATA.X[both], targets[:, column])
+        reference.fit(DATA.X[rows], targets[:, column])
         direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
         np.testing.assert_allclose(again.model.bank_.cavs_[column], direction, atol=2e-3)
         assert np.abs(once.model.bank_.cavs_[column] - direction).max() > 1e-2

@@ -105,13 +105,13 @@ def test_keeps_the_best_epoch_and_author_the_last():
 
 def test_without_early_stopping_all_epochs_are_run():
     before = torch.random.get_rng_state()
-    first, other = (
+    first, second = (
         om.MLPProbe(7, early_stopping=False, max_iter=4, random_state=seed).fit(X, Y)
         for seed in (0, 1)
     )
     assert [epoch["epoch"] for epoch in first.history_] == [1, 2, 3, 4]
     assert first.best_epoch_ == 4
-    assert (first.predict_proba(X) != other.predict_proba(X)).any()
+    assert (first.predict_proba(X) != second.predict_proba(X)).any()
     assert torch.equal(before, torch.random.get_rng_state())  # torch's own chance is left alone
     assert first.coefs_[0].shape == (16, 7)  # a number is one hidden layer
 
@@ -122,8 +122,8 @@ def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
     X_train, X_val, y_train, y_val = train_test_split(X, Y, **division)
-    given = om.MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
-    assert (alone.predict_proba(X_TEST) == given.predict_proba(X_TEST)).all()
+    held_out = om.MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
+    assert (alone.predict_proba(X_TEST) == held_out.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100
 
 
@@ -177,16 +177,16 @@ def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
     alone = np.concatenate([model.predict_proba(X[[row]]) for row in range(0, 60, 5)])
     np.testing.assert_allclose(together[::5], alone, atol=1e-6)
     assert set(model.predict(X)) <= set(y)
-    other = clone(model).set_params(random_state=1).fit(X, y)
-    assert not np.array_equal(together, other.predict_proba(X))
+    second = clone(model).set_params(random_state=1).fit(X, y)
+    assert not np.array_equal(together, second.predict_proba(X))
 
     if not getattr(model, "position", False):
         cut = clone(model).fit(X, y)
         np.testing.assert_array_equal(cut.predict_proba(X), together)
         cut.n_frames_in_ = 5
         np.testing.assert_allclose(together[::4], cut.predict_proba(X[::4, :5]), atol=1e-6)
-        shown = np.nan_to_num(X[::4], nan=7.0)
-        assert not np.allclose(together[::4], model.predict_proba(shown))
+        filled = np.nan_to_num(X[::4], nan=7.0)
+        assert not np.allclose(together[::4], model.predict_proba(filled))
 
 
 def test_the_query_is_cross_attention(drawn):

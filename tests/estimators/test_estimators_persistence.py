@@ -79,8 +79,8 @@ def asked(model):
     """The clips that a model is asked about, and what else it predicts from."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
-    given = {name: values[name] for name in values.keys() & keywords(method)}
-    return {"X": DATA.frames if reads_frames(model) else X} | given
+    inputs = {name: values[name] for name in values.keys() & keywords(method)}
+    return {"X": DATA.frames if reads_frames(model) else X} | inputs
 
 
 def answers(model, given):
@@ -91,12 +91,12 @@ def test_every_estimator_is_read_back_as_it_was(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
-        given, expected = asked(model), answers(model, asked(model))
-        found = answers(again, given)
-        assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist()), name
+        inputs, expected = asked(model), answers(model, asked(model))
+        results = answers(again, inputs)
+        assert (results.dtype, results.tolist()) == (expected.dtype, expected.tolist()), name
         assert again.get_params().keys() == model.get_params().keys()
         if hasattr(model, "classes_"):
-            assert (again.predict(**given) == model.predict(**given)).all()
+            assert (again.predict(**inputs) == model.predict(**inputs)).all()
     bank = om.load_model(saved / "bank")[0]
     for attribute in ("quality_", "names_", "C_"):
         assert getattr(bank, attribute) == getattr(models["bank"], attribute)

@@ -40,8 +40,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     is_sure = chance.random(len(ids)) < 1 / (1 + np.exp(-2 * features[:, 0]))
     sets = []
     for name, mark in zip(NAMES, (0.9, 0.6), strict=True):
-        said = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
-        levels = np.where(said, "S", "EN").tolist()
+        marks = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
+        levels = np.where(marks, "S", "EN").tolist()
         levels[10] = "HN"  # is of no class of the task
         levels[11] = "HN" if sets else "S"  # of no class to one of them
         own = slice(len(sets), None)
@@ -71,11 +71,11 @@ def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
 
 
 def shares_of(run: om.Run) -> dict[str, float]:
-    given: dict[str, list[float]] = {}
+    answers: dict[str, list[float]] = {}
     for fit in run.predictions():
         for clip, share in zip(fit.ids, fit.probabilities.tolist(), strict=True):
-            given.setdefault(clip, []).append(share)
-    return {clip: float(np.mean(shares)) for clip, shares in given.items()}
+            answers.setdefault(clip, []).append(share)
+    return {clip: float(np.mean(shares)) for clip, shares in answers.items()}
 
 
 def rater(run: om.Run, name: str = "logistic") -> annotators.Rater:
@@ -105,10 +105,10 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
 def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     experiment = study()
     first, second = (labels_of(experiment, name) for name in NAMES)
-    given = shares_of(run)
-    clips = [clip for clip in given if clip in first and clip in second]
+    answers = shares_of(run)
+    clips = [clip for clip in answers if clip in first and clip in second]
     shares, (a, b) = (
-        np.array([given[clip] for clip in clips]),
+        np.array([answers[clip] for clip in clips]),
         ([own[clip] for clip in clips] for own in (first, second)),
     )
     called = shares > 0.5
@@ -132,7 +132,7 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     differ = {clip for clip in clips if first[clip] != second[clip]}
     assert differing_clips(run, test) == differ
     clip_of = run.clips()
-    scored, wrong = [clip_of[clip] for clip in given], np.arange(len(given)) % 3 == 0
+    scored, wrong = [clip_of[clip] for clip in answers], np.arange(len(answers)) % 3 == 0
     [factors] = factors_of_clips(scored, wrong, LEVELS, by_film=False, differing=differ)
     assert (factors.factors[-1].name, factors.factors[-1].clips) == (DIFFER, len(differ))
     for name, own in (("ada", a), ("bo", b)):
@@ -141,11 +141,11 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
         assert model.auroc[name] == pytest.approx(theirs.roc_auc_score(own, shares))
         guess = theirs.f1_score(own, [1] * len(own))
         assert rater(run, "all positive").f1[name] == pytest.approx(guess)
-    both = np.concatenate([a, b]), np.concatenate([shares, shares])
-    assert model.brier == pytest.approx(theirs.brier_score_loss(*both))
-    assert model.cross_entropy == pytest.approx(theirs.log_loss(*both))
+    doubled = np.concatenate([a, b]), np.concatenate([shares, shares])
+    assert model.brier == pytest.approx(theirs.brier_score_loss(*doubled))
+    assert model.cross_entropy == pytest.approx(theirs.log_loss(*doubled))
     constant = rater(run, "same for all clips")
-    assert constant.brier == pytest.approx(both[0].mean() * (1 - both[0].mean()))
+    assert constant.brier == pytest.approx(doubled[0].mean() * (1 - doubled[0].mean()))
     mean = np.mean([model.kappa[name] or 0.0 for name in NAMES])
     assert model.difference == pytest.approx(mean - (compared.agreement or 0.0))
     assert set(rater(run, annotators.ESTIMATE).kappa) == {*NAMES}
@@ -154,12 +154,12 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
     """Dawid and Skene's two steps, in the sums of their paper."""
-    given = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
-    truth = given.sum(axis=1) / given.sum(axis=(0, 1))
+    answers = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
+    truth = answers.sum(axis=1) / answers.sum(axis=(0, 1))
     for _ in range(3000):
-        habit = np.einsum("kn,lan->kal", truth, given)
+        habit = np.einsum("kn,lan->kal", truth, answers)
         habit /= habit.sum(axis=2, keepdims=True)
-        chances = np.where(votes >= 0, np.einsum("kal,lan->kan", habit, given), 1).prod(axis=1)
+        chances = np.where(votes >= 0, np.einsum("kal,lan->kan", habit, answers), 1).prod(axis=1)
         joint = truth.mean(axis=1)[:, None] * chances
         truth = joint / joint.sum(axis=0)
     return truth.T
@@ -262,17 +262,17 @@ def test_divided_clips_as_table_and_for_elan(study: Study, run: om.Run, tmp_path
         assert [named[row[f"label of {name}"]] for name in NAMES] == [
             own.get(row["clip"]) for own in (first, second)
         ]
-    other = shutil.copytree(run.folder, tmp_path / "other")
-    compared = run_obygaze("models", "compare", run.folder, other).stdout
+    copy = shutil.copytree(run.folder, tmp_path / "other")
+    compared = run_obygaze("models", "compare", run.folder, copy).stdout
     assert f"F1 of run: logistic: {rater(run).f1['ada']:.2f} (" in compared
     agreed = next(clip for clip in first.keys() & second if clip not in expected)
     alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
     refused(alone, "agree on all")
-    path = other / "annotators.csv"
+    path = copy / "annotators.csv"
     path.write_text(path.read_text().replace(",EN,", ",S,", 1))
     for read in (om.Run.predictions, om.Run.annotations):
         with pytest.raises(of.ObygazeError, match="changed"):
-            read(om.load_run(other))
+            read(om.load_run(copy))
 
 
 SLIPS = [
@@ -304,13 +304,13 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     estimators = [
         {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
     ]  # fmt: skip
-    given = study(targets="soft", balance="weights", estimators=estimators, protocol="split")
-    manifest = Manifest.load(given.manifest)
+    soft = study(targets="soft", balance="weights", estimators=estimators, protocol="split")
+    manifest = Manifest.load(soft.manifest)
     names = ("id", "test")
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
     merged = merge_labels(sets, manifest, "both").labels
     manifest.with_parts(labels=[merged, *sets]).save(tmp_path / "manifest")
-    experiment = replace(given, manifest=tmp_path / "manifest", labels=["test", "id"])
+    experiment = replace(soft, manifest=tmp_path / "manifest", labels=["test", "id"])
     run = om.run_experiment(experiment, tmp_path / "run")
     assert run.record.unscored == []
     assert run.record.manifest.labels == "both"
@@ -323,17 +323,17 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
 @pytest.mark.gate
 def test_what_the_how_to_says_of_soft_targets(tmp_path: Path) -> None:
     """Of the shipped example: merged and soft, with their price; and soft targets of a concept."""
-    given = replace(om.load_experiment(example_path("level.toml")), balance="none",
+    changed = replace(om.load_experiment(example_path("level.toml")), balance="none",
                     labels=("annotator1", "annotator2"))  # fmt: skip
     numbers = {}
     for targets in ("merged", "soft"):
-        run = om.run_experiment(replace(given, targets=targets), tmp_path / targets)
+        run = om.run_experiment(replace(changed, targets=targets), tmp_path / targets)
         model, scores = rater(run), run.record.scores[0].mean
-        kappa = np.mean([model.kappa[name] or 0.0 for name in given.labels or ()])
+        kappa = np.mean([model.kappa[name] or 0.0 for name in changed.labels or ()])
         values = (model.cross_entropy, scores["f1"], kappa, scores["auroc"])
         numbers[targets] = [round(value or 0.0, 2) for value in values]
     assert numbers == {"merged": [0.65, 0.58, 0.17, 0.67], "soft": [0.57, 0.38, 0.12, 0.67]}
-    speech = replace(given, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
+    speech = replace(changed, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
                      targets="soft")  # fmt: skip
     run = om.run_experiment(speech, tmp_path / "speech")
     assert rater(run).cross_entropy < (rater(run, annotators.CONSTANT).cross_entropy or 0.0)

@@ -101,8 +101,8 @@ def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_p
 
 def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
     write(parts=[Split("ten", world.ids, world.folds)], split=None)
-    said = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}
-    for split, words in said.items():
+    notes = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}
+    for split, words in notes.items():
         assert words in run_obygaze("models", "run", "sure.toml", "--overwrite", code=0).stderr
         assert om.load_run("runs/sure").record.split == split
         for path in (tmp_path / "manifest/splits").iterdir():
@@ -133,7 +133,7 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
         assert f"no interval: {why}" in " ".join(printed.split())
         assert "the interval is over" not in printed
         assert re.search(r"logistic .* -\n", printed)
-        [text] = [str(said) for said in messages_of(of_few) if said.code == "one-film"]
+        [text] = [str(message) for message in messages_of(of_few) if message.code == "one-film"]
         assert why.lower() in text.lower()
 
 
@@ -238,13 +238,13 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
     for name, ids in (("one", [*seen, *world.clips("HN", folds=[9])]), ("both", [*seen, *new])):
         of_ids = labels.where(lambda clip, ids=ids: clip in ids)
         manifest.select(ids=ids).with_parts(labels=[of_ids]).save(tmp_path / name)
-    one, both = (
+    one, pair = (
         run_obygaze("models", "evaluate", model, world.store, tmp_path / name)
         for name in ("one", "both")
     )
     assert "they are all of one class: there is nothing to tell apart" in one.stdout
     assert one.stderr.endswith("on all of them this is no test\n")
-    _, _, apart = both.stdout.partition("not seen in training: ")
+    _, _, apart = pair.stdout.partition("not seen in training: ")
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")
 
 
@@ -262,8 +262,8 @@ def test_what_a_model_cannot_be_asked_is_refused(world, model, tmp_path):
     estimator, about = om.load_model(model)
     estimator.coef_ = np.resize([1e308, -1e308], estimator.coef_.shape)
     om.save_model(estimator, tmp_path / "huge", about)
-    said = pytest.raises(ExperimentError, match="huge: predict_proba gave what is not probab")
-    with said, np.errstate(all="ignore"):
+    refusal = pytest.raises(ExperimentError, match="huge: predict_proba gave what is not probab")
+    with refusal, np.errstate(all="ignore"):
         om.evaluate(tmp_path / "huge", world.store, world.manifest)
     # A folder of models, or of a run, is none and says what is in it.
     inside = tmp_path / "run/models/mlp/HN-vs-S-0"
@@ -310,8 +310,8 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
         ["explain", model, drawn.store, drawn.ids[0]],
     )
     for result in (trained, *(run_obygaze("models", *command, code=0) for command in commands)):
-        said = [line for line in result.stderr.splitlines() if "Not a real" in line]
-        assert said == [f"WARNING: {text}" for text in cautions]
+        lines = [line for line in result.stderr.splitlines() if "Not a real" in line]
+        assert lines == [f"WARNING: {text}" for text in cautions]
     assert all(f"**{text}**" in (model / "README.md").read_text() for text in cautions)
 
 

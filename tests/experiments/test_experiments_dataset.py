@@ -390,7 +390,7 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model):
 def test_a_run_of_other_frames_starts_anew(planted, tmp_path):
     first = planted.experiment({"name": "frame-mil", "max_iter": 2})
     changed = write_store(tmp_path / "s.zarr", planted.manifest, 2 * planted.frames, planted.native)
-    plans = [make_plan(given).identity() for given in (first, replace(first, store=changed))]
+    plans = [make_plan(variant).identity() for variant in (first, replace(first, store=changed))]
     assert {key for key in plans[0] if plans[0][key] != plans[1][key]} == {"store", "features"}
 
 

@@ -37,10 +37,10 @@ def write_senses(folder, strength=1.2):
     chance = np.random.default_rng(4)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
-    shown = [("Look", "Voice")[not i % 2 :] if code else () for i, code in enumerate(truth)]
+    concepts_of = [("Look", "Voice")[not i % 2 :] if code else () for i, code in enumerate(truth)]
     known, levels = (Concept("Look"), Concept("Voice", visual=False)), np.array(["EN", "S"])[truth]
     folds = (film % 3).tolist()
-    manifest = kit.labelled(ids, levels.tolist(), shown, folds=folds, known=known, seconds=1)
+    manifest = kit.labelled(ids, levels.tolist(), concepts_of, folds=folds, known=known, seconds=1)
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
     hear[:, 0] += strength * (2 * truth - 1)
@@ -127,8 +127,8 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     assert any("hear" in row["parts in the log-odds of S"] for row in table)
     command = ("models", "explain", run.folder / "models/late/EN-vs-S-0", *stores)
     for clip in (entries[0].ids[0], entries[0].ids[5]):  # the other has no sound
-        [said] = json.loads(run_obygaze(*command, clip, "--json", code=0).stdout)
-        share, why = said["explanation"]["probabilities"]["S"], said["explanation"]["why"]
+        [explained] = json.loads(run_obygaze(*command, clip, "--json", code=0).stdout)
+        share, why = explained["explanation"]["probabilities"]["S"], explained["explanation"]["why"]
         assert {part["concept"] for part in why["contributions"]} == {*ALONE}
         assert why["logit"] == pytest.approx(logit(share), abs=1e-3)
     copied = shutil.copytree(run.folder, tmp_path / "again")

@@ -90,9 +90,9 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     fits = sorted(partial.glob("fits/*/*"))
     assert len(fits) == 26
     folder = partial / "models"
-    swapped, other = (folder / p.parent.name / p.stem for p in (fits.pop(), fits[-1]))
+    swapped, second = (folder / p.parent.name / p.stem for p in (fits.pop(), fits[-1]))
     shutil.rmtree(swapped)
-    shutil.copytree(other, swapped)  # a sound model of another fit
+    shutil.copytree(second, swapped)  # a sound model of another fit
     for suffix, damages in {
         "": [b"", b"{", b"[" * 100_000, (b'"not_saved":"', b'"not_saved":"x'),
              (b"features", b"frames"), 0.5],

@@ -358,7 +358,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     assert len(explanations) == 4 * 2
     saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
     bank = saved["pcbm-tree", 1].bank_
-    said = {(f.model, clip): p for f in run.predictions() if f.fit == 1
+    probability_of = {(f.model, clip): p for f in run.predictions() if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
     for part in (part for part in explanations if part.fit == 1):
         model = saved[part.model, 1]
@@ -384,7 +384,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
             assert part.labels[row] == explanation["label"]
             left = 0 if part.residual is None else part.residual[row]
             complete = part.amounts[row].sum() + part.intercept[row] + left
-            assert complete == pytest.approx(logit(said[part.model, clip]), abs=1e-4)
+            assert complete == pytest.approx(logit(probability_of[part.model, clip]), abs=1e-4)
     rows = map(json.loads, (run.folder / "history.jsonl").read_text().splitlines())
     epochs = [row["epoch"] for row in rows if row["fit"] == 1]
     assert epochs == list(range(1, len(epochs) + 1))
@@ -397,9 +397,9 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
 
 def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
     prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
-    given = replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
+    rare = replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
-    run = om.run_experiment(given, tmp_path / "run")
+    run = om.run_experiment(rare, tmp_path / "run")
     told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
     calls = {name: sum(int(fit.called.sum()) for fit in run.predictions() if fit.model == name)
              for name in ("prior", "logistic")}  # fmt: skip
@@ -432,7 +432,7 @@ def test_validation_clips_choose_the_cut(world, make_run):
         truth = np.isin(ids, world.clips("S"))
         model, about = om.load_model(row["folder"])
         raw = model.predict_proba(np.stack([world.rows[clip] for clip in ids]))[:, 1]
-        best = max(f1_score(truth, raw > other) for other in [0, *raw])
+        best = max(f1_score(truth, raw > cut_at) for cut_at in [0, *raw])
         called = np.array(om.predict(row["folder"], world.store, ids=ids).predicted) == "S"
         assert f1_score(truth, called) == best
         assert {*ids} <= {*about["seen"]}

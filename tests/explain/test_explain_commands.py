@@ -44,8 +44,8 @@ def about(**features):
 def saved(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     y = (np.array(world.levels) == "S").astype(int)
-    shown = (world.features[:, :2] > 0).astype(int)
-    bank = om.ConceptBank(C=1.0).fit(world.features, shown, concept_names=NAMES)
+    marks = (world.features[:, :2] > 0).astype(int)
+    bank = om.ConceptBank(C=1.0).fit(world.features, marks, concept_names=NAMES)
     models = {
         "tree": tree_on(bank, max_depth=3),
         "linear": logistic_on(bank),
@@ -54,7 +54,7 @@ def saved(world, tmp_path_factory):
     }
     for name, model in models.items():
         om.save_model(model.fit(world.features, y), folder / name, about())
-    oracle = om.OracleBottleneck(random_state=0).fit(world.features, y, concepts=shown)
+    oracle = om.OracleBottleneck(random_state=0).fit(world.features, y, concepts=marks)
     reads = {"estimator": "oracle-tree", "reads": "concepts"}
     om.save_model(oracle, folder / "oracle", about() | reads)
     return folder, models
@@ -302,8 +302,8 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     first, scheme = lab.folder / "timelines", lab.timelines.scheme
     done("annotations", "export", first, "--elan", "--csv", "-o", "out")
     refused(obygaze(*read, "elan", "out", "-o", "x"), "names no level")
-    shown = done(*read, "elan", "out", "-o", "elan", "--scheme", first)
-    assert "levels: bare < calm: so < maybe < tense (the highest)\n" in shown
+    printed = done(*read, "elan", "out", "-o", "elan", "--scheme", first)
+    assert "levels: bare < calm: so < maybe < tense (the highest)\n" in printed
     done(*read, "csv", "out/segments.csv", "-o", "csv", "--scheme", first / "timelines.json")
     for back in ("elan", "csv"):
         assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
@@ -320,9 +320,9 @@ def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
     mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in lab.run.predictions() if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
-    for model, said in ((lab.folder / "run", False), (mil["folder"], True)):
-        result = obygaze("models", "moments", model, part, "-o", tmp_path / f"{said}.csv", code=0)
-        assert ("used to train the model" in result.output) == said
+    for model, warns in ((lab.folder / "run", False), (mil["folder"], True)):
+        result = obygaze("models", "moments", model, part, "-o", tmp_path / f"{warns}.csv", code=0)
+        assert ("used to train the model" in result.output) == warns
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):

@@ -162,9 +162,9 @@ CLIPS = {
 
 def explained(ids, looks, run=0, **more):
     values = np.column_stack([looks, np.zeros(len(ids))])
-    given = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
+    about = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
     labels = ["S"] * len(ids)
-    return Explained(**given | more, fit=run, ids=list(ids), labels=labels, values=values)
+    return Explained(**about | more, fit=run, ids=list(ids), labels=labels, values=values)
 
 
 def test_clips_with_a_concept_against_clips_without():
@@ -276,9 +276,9 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
     scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
     distances = clips.bank.transform(clips.X)
     absent, present = (
-        [(distances * scale)[train & (column == shown), k].mean()
+        [(distances * scale)[train & (column == marked), k].mean()
          for k, column in enumerate(concepts.T)]
-        for shown in (False, True)
+        for marked in (False, True)
     )  # fmt: skip
     assert result.present == pytest.approx(present)
     assert result.absent == pytest.approx(absent)
@@ -329,12 +329,12 @@ def test_annotations_are_found_by_name_or_refused(clips, linear):
     turned = replace(clips.data, concepts=turned, concept_names=("other", *names[::-1]))
     first = intervene(linear, clips.data, clips.data, clips.y, draws=2)
     assert intervene(linear, turned, turned, clips.y, draws=2) == first
-    known, other = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
+    known, renamed = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
     bare = replace(known, concepts=known.concepts * [1, 0, 1])
     meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))
     meaningless.fit(clips.X, clips.y)
     for model, train, message in (
-        (linear, other, "have no concept 'Look'"),
+        (linear, renamed, "have no concept 'Look'"),
         (linear, bare, "all 240 training clips are not marked with 'Body'"),
         (meaningless, known, "no concept 'random 1'"),
     ):
@@ -377,9 +377,9 @@ def test_coefficients_are_scikit_learns(penalty):
         expected = scikit_learns(WRONG[rows], MARKS[rows], penalty)
         assert values(entry) == pytest.approx(expected, abs=1e-4)
         assert values(entry, "clips") == MARKS[rows].sum(axis=0).tolist()
-    other = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
-    assert values(other[0]) == values(result[0])
-    assert other != result  # the intervals are those of other draws
+    second = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
+    assert values(second[0]) == values(result[0])
+    assert second != result  # the intervals are those of other draws
     # Nearly separable: only the penalty keeps the coefficient finite.
     wrong = np.arange(1500) == 7
     marks = np.column_stack([wrong, np.arange(1500) % 2 == 0])

@@ -103,13 +103,13 @@ def test_a_manifest_says_where_files_are_in_their_film():
 
 
 def test_a_file_that_is_all_of_its_film_starts_with_it():
-    clips, other = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
+    clips, item = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
     lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
     for items, manifest, axis in (
-        (Items.of([lone, other]), None, Axis("a")),
+        (Items.of([lone, item]), None, Axis("a")),
         (Items.of([one_of_two]), None, Axis("f")),
         (OWN_FILES, Manifest("m", Items.of([one_of_two])), Axis("f")),
-        (OWN_FILES, Manifest("m", Items.of([one_of_two, other])), Axis("f", "a")),
+        (OWN_FILES, Manifest("m", Items.of([one_of_two, item])), Axis("f", "a")),
     ):
         [moment] = (found := find(clips, items, manifest=manifest)).moments
         assert (moment.axis, moment.start, moment.end) == (axis, 0, 2)
@@ -141,8 +141,8 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     )
     np.testing.assert_allclose(averaged.threshold, [0.2, 0.55])
     moments = om.find_moments(averaged, items, min_length=0)
-    found = [(m.axis.film, m.start, m.end) for m in moments.moments]
-    assert found == [("f", 2, 4), ("g", 2, 4)]
+    spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
+    assert spans == [("f", 2, 4), ("g", 2, 4)]
     assert moments.threshold == pytest.approx(0.375)
     assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
 
@@ -154,7 +154,7 @@ CLIPS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), FRAMES), min_
 
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
 def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
-    rows, frames, shown = [], {}, {}
+    rows, frames, truth = [], {}, {}
     for number, (start, length, drawn) in enumerate(clips):
         name = f"clip{number}"
         drawn = sorted({time % (10 * length): value for time, value in drawn}.items())
@@ -164,8 +164,8 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
         for step in range(200 * start, 200 * (start + length)):
             middle = step / 20 + 0.025  # in tenths, too
             near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
-            shown.setdefault(step, []).append(drawn[near][1])
-    means = {step: sum(values) / len(values) for step, values in shown.items()}
+            truth.setdefault(step, []).append(drawn[near][1])
+    means = {step: sum(values) / len(values) for step, values in truth.items()}
     expected = []
     for step in sorted(step for step, mean in means.items() if mean >= 0.5):
         between = range(expected[-1][1], step) if expected else None

@@ -85,9 +85,9 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
     finalised = obygaze("stores", "finalise", store).stderr
     assert re.search(r"Writing \w+: 1 of 1 shards, .* a second", finalised)
     np.save(library / "x.npy", of.open_store(store).read("native"))
-    given = [library / "x.npy", "--in-order", "--manifest", library / "manifest"]
+    features = [library / "x.npy", "--in-order", "--manifest", library / "manifest"]
     sent = obygaze("stores", "push", store, library / "there").stderr
-    imported = obygaze("stores", "import", "npy", *given, "-o", library / "theirs.zarr").stderr
+    imported = obygaze("stores", "import", "npy", *features, "-o", library / "theirs.zarr").stderr
     assert re.search(r"Sending: ([\d.]+ kB) of \1, .* a second", sent)
     assert "Importing: 1 of 1 blocks" in imported
 

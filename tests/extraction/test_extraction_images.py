@@ -67,10 +67,10 @@ def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos,
     bitmap = next((photos / "yes").glob("*.bmp"))
     items = [*texts(*words), Item("p", kind="image", film="yes", media=bitmap.name)]
     of.extract(Manifest("both", Items.of(items)), photos, towers, tmp_path)
-    both = of.open_store(tmp_path / "tiny-clip.zarr")
+    store = of.open_store(tmp_path / "tiny-clip.zarr")
     expected = towers.embed_texts(words)
-    np.testing.assert_allclose(both.read("native", ["t0", "t1"]), expected, atol=1e-5)
-    assert both.read("native", ["p"]).shape == (1, 32)
+    np.testing.assert_allclose(store.read("native", ["t0", "t1"]), expected, atol=1e-5)
+    assert store.read("native", ["p"]).shape == (1, 32)
 
 
 #: What cannot be embedded, and why; "whole" can.

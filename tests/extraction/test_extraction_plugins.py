@@ -201,13 +201,13 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
 
 def fake_library(library: str) -> SimpleNamespace:
     """The part of timm or torchvision that is used; they are not always installed."""
-    both = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+    scaling = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
     config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
               "interpolation": "bilinear"}  # fmt: skip
     preset = {"crop_size": [16], "resize_size": [20]}
     preset["interpolation"] = SimpleNamespace(value="bilinear")
     weights = SimpleNamespace(
-        transforms=lambda: SimpleNamespace(**both, **preset), meta={"categories": "abcde"}
+        transforms=lambda: SimpleNamespace(**scaling, **preset), meta={"categories": "abcde"}
     )
 
     def create(name, **options):
@@ -217,7 +217,7 @@ def fake_library(library: str) -> SimpleNamespace:
         net.pretrained_cfg = {"license": "apache-2.0"}
         return net
 
-    data = SimpleNamespace(resolve_model_data_config=lambda net: config | both)
+    data = SimpleNamespace(resolve_model_data_config=lambda net: config | scaling)
     tags = SimpleNamespace(DEFAULT=weights)
     models = SimpleNamespace(get_model_weights=lambda name: tags, get_model=create)
     return SimpleNamespace(create_model=create, data=data, models=models)

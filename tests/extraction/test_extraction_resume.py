@@ -106,8 +106,8 @@ def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_stor
     assert summary.stores == [tmp_path / "stores/tiny.zarr"]
     assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
     assert summary.shares[summary.bound_by] == max(summary.shares.values())
-    first, whole = store_files(summary.stores[0]), store_files(whole_store)
-    assert {name for name in first if whole.get(name) != first[name]} == set()
+    first, complete = store_files(summary.stores[0]), store_files(whole_store)
+    assert {name for name in first if complete.get(name) != first[name]} == set()
     (line,) = (tmp_path / "stores/log.jsonl").read_text().splitlines()
     entry = json.loads(line)
     assert (entry["event"], entry["clips"], entry["frames"]) == ("extracted", 32, summary.frames)

@@ -138,5 +138,5 @@ def test_a_cluster_hears_the_same(tmp_path, checkpoints, clap):
     here = of.extract(manifest, tmp_path, clap, tmp_path / "here", audio_track=2)
     there = of.extract(manifest, tmp_path, backbones, tmp_path / "there", audio_track=2, **options)
     stores = [of.open_store(summary.stores[-1]) for summary in (here, there)]
-    one, other = (store.read("frames", ids=["two"]).tobytes() for store in stores)
-    assert (one, stores[0].failures) == (other, stores[1].failures)
+    one, second = (store.read("frames", ids=["two"]).tobytes() for store in stores)
+    assert (one, stores[0].failures) == (second, stores[1].failures)

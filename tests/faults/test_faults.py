@@ -57,18 +57,18 @@ def has_right_rows(path: Path) -> bool:
         store = open_store(path)
     except StoreError:
         return not (path / "zarr.json").exists() and not list(path.glob("blocks/*"))
-    whole = open_store(path.parents[1] / "data" / "extracted.zarr")
+    expected = open_store(path.parents[1] / "data" / "extracted.zarr")
     done = [store.ids[row] for row in np.flatnonzero(store.status == 1)]
     return not [entry for entry in verify(path) if not entry.harmless] and all(
-        np.array_equal(store.read(name, done), whole.read(name, done)) for name in store.arrays
+        np.array_equal(store.read(name, done), expected.read(name, done)) for name in store.arrays
     )
 
 
 def keeps_intact_rows(path: Path) -> bool:
     """A damaged store, mended or not: the other block's rows are there."""
-    store, whole = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
-    ids = whole.ids[toys.BLOCK_ROWS :]
-    return all(np.array_equal(store.read(n, ids), whole.read(n, ids)) for n in store.arrays)
+    store, expected = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
+    ids = expected.ids[toys.BLOCK_ROWS :]
+    return all(np.array_equal(store.read(n, ids), expected.read(n, ids)) for n in store.arrays)
 
 
 def is_split_without_origin(path: Path) -> bool:

@@ -311,7 +311,7 @@ def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]
     assert inches < 6 or figures[-1].get_figheight() <= 9  # on a page
-    drawn, said = list[Text](), set[str]()
+    drawn, words = list[Text](), set[str]()
     monkeypatch.setattr(Text, "draw", lambda text, _: drawn.append(text))
     for figure in figures:
         assert (figure.get_figwidth(), figure.get_facecolor()[3]) == (pytest.approx(inches), 0)
@@ -320,15 +320,15 @@ def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
         inner = figure.bbox.padded(1 - 6 / 72 * figure.dpi)  # 8 px of a page
         seen = [text for text in drawn if text.get_visible() and text.get_text().strip()]
         boxes = [(text.get_text(), text.get_window_extent()) for text in seen]
-        said |= {word.split("\n")[0][:9] for word, _ in boxes}
+        words |= {word.split("\n")[0][:9] for word, _ in boxes}
         assert min(text.get_fontsize() for text in seen) >= 7
         for word, box in boxes:
             assert all(inner.contains(*corner) for corner in box.corners()), word
-        for (word, first), (other, second) in combinations(boxes, 2):
+        for (word, first), (neighbour, second) in combinations(boxes, 2):
             wide = min(first.x1, second.x1) - max(first.x0, second.x0)
             tall = min(first.y1, second.y1) - max(first.y0, second.y0)
-            assert wide < 1 or tall < 0.3 * min(first.height, second.height), (word, other)
-    assert {"Zoé B", "<b>$E$ver"} <= said  # as they were written
+            assert wide < 1 or tall < 0.3 * min(first.height, second.height), (word, neighbour)
+    assert {"Zoé B", "<b>$E$ver"} <= words  # as they were written
 
 
 def test_what_is_better_is_on_its_side_of_zero() -> None:

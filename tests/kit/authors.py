@@ -254,7 +254,7 @@ def make_dataset(
     those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC."""
     manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
-    shown = np.array(
+    visible = np.array(
         [
             [*(name in names for name in manifest.scheme.visual_concepts), level == "S"]
             for level, names in zip(labels.levels, labels.concepts, strict=True)
@@ -272,8 +272,8 @@ def make_dataset(
         )  # fmt: skip
         values = {}
         for array in arrays:
-            directions = chance.normal(size=(shown.shape[1], width))
-            features = chance.normal(size=(len(shown), width)) + signal * shown @ directions
+            directions = chance.normal(size=(visible.shape[1], width))
+            features = chance.normal(size=(len(visible), width)) + signal * visible @ directions
             features /= np.linalg.norm(features, axis=1, keepdims=True)
             values[array] = features.astype(np.float32)
         stores[name] = write_rows(folder / f"{name}.zarr", manifest, values, recipe, block_rows=512)

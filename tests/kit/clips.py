@@ -42,8 +42,8 @@ def small_clips(clips: int = 240) -> om.ClipDataset:
     concepts = chance.random((clips, len(CONCEPTS))) < share[:, None]
     chance = np.random.default_rng(5)
     directions = chance.normal(size=(len(CONCEPTS) + 1, width))
-    shown = np.column_stack([concepts, np.array(levels) == "S"])
-    features = chance.normal(size=(clips, width)) + shown @ directions
+    visible = np.column_stack([concepts, np.array(levels) == "S"])
+    features = chance.normal(size=(clips, width)) + visible @ directions
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     return om.ClipDataset(
         ids=[f"tt{row % 4}-{row:03}" for row in range(clips)],

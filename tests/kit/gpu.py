@@ -157,8 +157,8 @@ class Stream:
     def is_ready(self) -> bool:
         if not self.queue or not isinstance(self.queue[0], tuple):
             return bool(self.queue)
-        other, count = self.queue[0]
-        return other.done >= count
+        before, count = self.queue[0]
+        return before.done >= count
 
     @property
     def needed(self) -> "Stream":

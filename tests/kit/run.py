@@ -104,9 +104,9 @@ def labelled(
 
     items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
     every = tuple(starmap(Level, LEVELS.items()))
-    shown = tuple(c if isinstance(c, Concept) else Concept(c) for c in known)
+    listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in known)
     manifest = Manifest(
-        "toy", items, LabelScheme("levels", every, shown), source="a test", licence="CC0"
+        "toy", items, LabelScheme("levels", every, listed), source="a test", licence="CC0"
     )
     labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
     splits = [Split("ten", [*ids], [*folds])] if folds else []

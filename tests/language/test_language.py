@@ -183,8 +183,8 @@ def score(obygaze, gpt2, encoder, tmp_path):
 def check_scores(row, text, suffix, gpt2, encoder):
     mean = np.mean(token_probabilities(gpt2, text))
     np.testing.assert_allclose(float(row[f"probability{suffix}"]), mean, rtol=1e-5)
-    first, other = embeddings_by_transformers(encoder, [text, row["object"]])
-    np.testing.assert_allclose(float(row[f"similarity{suffix}"]), first @ other, atol=1e-6)
+    first, second = embeddings_by_transformers(encoder, [text, row["object"]])
+    np.testing.assert_allclose(float(row[f"similarity{suffix}"]), first @ second, atol=1e-6)
 
 
 def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_path):

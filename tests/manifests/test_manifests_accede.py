@@ -88,8 +88,8 @@ def test_values_become_classes_only_without_classes(write_files):
 
 
 def test_mediaevals_file_wins_over_accedes(write_files):
-    other = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
-    write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=other)
+    changed = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
+    write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=changed)
     folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)
     manifest = of.Manifest.from_accede(folder)
     assert manifest.labels("violence").level_of["A1"] == "violent"
@@ -97,8 +97,8 @@ def test_mediaevals_file_wins_over_accedes(write_files):
 
 
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
-    both = write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
-    manifest = of.Manifest.from_accede(both)
+    folder = write_files(MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
+    manifest = of.Manifest.from_accede(folder)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     for command in ("merge", "agreement"):

@@ -83,9 +83,9 @@ def test_folders_are_imported_however_deep(films, tmp_path):
     ]
     assert sorted(located(manifest, films).values()) == sorted(FILES)
     names = ("кино 1.mp4", "фильм 1.mp4", "映画.mp4", "Ma vie/tt0108160_scene_1.avi")
-    other = of.Manifest.from_folder(touch(tmp_path / "o", *names))
-    assert len({identifier for identifier in other.ids if identifier.isascii()}) == 4
-    assert other["tt0108160-001"].film == "Ma vie"
+    second = of.Manifest.from_folder(touch(tmp_path / "o", *names))
+    assert len({identifier for identifier in second.ids if identifier.isascii()}) == 4
+    assert second["tt0108160-001"].film == "Ma vie"
     (films / "S1/extra/ep 1.mkv").unlink()
     with pytest.raises(VideoError, match=r"in .*: no video S1/extra/ep 1\.\*"):
         MediaFolder(films).find(manifest["S1-extra-ep_1"])

@@ -41,10 +41,10 @@ def test_the_command_prints_all_or_one_concept(obygaze, tmp_path):
     assert "Body" not in look
     assert "male gaze" not in look
     refused(obygaze("manifests", "thesaurus", "Lok"), "did you mean Look?")
-    whole = json.loads(obygaze("manifests", "thesaurus", "--json").stdout)
-    sizes = {name: len(entries) for name, entries in whole.items() if name != "sources"}
+    thesaurus = json.loads(obygaze("manifests", "thesaurus", "--json").stdout)
+    sizes = {name: len(entries) for name, entries in thesaurus.items() if name != "sources"}
     assert sizes == {"sub_constructs": 5, "levels": 4, "concepts": 12}
-    assert {concept["source"] for concept in whole["concepts"]} <= set(whole["sources"])
+    assert {concept["source"] for concept in thesaurus["concepts"]} <= set(thesaurus["sources"])
     path = tmp_path / "guidelines.csv"
     assert obygaze("manifests", "thesaurus", "--csv", path).exit_code == 0
     rows = csv_rows(path)

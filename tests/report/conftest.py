@@ -126,11 +126,11 @@ class Page:
 
     def __init__(self, html):
         self.html = html
-        shown = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.S)
-        self.text = plain(shown)
+        body = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.S)
+        self.text = plain(body)
         self.tags = [(tag, dict(re.findall(r'([\w-]+)="(.*?)"', attributes)))
                      for tag, attributes in re.findall(r"<(\w+)([^>]*)>", html)]  # fmt: skip
-        rows = re.findall(r"<tr\b.*?</tr>", shown, re.S)
+        rows = re.findall(r"<tr\b.*?</tr>", body, re.S)
         self.rows = [[*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))] for row in rows]
 
     def row(self, name):

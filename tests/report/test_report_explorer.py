@@ -144,8 +144,8 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
     assert page.texts("#clips-table thead th")[1:4] == ["Clip", "Label", "Each annotator"]
     cells = page.texts("#clips-body [data-title='Each annotator']", "innerText")
     for clip, cell in zip(listed(page, unfold=False), cells, strict=True):
-        given = {of["name"] for of in clips["sets"] if of["level"][clip] is not None}
-        assert {*re.findall("anna|bert", cell)} == given
+        annotators_of = {of["name"] for of in clips["sets"] if of["level"][clip] is not None}
+        assert {*re.findall("anna|bert", cell)} == annotators_of
     view = chosen_view(page, data)
     p, label = probabilities(view), dict(zip(view["at"], view["label"], strict=True))
     page.choose("choose-order", "differ")
@@ -384,8 +384,8 @@ def test_on_paper_and_in_the_dark(page):
     page.run("document.documentElement.dataset.theme = 'dark'")
     page.prefer("print")
     assert (page.run(paper), page.run(series)) == ("rgb(255, 255, 255)", light_series)
-    for part, shown in (("nav", 0), ("#choose", 0), (".over", 0), ("#clips-table", 1)):
-        assert page.run(f"document.querySelector('{part}').checkVisibility()") == shown, part
+    for part, count in (("nav", 0), ("#choose", 0), (".over", 0), ("#clips-table", 1)):
+        assert page.run(f"document.querySelector('{part}').checkVisibility()") == count, part
     # Chromium repeats no buttons on the next page.
     assert {*page.texts("thead button", "nodeType && getComputedStyle(e).display")} == {"contents"}
     order = "['#methods', '.terms', 'footer'].map((part) => document.querySelector(part).offsetTop)"

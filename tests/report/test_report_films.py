@@ -77,9 +77,9 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     assert not re.search(r"\bmodel\b", page.text.partition("Film explorer")[0])
     clips = explorer_of(page.html)["clips"][0]
     for own in clips["sets"]:
-        for at, given in enumerate(own["shows"]):
+        for at, marks_of in enumerate(own["shows"]):
             marked = labels.concepts[own["name"]][labels.ids.index(clips["ids"][at])]
-            assert {clips["concepts"][place] for place in given} == {*np.array(names)[marked]}
+            assert {clips["concepts"][place] for place in marks_of} == {*np.array(names)[marked]}
 
 
 def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
@@ -138,11 +138,11 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
 def test_other_labels_have_a_page_too(tmp_path):
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
-    given = {"anna": "ucuc", "bert": "uucc"}
+    marks = {"anna": "ucuc", "bert": "uucc"}
     sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()])
-            for name, levels in given.items()]  # fmt: skip
-    other = {"label_scheme": obygaze_scheme().to_json()}
-    mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=other)
+            for name, levels in marks.items()]  # fmt: skip
+    scheme = {"label_scheme": obygaze_scheme().to_json()}
+    mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=scheme)
     for count, said in ((1, "2 of 4 clips are uneasy."), (2, "at least one annotator, 1 to")):
         manifest = bare.with_parts(labels=[*sets[:count], mood])
         page = Page(om.report(manifest, tmp_path / f"{count}.html").read_text(encoding="utf-8"))
@@ -179,9 +179,9 @@ def test_other_labels_have_a_page_too(tmp_path):
 
 
 def test_three_annotators_of_two_films_of_a_title(tmp_path):
-    given = {"a": "EN", "b": "EN", "c": "S"}
+    levels_of = {"a": "EN", "b": "EN", "c": "S"}
     segments = [Segment(film, name, 0, 175, level)
-                for film in ("f1", "f2") for name, level in given.items()]  # fmt: skip
+                for film in ("f1", "f2") for name, level in levels_of.items()]  # fmt: skip
     titled = {film: Film("Carrie", 175) for film in ("f1", "f2")}
     timelines = Timelines.of("three", segments, films=titled)
     manifest = timelines.project(60).manifest
@@ -386,8 +386,8 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
 def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
     grown_clips = list(grown(results["first"], clips=3).clips().values())
     clips = [replace(clip, film="", media=f"{clip.id}.mp4") for clip in grown_clips]
-    whole = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
-    write_frames(tmp_path, whole)
+    scenes = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
+    write_frames(tmp_path, scenes)
     axis = film_timelines(clips, *tables(tmp_path).values())["films"][""]
     assert axis["pasted"]
     assert (axis["start"], axis["frames"]["count"]) == ([0, 1000, 2000], [8, 8, 8])
@@ -429,10 +429,10 @@ def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp
     for name, meaning in zip(terms, meanings, strict=True):
         marked = [clip for clip in clips.values() if name in clip.concepts]
         assert f" – marked in {len(marked)} clip" in meaning
-        shown = [clips[next(stills).split(", ")[-1]] for _ in marked[:3]]
+        pictured = [clips[next(stills).split(", ")[-1]] for _ in marked[:3]]
         levels = [[*LEVELS].index(clip.level) for clip in marked]
-        assert [[*LEVELS].index(clip.level) for clip in shown] == sorted(levels)[:-4:-1]
-        assert all(name in clip.concepts for clip in shown)
+        assert [[*LEVELS].index(clip.level) for clip in pictured] == sorted(levels)[:-4:-1]
+        assert all(name in clip.concepts for clip in pictured)
     assert list(stills) == []
 
 

@@ -96,8 +96,8 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     measures = (theirs.recall_score, theirs.precision_score, theirs.f1_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     area = entry.mean["auroc"]
-    given = Counter(clip.level for clip in run.clips().values())
-    expected = [200 - given["NS"], given["NS"], expected[0], given["S"], *expected[1:]]
+    counts = Counter(clip.level for clip in run.clips().values())
+    expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
     assert values(model) == pytest.approx([*expected, *entry.interval["f1"], area])
     assert any("that are Not Sure" in line for line in limits(head))
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()

@@ -106,9 +106,9 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
             assert (value["mean"] > 0, value["difference"]) == (True, None)
     files = (tmp_path / "out").glob("t*.*")
     assert not [path for path in files if "ours minus" in path.read_text()]
-    shown = result.stdout.partition("\nTable 2, released beside leak-free\n")[2]
+    printed = result.stdout.partition("\nTable 2, released beside leak-free\n")[2]
     names = (", released", "leak-free, same", "released minus leak-free", "published", "leaks")
-    assert [shown.count(name) for name in names] == [1, 1, 1, 1, 0]
+    assert [printed.count(name) for name in names] == [1, 1, 1, 1, 0]
 
 
 def test_ours_minus_the_papers_where_the_features_are_known(dataset, tmp_path):

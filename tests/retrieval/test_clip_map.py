@@ -93,20 +93,20 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         assert tab.texts(".lit") == (of_film := [text for text in texts if TITLES["tt1"] in text])
         assert tab.text("#lit") == f"{len(of_film)} of 30 clips"
         tab.click(".of-concept button")
-        assert tab.texts(".lit") == (both := [text for text in of_film if "Look" in text])
+        assert tab.texts(".lit") == (lit := [text for text in of_film if "Look" in text])
         tab.run("map.focus()")
         tab.press("ArrowRight", "ArrowRight")
-        assert tab.text("#facts") == both[1]
+        assert tab.text("#facts") == lit[1]
         assert (tab.logged, tab.requested) == ([], [path.as_uri()])
         # A press stays here, and shows the way; what is lit is in the address.
         tab.click("circle.lit:last-of-type")
-        assert tab.text("#facts") == both[-1]
-        assert tab.run("link.href") == f"{report.as_uri()}#clip={both[-1][-7:]}"
+        assert tab.text("#facts") == lit[-1]
+        assert tab.run("link.href") == f"{report.as_uri()}#clip={lit[-1][-7:]}"
         address, fragment = tab.run("location.href").split("#")
         names = {"film": [TITLES["tt1"]], "concept": ["Look"]}
         assert (address, parse_qs(fragment)) == (path.as_uri(), names)
         tab.open(path, fragment=f"#{fragment}")
-        assert tab.texts(".lit") == both
+        assert tab.texts(".lit") == lit
 
 
 def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):

@@ -127,14 +127,14 @@ def test_like_leaves_the_clip_out_and_averages_frames(source, store):
 
 
 def test_films_and_several_stores(source, store, query, tmp_path):
-    other = make_search_store(tmp_path / "b.zarr", 16, seed=3, films=("tt3", "tt4"), partial=False)
-    matches = of.search([source.path, other.path], vector=query, films=["tt2", "tt4"], top=6)
+    second = make_search_store(tmp_path / "b.zarr", 16, seed=3, films=("tt3", "tt4"), partial=False)
+    matches = of.search([source.path, second.path], vector=query, films=["tt2", "tt4"], top=6)
     scores = {}
-    for part, film in ((source, "tt2"), (other, "tt4")):
+    for part, film in ((source, "tt2"), (second, "tt4")):
         ids, cosines, _ = brute(part, query, keep=np.array(part.films) == film)
         scores |= dict(zip(ids, cosines, strict=True))
     assert [match.id for match in matches] == sorted(scores, key=scores.get, reverse=True)[:6]
-    assert {match.store for match in matches} == {str(source.path), str(other.path)}
+    assert {match.store for match in matches} == {str(source.path), str(second.path)}
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
     backbone = {**TOY, "weights_sha256": "cd" * 32}
     make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
@@ -202,9 +202,9 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
         np.testing.assert_allclose(cosines, [match.cosine for match in expected], atol=1e-5)
     if name == "tiny-clap":  # whose name is known
         assert of.search(store, text=TEXT, frames=True, top=100) == matches
-    other = write_checkpoint(name, tmp_path / name, seed=1)
+    second = write_checkpoint(name, tmp_path / name, seed=1)
     with pytest.raises(BackboneError, match=r"made with other weights .*--backbone NAME=FOLDER"):
-        of.search(store, text=TEXT, backbone=str(other))
+        of.search(store, text=TEXT, backbone=str(second))
     with pytest.raises(UsageError, match=r"tokens, and .* reads \d+; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
 
@@ -283,8 +283,8 @@ def test_what_is_shown_of_matches(obygaze, source, manifest, tmp_path, frames):
     assert "<script" not in page
     hits = re.findall('<li class="hit">.*?</li>', page, re.S)
     matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))
-    shown = ["tt1-003", *(match.id for match in matches)]
-    assert page.count(picture) == len({*shown} & {*source.ids[:20]})
+    expected = ["tt1-003", *(match.id for match in matches)]
+    assert page.count(picture) == len({*expected} & {*source.ids[:20]})
     for match, hit, row in zip(matches, hits, rows, strict=True):
         number = source.ids.index(match.id)
         title, minute, text = TITLES[match.film], number // 3, text_of(hit)

@@ -45,9 +45,9 @@ def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):
     assert counts(merged) == (17, 1, 0)
     assert merged.failures == {"tt1-006": "not there"}  # both failed: the first one's reason
     # Done in both and not alike.
-    other = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
+    changed = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
-    toys.fill(toys.resume(second), None, lambda row: other if row == 9 else toys.a_row(row))
+    toys.fill(toys.resume(second), None, lambda row: changed if row == 9 else toys.a_row(row))
     with pytest.raises(StoreError, match=r"tt1-009 is done in .*toy.* frames.* stores diff"):
         of.merge([path, second], tmp_path / "none.zarr")
     assert not (tmp_path / "none.zarr").exists()

@@ -53,9 +53,9 @@ def test_shards_and_chunks_are_as_large_as_is_practical(shape, dtype, n, rows):
 def test_the_same_rows_by_obygaze_and_by_plain_zarr(tmp_path, monkeypatch, compress):
     monkeypatch.setattr(fmt, "SHARD_BYTES", 200)
     monkeypatch.setattr(fmt, "CHUNK_BYTES", 40)
-    path, other = (toys.a_store(tmp_path / f"{name}.zarr", block_rows=3) for name in ("a", "b"))
+    path, second = (toys.a_store(tmp_path / f"{name}.zarr", block_rows=3) for name in ("a", "b"))
     finalise(path, compress=compress)
-    before, store = open_store(other), open_store(path)
+    before, store = open_store(second), open_store(path)
     group = zarr.open_group(path, mode="r")
     assert len(list((path / "native/c").iterdir())) == 2
     for spec in before.specs:

@@ -139,9 +139,9 @@ def test_damage_is_named_as_on_the_disk(url, own):
 
 @pytest.mark.parametrize("versions", [False, True])
 def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
-    with in_a_thread(other := make_server(own.parent, "127.0.0.1", 0)):
+    with in_a_thread(second := make_server(own.parent, "127.0.0.1", 0)):
         if versions:
-            url = f"http://127.0.0.1:{other.server_port}/final.zarr"
+            url = f"http://127.0.0.1:{second.server_port}/final.zarr"
         dataset = StoreDataset(url, "frames")
         store, letter = open_store(url), pickle.dumps(dataset)
         for _ in range(2):
@@ -211,14 +211,14 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
 
 
 def test_who_asks_is_told_to_no_other_server(server, url, stores):
-    with serve(stores) as other:
-        server.refuse = lambda path: (302, {"Location": f"{other.url}{path}?key=signed"})
+    with serve(stores) as second:
+        server.refuse = lambda path: (302, {"Location": f"{second.url}{path}?key=signed"})
         store = open_store(as_user(url))
         np.testing.assert_array_equal(store.read("frames", ["tt010"])[0], ROWS[10])
         assert all("Authorization" in asked for asked in server.headers)
-        assert not any("Authorization" in asked for asked in other.headers)
+        assert not any("Authorization" in asked for asked in second.headers)
         assert store.where == url
-        other.refuse = lambda path: (403, {})
+        second.refuse = lambda path: (403, {})
         with pytest.raises(StoreError, match="answers 403 Forbidden") as problem:
             store.read("frames", ["tt020"])
         assert not re.search("secret|signed|hush", str(problem.value))

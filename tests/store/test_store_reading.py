@@ -190,19 +190,19 @@ def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     before = partly.read("native", ids)
     fresh, used = (open_store(path).dataset("native") for _ in range(2))
     letter, row = pickle.dumps(used), used[0][1].tolist()
-    other = toys.a_store(tmp_path / "other.zarr", blocks=[])
+    second = toys.a_store(tmp_path / "other.zarr", blocks=[])
     ones = {name: np.ones(np.shape(value)) for name, value in toys.a_row(1).values.items()}
-    toys.fill(toys.resume(other), None, lambda row: Done(ones, "ab"))
+    toys.fill(toys.resume(second), None, lambda row: Done(ones, "ab"))
     if state != "open":
-        finalise(other, compress=state == "compressed")
+        finalise(second, compress=state == "compressed")
     header, was = path / "zarr.json", (path / "zarr.json").stat()
     header.chmod(0o644)
-    header.write_bytes((other / "zarr.json").read_bytes())
+    header.write_bytes((second / "zarr.json").read_bytes())
     os.utime(header, ns=(was.st_atime_ns, was.st_mtime_ns))
-    os.rename(header, other / "zarr.json")
-    assert (other / "zarr.json").stat().st_ino == was.st_ino
+    os.rename(header, second / "zarr.json")
+    assert (second / "zarr.json").stat().st_ino == was.st_ino
     shutil.rmtree(path)
-    os.rename(other, path)
+    os.rename(second, path)
     for read in (
         lambda: unread.read("native", ids), lambda: unread.items, lambda: unread.status,
         lambda: asked["tt1-001"], lambda: list(asked.iter_blocks()), lambda: asked.sources,

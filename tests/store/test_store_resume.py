@@ -178,17 +178,17 @@ def test_a_retry_of_an_older_record_leaves_the_newer_one(path, monkeypatch, betw
 
 
 def test_claims_say_who_is_at_work(tmp_path):
-    ours, other = (Claims(tmp_path / "claims", lease=0.2) for _ in range(2))
+    ours, second = (Claims(tmp_path / "claims", lease=0.2) for _ in range(2))
     with ours.heartbeat():
         assert ours.take(3)
         time.sleep(0.5)
-        assert not other.take(3)
-        assert other.active_blocks() == [3]
+        assert not second.take(3)
+        assert second.active_blocks() == [3]
         dead = tmp_path / "claims/000005.json"
         owner = {"owner": "x", "host": os.uname().nodename, "process": 2**22 + 1}
         dead.write_text(json.dumps(owner))
-        assert other.stale_files() == [dead]
-    assert other.active_blocks() == []
+        assert second.stale_files() == [dead]
+    assert second.active_blocks() == []
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="Not a directory"):
         Claims(tmp_path / "file/claims").take(3)
@@ -197,18 +197,18 @@ def test_claims_say_who_is_at_work(tmp_path):
 def test_an_owner_that_was_paused_past_its_lease_is_overtaken(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[])
     writers = [toys.resume(path) for _ in range(2)]
-    paused, other = (BlockClaims({"": writer}) for writer in writers)
+    paused, second = (BlockClaims({"": writer}) for writer in writers)
     block, rows = [toys.a_row(row) for row in range(12, 16)], {"": range(12, 16)}
     assert paused.take(3, rows)
-    assert not other.take(3, rows)
+    assert not second.take(3, rows)
     toys.age(path / "claims/000003.json")
-    assert other.take(3, rows) == {"": [12, 13, 14, 15]}
+    assert second.take(3, rows) == {"": [12, 13, 14, 15]}
     paused.release(3, [""])  # which is another's by now
     assert not paused.take(3, rows)
     writers[1].write_block(3, block)
     with pytest.raises(BlockTaken, match="block 3"):
         writers[0].write_block(3, block)
-    other.release(3, [""])
+    second.release(3, [""])
     assert paused.take(3, rows) == {}
     assert list((path / "claims").iterdir()) == []
     assert verify(path) == []

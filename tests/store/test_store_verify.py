@@ -211,9 +211,9 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
 
 def test_flipped_bits_of_the_list_cost_no_row(copy, sound):
     """Nothing covers checksums.json itself: it is named, and the store is to be pulled again."""
-    path, whole = copy("final"), toys.contents(sound / "final.zarr")
+    path, expected = copy("final"), toys.contents(sound / "final.zarr")
     dice, status = random.Random(5), open_store(sound / "final.zarr").status
-    for position in dice.sample(range(len(whole["checksums.json"])), 4):
+    for position in dice.sample(range(len(expected["checksums.json"])), 4):
         flip_bit(path / "checksums.json", position)
         before = toys.contents(path)
         if verify(path):  # a line end may turn into another space
@@ -231,10 +231,10 @@ def test_flipped_bits_of_the_list_cost_no_row(copy, sound):
 
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
     """Its chunks hold, so that the list may be wrong as well: no row is dropped."""
-    other = toys.a_store(tmp_path / "other.zarr", film="tt2")
-    finalise(other)
+    second = toys.a_store(tmp_path / "other.zarr", film="tt2")
+    finalise(second)
     (final / SHARD).chmod(0o644)
-    shutil.copyfile(other / SHARD, final / SHARD)
+    shutil.copyfile(second / SHARD, final / SHARD)
     [entry] = verify(final)
     assert (entry.file, entry.why, entry.ids) == (SHARD, "it was changed", ())
     before = toys.contents(final)

@@ -18,9 +18,9 @@ from tests.kit.films import copy_packets, everything, numbers, write
 
 def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path):
     """A download that was broken off, whose pictures come last; and a film without packets."""
-    whole, half, bare = (tmp_path / name for name in ("x264.mp4", "half.mp4", "bare.mp4"))
-    copy_packets([write(whole, seconds=2)], half, options={"movflags": "faststart"})
-    half.write_bytes(half.read_bytes()[: whole.stat().st_size * 2 // 3])
+    film, half, bare = (tmp_path / name for name in ("x264.mp4", "half.mp4", "bare.mp4"))
+    copy_packets([write(film, seconds=2)], half, options={"movflags": "faststart"})
+    half.write_bytes(half.read_bytes()[: film.stat().st_size * 2 // 3])
     with av.open(bare, "w", options={"movflags": "empty_moov"}) as container:
         stream = container.add_stream("mpeg4", rate=24)
         stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"

@@ -107,8 +107,8 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
     np.testing.assert_array_equal(second.samples[RATE], loud)
     with pytest.raises(VideoError, match=r"two.mkv has 2 sound tracks, so there is no track 3"):
         cut(path, 0, 1, track=3)
-    both = write_sound(tmp_path / "sides.flac", "flac", np.stack([loud, 0 * loud], 1))
-    np.testing.assert_allclose(cut(both, 0, 1), loud / 2, atol=1e-6)
+    stereo = write_sound(tmp_path / "sides.flac", "flac", np.stack([loud, 0 * loud], 1))
+    np.testing.assert_allclose(cut(stereo, 0, 1), loud / 2, atol=1e-6)
     same = write_wave(tmp_path / "same.wav", np.repeat(loud, 2))
     np.testing.assert_allclose(cut(same, 0, 1), loud, atol=1e-6)
 
@@ -128,9 +128,9 @@ def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
 
 
 def write_part(path: Path, codec: str, **settings) -> Path:
-    whole = write_sound(path, codec, NOISE, **settings)
-    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    return whole
+    source = write_sound(path, codec, NOISE, **settings)
+    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    return source
 
 
 @pytest.mark.parametrize(("name", "codec"), [
