@@ -54,7 +54,7 @@ SPLIT = {"test_docs"}
 #: Folders whose files share what is long to make.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
-FIRST = ("test_reproduce", "test_docs", "test_extraction_ray", "test_report", "test_golden")
+FIRST = ("test_reproduce", "test_docs", "test_authors_files", "test_report", "test_golden")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tiers are chosen
