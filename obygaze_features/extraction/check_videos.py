@@ -49,13 +49,13 @@ def check_videos(
     rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
-    sounds = [known.sampling for known in known_checkpoints().values() if known.hears]
+    hearing = next(known.sampling for known in known_checkpoints().values() if known.hears)
 
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
         answer = ask_decoder(decoder, "examine", media, item, SAMPLINGS)
         if NO_PICTURES not in answer.get("error", ""):
             return answer
-        heard = ask_decoder(decoder, "hear", media, item, sounds[:1])
+        heard = ask_decoder(decoder, "hear", media, item, [hearing])
         if "error" in heard:
             return answer
         rate, (first, last) = next(iter(heard["spans"].items()))

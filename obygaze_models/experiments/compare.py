@@ -163,11 +163,10 @@ def _compare(
     clips, classes = first.run.clips(), first.run.record.tests[test].classes
     films = [clips[clip].group for clip in ids.tolist()]
     disagreements = only_first + only_second
-    means = [  # as the runs print them
-        next((s.mean for s in record.scores if (s.model, s.test) == (side.ref.model, test)), {})
-        for side in sides
-        for record in [side.run.record]
-    ]
+    means = []  # as the runs print them
+    for side in sides:
+        own = [s for s in side.run.record.scores if (s.model, s.test) == (side.ref.model, test)]
+        means.append(own[0].mean if own else {})
     return Comparison(
         test=test,
         first=first.ref,

@@ -215,11 +215,12 @@ def _score_groups(
 ) -> dict[str, GroupScores]:
     """The mean and deviation over the fits of each group."""
     pairs = [pair for pair in zip(fits, by_fit, strict=True) if pair[0].group]
-    return {
-        name: GroupScores(fits=len(own), mean=over_fits(np.mean, own), std=over_fits(np.std, own))
-        for name, group in group_by(pairs, lambda pair: pair[0].group).items()
-        for own in [[scores for _, scores in group]]
-    }
+    groups = {}
+    for name, group in group_by(pairs, lambda pair: pair[0].group).items():
+        own = [scores for _, scores in group]
+        mean, std = over_fits(np.mean, own), over_fits(np.std, own)
+        groups[name] = GroupScores(fits=len(own), mean=mean, std=std)
+    return groups
 
 
 def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:

@@ -57,9 +57,8 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]
             reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
-            learned = facts.get("concepts", run.about.senses)
-            unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in learned
-                      and c not in facts.get("skipped", {})]  # fmt: skip
+            named = {*facts.get("concepts", run.about.senses), *facts.get("skipped", {})}
+            unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in named]
             reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
             for concept, what, why in reasons:
                 key = fit["model"], what, why.rstrip(".")
