@@ -25,6 +25,7 @@ BENCHMARKS = (
     "extraction",
     "gpu",
     "zoo",
+    "intervals",
     "sequences",
     "reproduction",
     "rehearsal",

@@ -28,7 +28,7 @@ from obygaze_models.explain.frame_scores import (
     to_microseconds,
 )
 from obygaze_models.explain.moments import Moments, cut
-from obygaze_models.scoring.intervals import MIN_FILMS, REPLICATES, draw_films, percentile_interval
+from obygaze_models.scoring.intervals import estimate_mean, jackknife, leave_each_out
 from obygaze_models.scoring.metrics import ranking_scores
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MeasureScore:
         Of frames the mean over films, of moments the average precision over all; None where it
         is undefined.
     interval
-        Its middle 95% over draws of films; None where there are fewer than three.
+        Its 95% interval, by the jackknife over films; None where there are fewer than five.
     constant
         What a scorer gets that gives all frames the same probability: one moment, everything.
     random
@@ -185,7 +185,6 @@ def evaluate_moments(
     *,
     positives: Sequence[str] = (),
     seed: int = 0,
-    replicates: int = REPLICATES,
 ) -> MomentScores:
     """Score moments and frames by annotators' segments, each annotator on their own.
 
@@ -197,8 +196,8 @@ def evaluate_moments(
         The annotators' segments.
     positives
         Levels whose segments a model should find; by default the highest of the scheme.
-    seed, replicates
-        Of the random scorers and the draws of films.
+    seed
+        Of the random scorers.
     """
     scheme = timelines.scheme
     levels = list(dict.fromkeys(map(scheme.level, positives))) or [scheme.codes[-1]]
@@ -220,7 +219,7 @@ def evaluate_moments(
         }
         if any(marked.values()):
             films = [AnnotatedFilm(film, frames[film], spans) for film, spans in marked.items()]
-            annotators.append(_score_annotator(annotator, films, moments, seed, replicates))
+            annotators.append(_score_annotator(annotator, films, moments, seed))
         elif marked:
             notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
     if not annotators:
@@ -269,29 +268,32 @@ def _check_films(
 
 
 def _score_annotator(
-    annotator: str, films: Sequence[AnnotatedFilm], moments: Moments, seed: int, replicates: int
+    annotator: str, films: Sequence[AnnotatedFilm], moments: Moments, seed: int
 ) -> AnnotatorScores:
     chance = np.random.default_rng(seed)
-    once, drawn = np.ones((1, len(films))), draw_films(len(films), seed=seed, replicates=replicates)
+    once = np.ones((1, len(films)))
     pairs = [(film, read_guess(film, moments)) for film in films]
-    model = measure(films, [guess for _, guess in pairs], np.concatenate([once, drawn]))
+    model = measure(films, [guess for _, guess in pairs], leave_each_out(len(films)))
     constant = measure(films, list(map(guess_constant, films)), once)
     randoms = [
         measure(films, [guess_random(film, guess, chance) for film, guess in pairs], once)
         for _ in range(SEEDS)
     ]
-    scores = {}
-    for key, (value, *draws) in model.items():
-        interval = percentile_interval(np.array(draws)) if len(films) >= MIN_FILMS else None
-        chance_value = np.mean([random[key][0] for random in randoms])
-        ignorant = _defined(constant[key][0]), _defined(chance_value)
-        scores[key] = MeasureScore(_defined(value), interval, *ignorant)
     by_film = []
     for film, guess in pairs:
         own = {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()}
         seconds = float(film.seconds.sum()), float(film.seconds @ film.labels)
         counts = len(film.segments), film.outside, len(guess.moments)
         by_film.append(FilmScores(film.name, *seconds, *counts, own))
+    scores = {}
+    for key, values in model.items():
+        if key.startswith("frame_"):
+            estimate = estimate_mean(np.array([own.scores[key] for own in by_film], dtype=float))
+        else:
+            estimate = jackknife(values)
+        chance_value = np.mean([random[key][0] for random in randoms])
+        ignorant = _defined(constant[key][0]), _defined(chance_value)
+        scores[key] = MeasureScore(estimate.value, estimate.interval, *ignorant)
     return AnnotatorScores(annotator, by_film, scores)
 
 

@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
-from obygaze_models.scoring.intervals import (
-    REPLICATES,
-    draw_films,
-    percentile_interval,
-    too_few,
-)
+from obygaze_models.scoring.intervals import jackknife, leave_each_out, too_few
 from obygaze_models.scoring.metrics import auroc, clip_losses, predicted_classes
 
 Array = NDArray[Any]
@@ -50,7 +45,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
         Against each of the others: Cohen's kappa; F1 of the second of two classes, the same
         whichever of the two is taken as true; and AUROC of a model's probabilities.
     f1_interval
-        Of each F1, over draws of films.
+        Of each F1, by the jackknife over films.
     brier, cross_entropy
         Of its probabilities against the labels of all annotators, each label counting alike.
     difference, interval
@@ -149,8 +144,6 @@ def compare_with_annotators(
     models: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
-    *,
-    seed: int = 0,
 ) -> Comparison | None:
     """Compare models with each annotator, and these with each other.
 
@@ -165,8 +158,6 @@ def compare_with_annotators(
         The film of each clip.
     classes
         Their names.
-    seed
-        Of the draws of films.
 
     Returns
     -------
@@ -187,11 +178,10 @@ def compare_with_annotators(
     truth = dawid_skene(stacked, len(classes))
     shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
     names, film = np.unique(np.array(films)[rows], return_inverse=True)
-    draws = draw_films(len(names), seed=seed, replicates=REPLICATES if len(names) > 1 else 0)
-    weights = np.vstack([np.ones(len(names)), draws])
+    weights = leave_each_out(len(names))
 
     def tables_of(first: Array, second: Array, part: Array) -> Array:
-        """How often they gave which two classes: of all clips, and of each draw of films."""
+        """Return how often they gave which two classes: in all films, and in all but each one."""
         cells = np.zeros((len(names), len(classes), len(classes)))
         np.add.at(cells, (film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", weights, cells))
@@ -199,9 +189,6 @@ def compare_with_annotators(
     def among_annotators(measure: Callable[[Array], Array], part: Array) -> Array:
         pairs = combinations(labels.values(), 2)
         return np.asarray(np.mean([measure(tables_of(*pair, part)) for pair in pairs], axis=0))
-
-    def interval(values: Array) -> tuple[float, float] | None:
-        return percentile_interval(values[1:]) if len(draws) else None
 
     def rate(name: str, kind: str, codes: Array, table: Array | None, part: Array) -> Rater:
         targets = labels | ({} if kind == "estimate" else {ESTIMATE: truth.argmax(axis=1)})
@@ -213,7 +200,9 @@ def compare_with_annotators(
         if len(classes) == 2:
             scores = {key: f1_of_tables(counts) for key, counts in found.items()}
             numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
-            numbers["f1_interval"] = {key: interval(values) for key, values in scores.items()}
+            numbers["f1_interval"] = {
+                key: jackknife(values).interval for key, values in scores.items()
+            }
         if table is not None and kind != "estimate":
             losses = clip_losses(stacked[:, part], table[part])
             brier, cross_entropy = (float(losses[key].mean()) for key in ("brier", "log_loss"))
@@ -225,7 +214,10 @@ def compare_with_annotators(
                 }
             mean = np.mean([kappas[key] for key in labels], axis=0)
             differences = mean - among_annotators(cohen_kappas, part)
-            numbers |= {"difference": _defined(differences[0]), "interval": interval(differences)}
+            numbers |= {
+                "difference": _defined(differences[0]),
+                "interval": jackknife(differences).interval,
+            }
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
 
     every = np.ones(len(rows), dtype=bool)
@@ -251,7 +243,7 @@ def compare_with_annotators(
         agreement=_defined(among_annotators(cohen_kappas, every)[0]),
         raters=raters,
         f1=None if scores is None else _defined(scores[0]),
-        f1_interval=None if scores is None else interval(scores),
+        f1_interval=None if scores is None else jackknife(scores).interval,
     )
 
 

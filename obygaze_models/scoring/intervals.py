@@ -1,199 +1,263 @@
-"""Intervals of scores, and of differences between two models, from draws of films.
+"""Scores by group of clips, such as a film; their mean; and how sure it is.
 
-Films are drawn, not clips: a draw takes as many films as there are, with replacement, and all their
-clips. The clips of a film are alike, so that the interval tells how scores would vary with other
-films of the kind, and it is wider than an interval over clips.
+The score of a model is the mean over films of its score on each film, because a model is used on
+films that it has not seen, one at a time. The films are the sample, so the interval of the mean is
+a t interval over the films' scores, and two models are compared by the paired t test of their
+scores on the same films. `benchmarks/intervals.py` shows by simulation what the intervals cover.
 
-Two models are scored on the same draws: what makes a film hard for both cancels out of their
-difference, whose interval is narrower than their own two intervals suggest.
+Where the score of a film is not defined, as that of a film whose clips are all of one class, the
+film does not count. Where fewer than two films count, all clips are scored together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from obygaze_models.scoring.metrics import METRICS, score, weighted_scores
+from obygaze_models.scoring.metrics import Scores, score, trec_ranks
 
-REPLICATES = 1000
 LEVEL = 0.95
-MAX_CELLS = 4_000_000
-"""Weights that are in memory at a time."""
-MIN_CLIPS, MIN_FILMS = 10, 5
+MIN_CLIPS, MIN_GROUPS = 10, 5
+"""Fewer clips of a class, or fewer groups, have no interval."""
+MIN_SHARE = 0.1
+"""Where a smaller share of the clips is positive, `Metric.skewed` scores have no interval."""
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredClips:
-    """What a fit's scores on a test set are computed from.
+class TestedClips:
+    """A model's predictions on a test set; a clip that several fits tested has several rows.
 
     Parameters
     ----------
-    labels, probabilities, trec
-        As in `obygaze_models.scoring.metrics.score`.
-    films
-        The film of each clip.
+    ids
+        The clip of each row.
+    labels
+        The class of each row, from 0 on.
+    probabilities
+        [N] of the positive class, or [N, classes].
+    groups
+        The film of each row, or what else was kept together; empty where none is named.
+    classes
+        How many classes there are.
+    trec
+        Whether trec_eval's average precision is among the scores.
     """
 
+    ids: Sequence[str]
     labels: Array
     probabilities: Array
-    films: Sequence[str]
-    trec: Array | None = None
+    groups: Sequence[str]
+    classes: int = 2
+    trec: bool = False
+
+    def score(self, rows: Array) -> Scores:
+        """Return the scores of some rows, no clip twice."""
+        ranks = None
+        if self.trec:
+            ranks = trec_ranks([self.ids[row] for row in rows], self.probabilities[rows])
+        return score(self.labels[rows], self.probabilities[rows], ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """The scores of one model on each group of a test set.
+
+    Parameters
+    ----------
+    groups
+        The groups that count, in order; one without a name where all clips are scored together.
+    left_out
+        The groups that lack clips of a class.
+    unnamed
+        How many clips have no group, and are left out.
+    values
+        By metric the score of each group; NaN where it is not defined.
+    """
+
+    groups: list[str]
+    left_out: list[str]
+    unnamed: int
+    values: Mapping[str, Array]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether all clips are scored together."""
+        return self.groups == [""]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A score of two models on the same clips.
+class Estimate:
+    """A mean over groups.
 
     Parameters
     ----------
-    first, second, difference
-        The scores, and the first minus the second; None where undefined.
+    value
+        The mean; None where it is not defined for any group.
     interval
-        The middle 95% of the difference over draws of films; None where there are too few,
-        or for a score that is not resampled (the AUROC of three classes and more).
-    ahead
-        The share of draws in which the first is the better one; a tie counts half.
+        Its 95% interval; None where `why` says why there is none.
+    groups
+        How many groups count.
+    p_value
+        Of the t test that the mean is 0: of differences, for instance.
     """
 
-    first: float | None
-    second: float | None
-    difference: float | None
-    interval: tuple[float, float] | None
-    ahead: float | None
+    value: float | None
+    interval: tuple[float, float] | None = None
+    groups: int = 0
+    p_value: float | None = None
 
 
-def film_intervals(
-    fits: Sequence[ScoredClips], *, seed: int, replicates: int = REPLICATES
-) -> dict[str, tuple[float, float] | None]:
-    """For each score the middle 95% of its mean over fits, from draws of films.
+def score_groups(clips: TestedClips) -> GroupScores:
+    """Score each group of clips by itself.
 
-    In a draw each fit is scored on the clips drawn, and is weighted by how many of its own clips
-    these are. So a fit on a film that was not drawn has no weight, and where all fits share a test
-    set the mean is the plain one. None where there are fewer than `MIN_FILMS`, or the score is
-    undefined in at least half of the draws.
+    A clip that several fits tested is scored in as many rounds, each fit's prediction in one of
+    them, and a group's score is the mean over the rounds.
     """
-    films = sorted({film for fit in fits for film in fit.films})
-    number = {film: index for index, film in enumerate(films)}
-    columns = [np.array([number[film] for film in fit.films]) for fit in fits]
-    drawn = draw_films(len(films), seed=seed, replicates=replicates)
-    step = max(1, MAX_CELLS // max(len(fit.labels) for fit in fits))
-    parts = [
-        _weighted_means(fits, columns, drawn[start : start + step])
-        for start in range(0, replicates, step)
-    ]
-    return {
-        key: percentile_interval(np.concatenate([part[key] for part in parts]))
-        if len(films) >= MIN_FILMS
-        else None
-        for key in parts[0]
+    names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
+    rounds = _number_repeats(clips.ids)
+    complete, left_out = [], []
+    for number, name in enumerate(names.tolist()):
+        if not name:
+            continue
+        rows = np.flatnonzero(members == number)
+        has_all = len(np.unique(clips.labels[rows])) == clips.classes
+        (complete if has_all else left_out).append((name, rows))
+    unnamed = len({clips.ids[row] for row in np.flatnonzero(np.asarray(clips.groups) == "")})
+    if len(complete) < 2:
+        complete, left_out, unnamed = [("", np.arange(len(clips.ids)))], [], 0
+    scores = [_score_rounds(clips, rows, rounds) for _, rows in complete]
+    values = {
+        key: np.array([own.get(key) for own in scores], dtype=np.float64)  # None becomes NaN
+        for key in scores[0]
     }
+    counted = [name for name, _ in complete]
+    return GroupScores(counted, [name for name, _ in left_out], unnamed, values)
 
 
-def paired_differences(
-    labels: Array,
-    first: Array,
-    second: Array,
-    films: Sequence[str],
-    *,
-    seed: int = 0,
-    replicates: int = REPLICATES,
-) -> dict[str, Difference]:
-    """The `Difference` of two models in each score.
+def _number_repeats(ids: Sequence[str]) -> Array:
+    """Number the rows of each clip, from 0 on."""
+    order = np.argsort(np.asarray(ids), kind="stable")
+    ordered = np.asarray(ids)[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    sizes = np.diff(np.r_[starts, len(ordered)])
+    numbers = np.empty(len(ordered), dtype=np.int64)
+    numbers[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    return numbers
+
+
+def _score_rounds(clips: TestedClips, rows: Array, rounds: Array) -> Scores:
+    """Return the mean of the scores over the rounds in which they are defined."""
+    by_round = [clips.score(rows[rounds[rows] == number]) for number in np.unique(rounds[rows])]
+    means: Scores = {}
+    for key in by_round[0]:
+        defined = [value for scores in by_round if (value := scores[key]) is not None]
+        means[key] = float(np.mean(defined)) if defined else None
+    return means
+
+
+def estimate_mean(values: Array) -> Estimate:
+    """Return the mean of groups' scores or differences, its t interval and its t test.
+
+    Examples
+    --------
+    >>> estimate = estimate_mean(np.array([0.5, 0.6, 0.7, 0.6, 0.8, np.nan]))
+    >>> round(estimate.value, 2), [round(end, 3) for end in estimate.interval], estimate.groups
+    (0.64, [0.498, 0.782], 5)
+    """
+    defined = np.asarray(values, dtype=np.float64)
+    defined = defined[~np.isnan(defined)]
+    count = len(defined)
+    if count == 0:
+        return Estimate(None)
+    mean = float(defined.mean())
+    if count < MIN_GROUPS:
+        return Estimate(mean, groups=count)
+    low, high = t_interval(defined)
+    spread = float(defined.std(ddof=1))
+    if spread == 0:  # the same in every group
+        p_value = 1.0 if mean == 0 else 0.0
+    else:
+        p_value = float(2 * stats.t.sf(abs(mean) / spread * count**0.5, count - 1))
+    return Estimate(mean, (float(low), float(high)), count, p_value)
+
+
+def t_interval(values: Array) -> tuple[Array, Array]:
+    """Return the ends of the 95% t interval of means along the last axis.
+
+    Examples
+    --------
+    >>> low, high = t_interval(np.array([0.5, 0.6, 0.7, 0.6, 0.8]))
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.498, 0.782)
+    """
+    count = values.shape[-1]
+    mean = values.mean(axis=-1)
+    half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * values.std(axis=-1, ddof=1) / count**0.5
+    return mean - half, mean + half
+
+
+def leave_each_out(groups: int) -> Array:
+    """Return the weights of groups [1 + groups, groups] that `jackknife` needs.
+
+    The first row has all groups, each other one all but one.
+    """
+    return np.vstack([np.ones((1, groups)), np.ones((groups, groups)) - np.eye(groups)])
+
+
+def jackknife(values: Array) -> Estimate:
+    """Return a statistic of the clips of all groups together, with its jackknife t interval.
 
     Parameters
     ----------
-    labels
-        A class from 0 on for each clip.
-    first, second
-        Two models' probabilities: [N] of the positive class, or [N, classes].
-    films
-        The film of each clip.
-    seed, replicates
-        Of the draws.
+    values
+        The statistic by each row of `leave_each_out`.
+
+    Examples
+    --------
+    >>> scores = np.array([0.5, 0.6, 0.7, 0.6, 0.8])
+    >>> weights = leave_each_out(5)
+    >>> [round(end, 3) for end in jackknife(weights @ scores / weights.sum(axis=1)).interval]
+    [0.498, 0.782]
     """
-    first_scores, second_scores = score(labels, first), score(labels, second)
-    names, column = np.unique(films, return_inverse=True)
-    draws: dict[str, list[Array]] = {}
-    if len(names) >= MIN_FILMS:
-        drawn = draw_films(len(names), seed=seed, replicates=replicates)
-        step = max(1, MAX_CELLS // len(labels))
-        for start in range(0, replicates, step):
-            weights = drawn[start : start + step, column].astype(np.float64)
-            second_draws = weighted_scores(labels, second, weights)
-            for key, values in weighted_scores(labels, first, weights).items():
-                draws.setdefault(key, []).append(values - second_draws[key])
-    return {
-        key: _difference(key, value, second_scores[key], draws.get(key, []))
-        for key, value in first_scores.items()
-    }
+    value, *others = np.asarray(values, dtype=np.float64).tolist()
+    groups = len(others)
+    if np.isnan(value):
+        return Estimate(None)
+    pseudo = groups * value - (groups - 1) * np.array(others)
+    if groups < MIN_GROUPS or np.isnan(pseudo).any():
+        return Estimate(value, groups=groups)
+    low, high = t_interval(pseudo - pseudo.mean() + value)
+    return Estimate(value, (float(low), float(high)), groups)
 
 
-def _difference(
-    key: str, first: float | None, second: float | None, draws: Sequence[Array]
-) -> Difference:
-    difference = None if first is None or second is None else first - second
-    values = np.concatenate([[], *draws])
-    interval = percentile_interval(values)
-    if interval is None:
-        return Difference(first, second, difference, None, None)
-    values = values[~np.isnan(values)]
-    better = values < 0 if METRICS[key].lower_is_better else values > 0
-    ahead = float(better.mean() + (values == 0).mean() / 2)
-    return Difference(first, second, difference, interval, ahead)
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values for their number by Holm's method; None stays None.
+
+    Examples
+    --------
+    >>> holm([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.06, 0.06]
+    """
+    known = [(value, row) for row, value in enumerate(p_values) if value is not None]
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (value, row) in enumerate(sorted(known)):
+        highest = max(highest, min(1.0, value * (len(known) - rank)))
+        adjusted[row] = highest
+    return adjusted
 
 
-def too_few(classes: Iterable[int], films: int) -> str:
-    """Why an interval would look surer than it is, given the clips of each class; else empty.
+def too_few(classes: Iterable[int], groups: int) -> str:
+    """Return why there is no interval, given the clips of each class; empty if there is one.
 
-    Few clips or films that are all alike give a narrow interval, which does not mean certainty;
-    that of three or four films is hardly more than from the least to the greatest.
+    Few clips or films that are all alike give a narrow interval, which does not mean certainty.
     """
     if min(classes) < MIN_CLIPS:
         return "too few clips to say"
-    return "too few films to say" if films < MIN_FILMS else ""
-
-
-def percentile_interval(values: Array) -> tuple[float, float] | None:
-    """The ends of the middle 95% of the values; None if at least half of them are NaN."""
-    defined = values[~np.isnan(values)]
-    if len(defined) <= len(values) / 2:
-        return None
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return low, high
-
-
-def draw_films(count: int, *, seed: int, replicates: int) -> Array:
-    """How often each of `count` films is drawn [replicates, count], with replacement."""
-    return np.random.default_rng(seed).multinomial(
-        count, np.full(count, 1 / count), size=replicates
-    )
-
-
-def _weighted_means(
-    fits: Sequence[ScoredClips], columns: Sequence[Array], drawn: Array
-) -> dict[str, Array]:
-    """Each score's weighted mean over the fits [draws]."""
-    sums: dict[str, Array] = {}
-    shares: dict[str, Array] = {}
-    for fit, column in zip(fits, columns, strict=True):
-        # A fit on few films has few different draws: each is scored once.
-        films, film_of_clip = np.unique(column, return_inverse=True)
-        different, draw = np.unique(drawn[:, films], axis=0, return_inverse=True)
-        draw = draw.ravel()
-        weights = different[:, film_of_clip].astype(np.float64)
-        share = weights.mean(axis=1)[draw]
-        scores = weighted_scores(fit.labels, fit.probabilities, weights, fit.trec)
-        for key, of_different in scores.items():
-            values = of_different[draw]
-            defined = ~np.isnan(values)
-            sums[key] = sums.get(key, 0) + np.where(defined, values, 0) * share
-            shares[key] = shares.get(key, 0) + defined * share
-    return {
-        key: np.divide(total, shares[key], out=np.full_like(total, np.nan), where=shares[key] > 0)
-        for key, total in sums.items()
-    }
+    return "too few films to say" if groups < MIN_GROUPS else ""

@@ -43,6 +43,8 @@ class Metric:
         Whether a label set can name it as its benchmark's measure.
     lower_is_better
         Whether the lower of two scores is the better one.
+    skewed
+        Whether a few films have far higher scores than the others where positive clips are rare.
     compute
         The scores [draws] of labels, probabilities and weights, as `weighted_scores` takes them;
         None where `weighted_scores` computes it together with others.
@@ -55,6 +57,7 @@ class Metric:
     multiclass: bool = False
     official: bool = False
     lower_is_better: bool = False
+    skewed: bool = False
     compute: Callable[[Array, Array, Array], Array] | None = None
 
     def __post_init__(self) -> None:
@@ -86,8 +89,12 @@ METRICS = {
         binary=True,
         multiclass=True,
     ),
-    "precision": Metric("Precision", "precision", "how many of the clips called positive are"),
-    "recall": Metric("Recall", "recall", "how many of the positive clips are called positive"),
+    "precision": Metric(
+        "Precision", "precision", "how many of the clips called positive are", skewed=True
+    ),
+    "recall": Metric(
+        "Recall", "recall", "how many of the positive clips are called positive", skewed=True
+    ),
     ACCURACY: Metric(
         "Accuracy", "accuracy", "the share of the clips that get their class", official=True
     ),
@@ -111,6 +118,7 @@ METRICS = {
         "average precision: the mean precision over all cuts of the ranked clips; the share of "
         "positives is chance",
         binary=True,
+        skewed=True,
     ),
     "calibration_error": Metric(
         "Calibration error",

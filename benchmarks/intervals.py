@@ -1,0 +1,229 @@
+"""What 95% intervals over films really cover, and how often noise is called a finding.
+
+Films are drawn from worlds whose truth is known: a thousand and more films, each with its own
+share of positive clips, difficulty and offset. A draw of a few films gives an interval, which
+should hold the mean over all films of its world in 95% of draws. The peer is the percentile
+bootstrap over films (scipy), which is what most tools print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from benchmarks.result import Result
+from obygaze_features.annotations.measures import cohen_kappas
+from obygaze_models.scoring.intervals import (
+    MIN_SHARE,
+    TestedClips,
+    estimate_mean,
+    holm,
+    jackknife,
+    leave_each_out,
+    score_groups,
+    t_interval,
+)
+from obygaze_models.scoring.metrics import METRICS
+
+Array = NDArray[Any]
+LENGTHS = {
+    "ObyGaze12": (97, 105, 122, 139, 148, 152, 158, 166, 184, 199, 212, 232),
+    "MObyGaze": (95, 101, 107, 112, 118, 121, 124, 126, 129, 133, 139, 151, 164, 181, 194),
+    "five short films": (20, 30, 40, 60, 120),
+}
+"""How many clips the films of a world have: much alike, or very different."""
+SHARES = (0.05, 0.1, 0.15, 0.3, 0.5)
+FEW, MANY = (5, 6, 7), (8, 12, 20, 50)
+FILMS = (*FEW, *MANY)
+POPULATION, DRAWS, BOOTSTRAPPED = 1500, 4000, 400
+LOWEST_OF_FEW, LOWEST, HIGHEST = 90.0, 92.0, 98.0
+"""Bounds of the coverage in percent: below eight films, from eight on, and of both."""
+RUNS = 2000
+PICTURE = Path(__file__).parents[1] / "docs/intervals.svg"
+
+
+def make_films(
+    lengths: tuple[int, ...], share: float, *, gain: float, count: int, seed: int
+) -> TestedClips:
+    """Return films whose positive clips score higher by `gain`, each film by more or less."""
+    chance = np.random.default_rng(seed)
+    labels, probabilities, films = [], [], []
+    for film in range(count):
+        clips = chance.choice(lengths)
+        log_odds = np.log(share / (1 - share)) + 0.6 * chance.normal()
+        positive = (chance.random(clips) < 1 / (1 + np.exp(-log_odds))).astype(np.int64)
+        own_gain = chance.normal(gain, 0.35) if gain else 0.0
+        scores = own_gain * positive + chance.normal(0, 0.5) + chance.normal(size=clips)
+        labels.append(positive)
+        probabilities.append(1 / (1 + np.exp(-1.2 * (scores - gain / 2))))
+        films += [f"{film:05}"] * clips
+    ids = [f"{film}-{clip}" for clip, film in enumerate(films)]
+    return TestedClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
+
+
+def coverage(values: Array, films: int, *, seed: int = 0) -> float:
+    """Return in how many of a hundred draws the t interval holds the mean of all values."""
+    drawn = np.random.default_rng(seed).choice(values, (DRAWS, films))
+    low, high = t_interval(drawn)
+    return 100 * float(((low <= values.mean()) & (values.mean() <= high)).mean())
+
+
+def bootstrap_coverage(values: Array, films: int, *, seed: int = 0) -> float:
+    """Return the same for the percentile bootstrap."""
+    drawn = np.random.default_rng(seed).choice(values, (BOOTSTRAPPED, films))
+    made = stats.bootstrap(
+        (drawn,), np.mean, axis=1, method="percentile", n_resamples=999, batch=50, rng=seed
+    ).confidence_interval
+    held = (made.low <= values.mean()) & (values.mean() <= made.high)
+    return 100 * float(held.mean())
+
+
+def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
+    """Yield each world's name, share and films' scores; `d ` before a difference of two models."""
+    for name, lengths in LENGTHS.items():
+        for share in SHARES:
+            first = make_films(lengths, share, gain=0.6, count=POPULATION, seed=1)
+            noise = np.random.default_rng(2).normal(0, 0.8, len(first.labels))
+            log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
+            second = 1 / (1 + np.exp(-log_odds))
+            other = TestedClips(first.ids, first.labels, second, first.groups)
+            scores, others = score_groups(first).values, score_groups(other).values
+            differences = {f"d {key}": scores[key] - others[key] for key in scores}
+            yield name, share, {**scores, **differences}
+
+
+def agreement_worlds() -> Iterator[tuple[str, Array]]:
+    """Yield each world's films as tables of two annotators' levels [films, 4, 4]."""
+    for name, lengths in LENGTHS.items():
+        chance = np.random.default_rng(3)
+        films = []
+        for _ in range(POPULATION):
+            shares = chance.dirichlet((8, 4, 1, 3))
+            truth = chance.choice(4, chance.choice(lengths), p=shares)
+            care = np.clip(chance.normal(0.6, 0.15), 0, 1)
+            votes = [
+                np.where(
+                    chance.random(len(truth)) < care, truth, chance.choice(4, len(truth), p=shares)
+                )
+                for _ in range(2)
+            ]
+            counts = np.zeros((4, 4))
+            np.add.at(counts, (votes[0], votes[1]), 1)
+            films.append(counts)
+        yield name, np.array(films)
+
+
+def pooled_kappa_coverage(tables: Array, films: int, *, draws: int = 3000) -> float:
+    """Return in how many of a hundred draws the jackknife interval of pooled kappa holds."""
+    truth = cohen_kappas(tables.sum(axis=0)[None])[0]
+    chance, held = np.random.default_rng(4), 0
+    for _ in range(draws):
+        drawn = tables[chance.integers(0, len(tables), films)]
+        pooled = np.einsum("df,fij->dij", leave_each_out(films), drawn)
+        low, high = jackknife(cohen_kappas(pooled)).interval or (1.0, 0.0)
+        held += low <= truth <= high
+    return 100 * held / draws
+
+
+def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
+    """Return how often noise ranks "better than chance", in percent of runs.
+
+    Of the model named before the test; of any of the models, by p-values that Holm adjusted; and of
+    the model that ranks best, by the percentile bootstrap.
+    """
+    noise = make_films(LENGTHS["ObyGaze12"], 0.3, gain=0.0, count=POPULATION, seed=5)
+    areas = score_groups(noise).values["auroc"]
+    chance = np.random.default_rng(6)
+    named = adjusted = best = 0
+    for _ in range(RUNS):
+        drawn = chance.choice(areas, (models, films))
+        low, _ = t_interval(drawn)
+        named += low[0] > 0.5
+        estimates = [estimate_mean(own - 0.5) for own in drawn]
+        p_values = holm([estimate.p_value for estimate in estimates])
+        adjusted += any(
+            (p or 0.0) < 0.05 and (estimate.value or 0.0) > 0
+            for p, estimate in zip(p_values, estimates, strict=True)
+        )
+        winner = drawn[drawn.mean(axis=1).argmax()]
+        draws = winner[chance.integers(0, films, (999, films))].mean(axis=1)
+        best += np.quantile(draws, 0.025) > 0.5
+    return 100 * named / RUNS, 100 * adjusted / RUNS, 100 * best / RUNS
+
+
+def measure() -> Iterator[Result]:
+    """Least coverage over all worlds by score and number of films; then false claims."""
+    lowest: dict[tuple[str, int], float] = {}
+    highest: dict[tuple[str, int], float] = {}
+    peers: dict[tuple[str, int], float] = {}
+
+    def note(key: str, films: int, covered: float) -> None:
+        lowest[key, films] = min(covered, lowest.get((key, films), 100.0))
+        highest[key, films] = max(covered, highest.get((key, films), 0.0))
+
+    for name, share, values in score_worlds():
+        for key, column in values.items():
+            metric = METRICS[key.removeprefix("d ")]
+            if metric.skewed and share < MIN_SHARE:
+                continue
+            defined = column[~np.isnan(column)]
+            for films in FILMS:
+                note(key, films, coverage(defined, films))
+                if name == "MObyGaze" and share == 0.3:
+                    peers[key, films] = bootstrap_coverage(defined, films)
+    for name, tables in agreement_worlds():
+        kappas = cohen_kappas(tables)
+        for films in FILMS:
+            note("kappa", films, coverage(kappas, films))
+            note("kappa of all clips", films, pooled_kappa_coverage(tables, films))
+            if name == "MObyGaze":
+                peers["kappa", films] = bootstrap_coverage(kappas, films)
+    draw_picture(lowest, highest, peers)
+    for key in dict.fromkeys(key for key, _ in lowest):
+        for sizes, bound in ((FEW, LOWEST_OF_FEW), (MANY, LOWEST)):
+            least = min(lowest[key, films] for films in sizes)
+            most = max(highest[key, films] for films in sizes)
+            peer = min((peers[key, films] for films in sizes if (key, films) in peers), default=nan)
+            missed = max((100 - least) / (100 - bound), most / HIGHEST)
+            title = f"{key}, {sizes[0]} to {sizes[-1]} films: least coverage (bootstrap)"
+            yield Result(title, least, "%", peer, missed, 1.0)
+    for models in (1, 5, 10):
+        named, adjusted, best = false_claims(models)
+        for what, rate in (("the one named before", named), ("any, by Holm", adjusted)):
+            title = f"noise, {models} models: better than chance, {what} (best, bootstrap)"
+            yield Result(title, rate, "%", best, rate / 5, 1.0)
+
+
+def draw_picture(
+    lowest: Mapping[tuple[str, int], float],
+    highest: Mapping[tuple[str, int], float],
+    peers: Mapping[tuple[str, int], float],
+) -> None:
+    """Draw the coverage by number of films: of t intervals, and of the bootstrap."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    positions = range(len(FILMS))
+    ends = [
+        (min(v for (_, n), v in lowest.items() if n == films),
+         max(v for (_, n), v in highest.items() if n == films))
+        for films in FILMS
+    ]  # fmt: skip
+    axes.fill_between(positions, *zip(*ends, strict=True), alpha=0.35, label="t over films")
+    old = [[v for (_, n), v in peers.items() if n == films] for films in FILMS]
+    axes.fill_between(positions, [*map(min, old)], [*map(max, old)], alpha=0.35,
+                      label="percentile bootstrap over films")  # fmt: skip
+    axes.axhline(95, color="0.2", linewidth=0.8)
+    axes.set_xticks(positions, [str(films) for films in FILMS])
+    axes.set_xlabel("films")
+    axes.set_ylabel("covered, %")
+    axes.set_ylim(74, 100)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(PICTURE, metadata={"Date": None})
