@@ -73,9 +73,7 @@ def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
     return format_table(columns)
 
 
-def compare_models(
-    plan: Plan, predictions: Sequence[FitPredictions], *, seed: int
-) -> dict[str, Comparison]:
+def compare_models(plan: Plan, predictions: Sequence[FitPredictions]) -> dict[str, Comparison]:
     """By test the models beside each annotator; empty where there are no annotators."""
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
@@ -89,7 +87,7 @@ def compare_models(
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()
-        comparison = compare_with_annotators(votes, tables, films, task.classes, seed=seed)
+        comparison = compare_with_annotators(votes, tables, films, task.classes)
         if comparison is not None:
             compared[task.name] = comparison
     return compared

@@ -1,82 +1,88 @@
-"""Compare models of one run, or of several, on the clips that both were tested on.
-
-Where an experiment has several fits, a clip's mean probability over them counts. So the scores here
-are not the means over fits that a run's table shows.
-"""
+"""Compare models of one run, or of several, on the clips that both were tested on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
-from obygaze_features.common.text import counted, for_shell, group_by, unknown_name
+from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import store_variants
-from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.predictions import FitPredictions, join_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
-from obygaze_models.scoring.intervals import REPLICATES, paired_differences
+from obygaze_models.experiments.summary import headline_model, main_metric
+from obygaze_models.scoring.intervals import (
+    ScoreParts,
+    estimate_differences,
+    holm,
+    score_parts,
+)
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A model, its run, and its mean predictions and number of fits by test set."""
+    """A model, its run, and the predictions of its fits by test set."""
 
     ref: ModelRef
     run: Run
-    tests: Mapping[str, FitPredictions]
-    fits: Mapping[str, int]
+    tests: Mapping[str, Sequence[FitPredictions]]
 
-    def on(self, test: str, ids: Array) -> tuple[Array, Array, Array]:
-        """Labels, probabilities, and which predictions are wrong, of clips of a test set."""
-        mean = self.tests[test]
-        rows = np.searchsorted(mean.ids, ids)
-        return mean.labels[rows], mean.probabilities[rows], mean.wrong[rows]
+    def labels(self, test: str) -> dict[str, int]:
+        """Return the class of each clip of a test set."""
+        return {
+            clip: label
+            for fit in self.tests[test]
+            for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
+        }
+
+    def score(self, test: str, ids: set[str], *, pooled: bool) -> ScoreParts:
+        """Score the clips of a test set that are among `ids`."""
+        record, clips = self.run.record, self.run.clips()
+        measure = record.official.measure if record.official else ""
+        groups = {clip: clips[clip].group for clip in ids}
+        fits = [_keep(fit, ids) for fit in self.tests[test]]
+        joined = join_fits([fit for fit in fits if fit.ids], groups, measure)
+        return score_parts(replace(joined, classes=len(record.tests[test].classes)), pooled=pooled)
+
+
+def _keep(fit: FitPredictions, ids: set[str]) -> FitPredictions:
+    """Return a fit's predictions of some clips."""
+    rows = [row for row, clip in enumerate(fit.ids) if clip in ids]
+    kept = [fit.ids[row] for row in rows]
+    return replace(fit, ids=kept, labels=fit.labels[rows], probabilities=fit.probabilities[rows])
 
 
 def compare(
-    *runs: AnyRun,
-    models: Sequence[str] = (),
-    stores: bool = False,
-    seed: int = 0,
-    replicates: int = REPLICATES,
+    *runs: AnyRun, models: Sequence[str] = (), stores: bool = False, pooled: bool = False
 ) -> Comparisons:
-    """Compare models on the clips that both were tested on.
+    """Compare models with a reference, on the clips that both were tested on.
+
+    The reference is the model that the first run's result is about; or the first of `models`.
 
     Parameters
     ----------
     runs
-        Runs or their folders. Of several, each model is compared with that of the same name in
-        the others; of one, its models with one another.
+        Runs or their folders, over the same items.
     models
-        Only these, of all runs, each with each.
+        Only these, of all runs.
     stores
         Only what each store adds to a model of several, in runs with ``each_store``: all stores,
-        with each alone and with all without it.
-    seed, replicates
-        Of the draws of films.
+        beside each alone and all without it.
+    pooled
+        Score all clips together, in place of the mean over films. Probabilities of different fits
+        are then ranked together, although they may be on different scales.
     """
     opened = [as_run(run) for run in runs]
-    manifest = opened[0].record.manifest
-    for run in opened[1:]:
-        other = run.record.manifest
-        if manifest.digest != other.digest:
-            raise ExperimentError(
-                f"{opened[0].folder} and {run.folder} are over different items: those of "
-                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
-                f"({other.digest[:12]}); run both on one manifest"
-            )
+    _check_items(opened)
     candidates = _candidates(opened)
     names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
     for name in models:
@@ -90,43 +96,91 @@ def compare(
         raise ExperimentError(
             f"{opened[0].folder} has one model, {names[0]}; give a second run to compare it with"
         )
-
-    def are_comparable(first: _Candidate, second: _Candidate) -> bool:
-        if stores:
-            own = store_variants(first.ref.model, first.run.record.store_names)
-            return first.run is second.run and second.ref.model in own
-        if models:
-            return first.ref.model in models and second.ref.model in models
-        other_run = first.ref.model == second.ref.model and first.run is not second.run
-        return len(runs) == 1 or other_run
-
-    pairs = [pair for pair in combinations(candidates, 2) if are_comparable(*pair)]
-    paired = {candidate.ref.name for pair in pairs for candidate in pair}
-    left_out = []
-    if alone := [c.ref for c in candidates if not (models or stores) and c.ref.name not in paired]:
-        options = " ".join(dict.fromkeys(f"--model {for_shell(ref.model)}" for ref in alone))
-        left_out.append(
-            f"no counterpart of that name in another run: {', '.join(ref.name for ref in alone)}; "
-            f"to compare these with each other: {options}"
-        )
-    comparisons = []
-    for first, second in pairs:
-        for test in dict.fromkeys([*first.tests, *second.tests]):
-            comparison = _compare(first, second, test, seed, replicates)
-            if isinstance(comparison, Comparison):
-                comparisons.append(comparison)
+    pairs = _store_pairs(candidates) if stores else _pairs(candidates, models)
+    comparisons, left_out = [], []
+    for model, reference in pairs:
+        for test in dict.fromkeys([*reference.tests, *model.tests]):
+            made = _compare(model, reference, test, pooled=pooled)
+            if isinstance(made, Comparison):
+                comparisons.append(made)
             else:
-                left_out.append(comparison)
+                left_out.append(made)
     if not comparisons:
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
-    names_of = {c.ref.run: c.run.record.store_names for c in candidates if stores}
-    return Comparisons(comparisons, tuple(dict.fromkeys(left_out)), names_of)
+    store_names = {c.ref.run: c.run.record.store_names for c in candidates if stores}
+    return Comparisons(
+        _adjust(comparisons, store_names),
+        main_metric(opened[0].record),
+        tuple(dict.fromkeys(left_out)),
+        pooled,
+        store_names,
+    )
+
+
+def _check_items(runs: Sequence[Run]) -> None:
+    """Raise where runs are over different items."""
+    manifest = runs[0].record.manifest
+    for run in runs[1:]:
+        other = run.record.manifest
+        if manifest.digest != other.digest:
+            raise ExperimentError(
+                f"{runs[0].folder} and {run.folder} are over different items: those of "
+                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
+                f"({other.digest[:12]}); run both on one manifest"
+            )
+
+
+def _pairs(
+    candidates: Sequence[_Candidate], models: Sequence[str]
+) -> list[tuple[_Candidate, _Candidate]]:
+    """Return each model beside the reference."""
+    name = models[0] if models else headline_model(candidates[0].run.record)
+    reference = next(candidate for candidate in candidates if candidate.ref.model == name)
+    return [
+        (candidate, reference)
+        for candidate in candidates
+        if candidate is not reference and (not models or candidate.ref.model in models)
+    ]
+
+
+def _store_pairs(candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, _Candidate]]:
+    """Return each model of several stores beside the same on a part of them."""
+    return [
+        (first, second)
+        for first in candidates
+        for second in candidates
+        if first.run is second.run
+        and second.ref.model in store_variants(first.ref.model, first.run.record.store_names)
+    ]
+
+
+def _adjust(
+    comparisons: Sequence[Comparison], stores: Mapping[str, Sequence[str]]
+) -> list[Comparison]:
+    """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
+
+    Of stores only what each adds is tested: all of them beside all without it.
+    """
+    adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
+
+    def is_tested(own: Comparison) -> bool:
+        if not stores:
+            return True
+        names = stores[own.model.run]
+        return len(store_variants(own.model.model, names)[own.reference.model]) == len(names) - 1
+
+    for key in dict.fromkeys(key for own in adjusted for key in own.scores):
+        tested = [own for own in adjusted if key in own.scores and is_tested(own)]
+        p_values = holm([own.scores[key].p_value for own in tested])
+        for own, p_value in zip(tested, p_values, strict=True):
+            own.scores[key] = replace(own.scores[key], p_value=p_value)
+    return adjusted
 
 
 def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
-    """Every model of every run, under a unique name."""
+    """Return every model of every run, under a unique name."""
     folders = [run.folder for run in runs]
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
@@ -134,68 +188,43 @@ def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
     candidates = []
     for run, name in zip(runs, names, strict=True):
         for model, fits in group_by(run.predictions(), lambda fit: fit.model).items():
-            by_test = group_by(fits, lambda fit: fit.test)
             ref = ModelRef(name, model, f"{name}: {model}" if len(runs) > 1 else model)
-            means = {test: average_over_fits(predictions) for test, predictions in by_test.items()}
-            counts = {test: len(predictions) for test, predictions in by_test.items()}
-            candidates.append(_Candidate(ref, run, means, counts))
+            candidates.append(_Candidate(ref, run, group_by(fits, lambda fit: fit.test)))
     return candidates
 
 
 def _compare(
-    first: _Candidate, second: _Candidate, test: str, seed: int, replicates: int
+    model: _Candidate, reference: _Candidate, test: str, *, pooled: bool
 ) -> Comparison | str:
-    """Two models on a test set; or why they cannot be compared."""
-    sides = first, second
-    if test not in first.tests or test not in second.tests:
-        tested, untested = sides if test in first.tests else (second, first)
+    """Compare two models on a test set; or return why they cannot be compared."""
+    sides = model, reference
+    if test not in model.tests or test not in reference.tests:
+        tested, untested = sides if test in model.tests else sides[::-1]
         return f"{test} is a test set of {tested.ref.name}, not of {untested.ref.name}"
-    common = np.intersect1d(first.tests[test].ids, second.tests[test].ids)
-    ids = common[first.on(test, common)[0] == second.on(test, common)[0]]
-    if not len(ids):
-        names = f"{first.ref.name} and {second.ref.name}"
-        difference = "clips annotated otherwise" if len(common) else "other clips"
+    labels, others = model.labels(test), reference.labels(test)
+    common = labels.keys() & others.keys()
+    ids = {clip for clip in common if labels[clip] == others[clip]}
+    if not ids:
+        names = f"{model.ref.name} and {reference.ref.name}"
+        difference = "clips annotated otherwise" if common else "other clips"
         return f"{names} cannot be compared: they have {difference} in {test}"
-    labels, first_probabilities, first_wrong = first.on(test, ids)
-    _, second_probabilities, second_wrong = second.on(test, ids)
-    only_first = int((second_wrong & ~first_wrong).sum())
-    only_second = int((first_wrong & ~second_wrong).sum())
-    clips, classes = first.run.clips(), first.run.record.tests[test].classes
-    films = [clips[clip].group for clip in ids.tolist()]
-    disagreements = only_first + only_second
-    means = []  # as the runs print them
-    for side in sides:
-        own = [s for s in side.run.record.scores if (s.model, s.test) == (side.ref.model, test)]
-        means.append(own[0].mean if own else {})
+    first, second = (side.score(test, ids, pooled=pooled) for side in sides)
     return Comparison(
         test=test,
-        first=first.ref,
-        second=second.ref,
+        model=model.ref,
+        reference=reference.ref,
         clips=len(ids),
-        films=len(set(films)),
-        noun=group_noun(first.run.record.films.by),
-        smallest=int(np.bincount(labels, minlength=len(classes)).min()),
-        scores=paired_differences(
-            labels,
-            first_probabilities,
-            second_probabilities,
-            films,
-            seed=seed,
-            replicates=replicates,
-        ),
-        only_first=only_first,
-        only_second=only_second,
-        p_value=float(binomtest(only_first, disagreements).pvalue) if disagreements else 1.0,
-        notes=tuple(dict.fromkeys(_notes(first, second, test, len(common), set(ids.tolist())))),
-        leaks=tuple(dict.fromkeys(_leaks(first, second, test, set(ids.tolist())))),
-        fits=(first.fits[test], second.fits[test]),
-        means={key: (means[0].get(key), means[1].get(key)) for key in means[0] | means[1]},
+        class_counts=tuple(first.clips.class_counts),
+        scores=estimate_differences(first, second),
+        notes=tuple(dict.fromkeys(_notes(model, reference, test, len(common), ids))),
+        leaks=tuple(dict.fromkeys(_leaks(model, reference, test, ids))),
         beside=tuple(
             sentence
             for side in sides
             if (compared := side.run.record.annotators.get(test))
             and (sentence := compared.f1_sentence(side.ref.model, side.ref.name))
         ),
+        noun=group_noun(model.run.record.films.by),
     )
 
 
@@ -230,17 +259,10 @@ def _notes(
                 f"{second_value or 'none'} in {second.ref.run}"
             )
     for side in (first, second):
-        if extra := len(side.tests[test].ids) - common:
+        if extra := len(side.labels(test)) - common:
             yield f"left out: {counted(extra, 'clip')} of {test} that only {side.ref.run} has"
     if relabelled := common - len(scored):
         yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
-    if first.fits[test] != second.fits[test]:
-        same_run = first.run is second.run
-        names = [side.ref.name if same_run else side.ref.run for side in (first, second)]
-        yield (
-            f"{names[0]} is the mean of {counted(first.fits[test], 'fit')}, {names[1]} of "
-            f"{second.fits[test]}; a mean of more fits scores better"
-        )
 
 
 def _leaks(

@@ -1,4 +1,4 @@
-"""Comparisons of models as data, and as they are shown: tables, sentences and a figure."""
+"""Comparisons of models as data, and as they are shown: ranked tables, a sentence and a figure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 100
-STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%")
-ADDS = fill(
-    "adds: all stores minus all without it; the interval is over draws of films. Each clip counts "
-    "once here, with its mean probability over the fits; other tables have the means of the fits' "
-    "scores. A clip that a store lacks counts as its mean, where the experiment says so.",
-    WIDTH,
+SIGNIFICANT = 0.05
+STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
+ADDS = (
+    "adds: all stores minus all without it. A clip that a store lacks counts as its mean, where "
+    "the experiment says so."
 )
 
 
@@ -38,27 +37,20 @@ class ModelRef:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on a test set.
+    """A model beside the reference on a test set, on the clips that both were scored on.
 
     Parameters
     ----------
-    test, first, second
+    test, model, reference
         The test set, and the models.
-    clips, films
+    clips
         How many both were scored on.
-    smallest
-        How many clips the smallest class has.
+    class_counts
+        How many clips each class has.
     scores
-        A `Difference` for each metric.
-    only_first, only_second
-        How many clips only the first model gets right, and only the second.
-    p_value
-        Of McNemar's exact test on these. It takes clips for independent, and those of a film are
-        not, so that it is too small.
+        A `Difference` for each metric, the model's minus the reference's.
     notes, leaks
         What a reader must know of these two, and which was trained on clips that are scored.
-    fits, means
-        How many fits each model has, and by metric the mean of their scores, as its run prints it.
     beside
         Each model's F1 against each annotator, where the labels were merged of several.
     noun
@@ -66,156 +58,184 @@ class Comparison:
     """
 
     test: str
-    first: ModelRef
-    second: ModelRef
+    model: ModelRef
+    reference: ModelRef
     clips: int
-    films: int
-    smallest: int
+    class_counts: tuple[int, ...]
     scores: dict[str, Difference]
-    only_first: int
-    only_second: int
-    p_value: float
     notes: tuple[str, ...]
     leaks: tuple[RunWarning, ...] = ()
-    fits: tuple[int, int] = (1, 1)
-    means: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
     noun: str = "film"
 
-    @property
-    def too_few(self) -> str:
-        """Why no interval is shown; empty if it is."""
-        return too_few([self.smallest], self.films).replace("film", self.noun)
+    def certainty(self, key: str) -> str:
+        """Return the interval of a difference; or why there is none."""
+        difference = self.scores[key].difference
+        if difference.interval is not None:
+            return _interval(difference.interval, signed=True)
+        return too_few(self.class_counts, difference.groups).replace("film", self.noun) or "-"
+
+    def differs(self, key: str) -> bool:
+        """Return whether the models differ, by the p-value that is adjusted for all comparisons."""
+        p_value = self.scores[key].p_value
+        return p_value is not None and p_value < SIGNIFICANT
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons, and what could not be compared. Printed, it is a table a test set."""
+    """All comparisons, and what could not be compared. Printed, it is a table a test set.
+
+    Parameters
+    ----------
+    comparisons
+        Each model beside its reference.
+    metric
+        The score that models are ranked by.
+    left_out
+        Why models or test sets are left out.
+    pooled
+        Whether all clips are scored together, rather than film by film.
+    stores
+        By run the names of its stores, if the comparisons tell what each of them adds.
+    """
 
     comparisons: list[Comparison]
-    left_out: tuple[str, ...]
+    metric: str
+    left_out: tuple[str, ...] = ()
+    pooled: bool = False
     stores: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By run the names of its stores, if the comparisons tell what each of them adds."""
 
     def __str__(self) -> str:
         return self.table()
 
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
-        """The comparisons that have a metric, with its key; by default each one's first metric."""
+        """Return the comparisons that have a metric, with its key.
+
+        By default each has the one that models are ranked by, or else its first.
+        """
         metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
         if metric is not None and metric not in metrics:
             raise UsageError(unknown_name("metric", metric, metrics))
-        return [
-            (comparison, metric or next(iter(comparison.scores)))
-            for comparison in self.comparisons
-            if metric is None or metric in comparison.scores
-        ]
+        selected = []
+        for comparison in self.comparisons:
+            own = comparison.scores
+            if metric is None:
+                selected.append(
+                    (comparison, self.metric if self.metric in own else next(iter(own)))
+                )
+            elif metric in own:
+                selected.append((comparison, metric))
+        return selected
 
     def headline(self, metric: str | None = None) -> str:
-        """The result in a sentence; of several comparisons how many differ, and the widest."""
+        """Return the result in a sentence: how many differ, and the widest difference."""
         selected = self.select(metric)
-        clear = [(comparison, key) for comparison, key in selected if _is_clear(comparison, key)]
-        if len(selected) == 1 or len(clear) == 1:
-            comparison, key = (clear or selected)[0]
-            sentence = _describe_difference(comparison, key)
-            return sentence if len(selected) == 1 else f"1 of {len(selected)} differs: {sentence}"
+        clear = [pair for pair in selected if pair[0].differs(pair[1])]
+        if len(selected) == 1:
+            return _describe_difference(*selected[0])
         if not clear:
             return f"No clear difference in {counted(len(selected), 'comparison')}"
-        widest = max(clear, key=lambda pair: abs(pair[0].scores[pair[1]].difference or 0))
-        sentence = _describe_difference(*widest)
-        return f"{len(clear)} of {len(selected)} comparisons differ clearly; the most: {sentence}"
+        widest = max(clear, key=lambda pair: abs(pair[0].scores[pair[1]].difference.value or 0))
+        verb = "differs" if len(clear) == 1 else "differ"
+        most = "" if len(clear) == 1 else "the most: "
+        return f"{len(clear)} of {len(selected)} {verb}: {most}{_describe_difference(*widest)}"
 
     def table(self, metric: str | None = None) -> str:
-        """The comparisons as text: a table a test set."""
-        selected, groups = self.select(metric), f"draws of {self.comparisons[0].noun}s"
-        if self.stores:
-            tables = [
-                f"{test}\n{model} on all stores: {score}\n{align(STORE_COLUMNS, rows, width=WIDTH)}"
-                for (test, model, score), rows in self.stores_by_model(metric).items()
-            ]
-            return "\n\n".join([*tables, ADDS.replace("draws of films", groups)])
-        runs = _runs_of_one_model(selected)
-        by_test = group_by(selected, lambda pair: _describe_test(*pair))
-        names = ["model", *runs] if runs else ["first", "second", "1st", "2nd"]
-        columns = [*names, "difference", "95%", "ahead", "only right", "p"]
-        left = 1 if runs else 2
+        """Return the comparisons as text: a ranked table for each test set."""
+        selected = self.select(metric)
         parts = []
-        for head, pairs in by_test.items():
-            rows = [
-                [ref.name if left == 2 else ref.model for ref in (pair.first, pair.second)[:left]]
-                + _table_cells(pair, key)
-                for pair, key in pairs
-            ]
-            parts.append(f"{head}\n{align(columns, rows, left=left, width=WIDTH)}")
-            parts += [fill(note, WIDTH) for note in _means_of_runs(pairs)]
-            beside = dict.fromkeys(line for comparison, _ in pairs for line in comparison.beside)
-            parts += ["\n".join(fill(line, WIDTH) for line in beside)] * bool(beside)
-        first, second = runs or ("first", "second")
-        notes = (
-            f"difference: {first} minus {second}; its interval, and in how many draws the first is "
-            f"ahead, are over {groups}.",
-            "only right: clips that only the first gets right : only the second. p: McNemar's "
-            "exact test of these, as if clips of a film were independent.",
-        )
-        return "\n\n".join([*parts, "\n".join(fill(note, WIDTH) for note in notes)])
+        if self.stores:
+            for (test, model, score), rows in self.stores_by_model(metric).items():
+                head = f"{test}\n{model} on all stores: {score}"
+                parts.append(f"{head}\n{align(STORE_COLUMNS, rows, width=WIDTH)}")
+        else:
+            by_test = group_by(selected, lambda pair: _describe_test(*pair))
+            for head, pairs in by_test.items():
+                parts.append(f"{head}\n{_ranked_table(pairs)}")
+                beside = dict.fromkeys(line for own, _ in pairs for line in own.beside)
+                if beside:
+                    parts.append("\n".join(fill(line, WIDTH) for line in beside))
+        return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
+
+    def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:
+        """Return what the columns mean."""
+        noun = self.comparisons[0].noun
+        adjusted = [own.scores[key].p_value for own, key in selected]
+        number = sum(value is not None for value in adjusted)
+        if self.pooled:
+            how = f"Scores are of all clips together; intervals by the jackknife over {noun}s."
+        else:
+            how = (
+                f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
+                "paired t test"
+            )
+            how += f", adjusted by Holm for {counted(number, 'comparison')}." if number > 1 else "."
+        return f"{ADDS} {how}" if self.stores else how
 
     def stores_by_model(
         self, metric: str | None = None
     ) -> dict[tuple[str, str, str], list[list[str]]]:
-        """What each store adds, by test set, model and its score on all stores.
+        """Return what each store adds, by test set, model and its score on all stores.
 
         A row for each store: the scores on it alone and on all without it, what it adds to these,
-        and the interval of that.
+        the interval of that, and its p-value.
         """
         tables = {}
         selected = self.select(metric)
-        by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].first.name))
+        by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].model.name))
         for (test, model), pairs in by_model.items():
-            (all_stores, key), names = pairs[0], self.stores[pairs[0][0].first.run]
-            variants = store_variants(all_stores.first.model, names)
-            by_stores = {variants[pair.second.model]: pair for pair, _ in pairs}
+            (all_stores, key), names = pairs[0], self.stores[pairs[0][0].model.run]
+            variants = store_variants(all_stores.model.model, names)
+            by_stores = {variants[pair.reference.model]: pair for pair, _ in pairs}
             rows = []
             for name in names:
                 rest = tuple(other for other in names if other != name)
-                pairs_of_store = [by_stores.get(use) for use in ((name,), rest)]
-                alone, without = (
-                    _table_cells(pair, key)[1:4] if pair else ["-"] * 3 for pair in pairs_of_store
-                )
-                rows.append([name, alone[0], *without])
-            tables[test, model, _format(all_stores.scores[key].first)] = rows
+                alone, without = by_stores.get((name,)), by_stores.get(rest)
+                cells = ["-"] * 4
+                if without:
+                    score = without.scores[key]
+                    cells = [_format(score.reference.value), *_difference_cells(without, key)]
+                own = _format(alone.scores[key].reference.value) if alone else "-"
+                rows.append([name, own, *cells])
+            tables[test, model, _format(all_stores.scores[key].model.value)] = rows
         return tables
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each comparison and metric, for `pandas.DataFrame`."""
-        return [
-            {"test": pair.test, "first": pair.first.name, "second": pair.second.name,
-             "metric": key, "score_first": score.first, "score_second": score.second,
-             "difference": score.difference, "low": low, "high": high}
-            for pair in self.comparisons
-            for key, score in pair.scores.items()
-            for low, high in [(None if pair.too_few else score.interval) or (None, None)]
-        ]  # fmt: skip
+        """Return a row for each comparison and metric, for `pandas.DataFrame`."""
+        rows = []
+        for own in self.comparisons:
+            for key, score in own.scores.items():
+                low, high = score.difference.interval or (None, None)
+                rows.append(
+                    {
+                        "test": own.test, "model": own.model.name, "reference": own.reference.name,
+                        "metric": key, "score": score.model.value,
+                        "score_reference": score.reference.value,
+                        "difference": score.difference.value, "low": low, "high": high,
+                        "p_value": score.p_value, "films": score.difference.groups,
+                    }
+                )  # fmt: skip
+        return rows
 
     def figure(self, metric: str | None = None) -> Figure:
-        """The differences and their intervals as a figure."""
+        """Draw the differences and their intervals."""
         from obygaze_models.figures.dots import Line, Point, dot_plot
 
         selected = self.select(metric)
-        runs = _runs_of_one_model(selected)
-        tests = list(dict.fromkeys(comparison.test for comparison, _ in selected))
-        selected.sort(key=lambda pair: tests.index(pair[0].test))
         titles = list(dict.fromkeys(METRICS[key].title for _, key in selected))
+        references = {own.reference.name for own, _ in selected}
         points = []
-        for comparison, key in selected:
-            score, models = comparison.scores[key], (comparison.first, comparison.second)
-            low, high = (None, None) if comparison.too_few else score.interval or (None, None)
-            label = models[0].model if runs else f"{models[0].name} − {models[1].name}"
-            group = f"{comparison.test}: {counted(comparison.clips, 'clip')}"
+        for own, key in selected:
+            score = own.scores[key].difference
+            low, high = score.interval or (None, None)
+            name = own.model.name
+            label = name if len(references) == 1 else f"{name} − {own.reference.name}"
+            group = f"{own.test}: {counted(own.clips, 'clip')}"
             if len(titles) > 1:
                 group += f", {METRICS[key].title}"
-            points.append(Point(label, score.difference, low, high, group=group))
-        names = {(comparison.first.name, comparison.second.name) for comparison, _ in selected}
-        first, second = runs or (names.pop() if len(names) == 1 else ("first", "second"))
+            points.append(Point(label, score.value, low, high, group=group))
+        second = references.pop() if len(references) == 1 else "second"
+        first = points[0].label if len(points) == 1 else "first" if references else "model"
         ends = f"{second} better", f"{first} better"
         if all(METRICS[key].lower_is_better for _, key in selected):
             ends = ends[1], ends[0]
@@ -236,69 +256,71 @@ class Comparisons:
         )
 
 
+def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
+    """Return one test set's models, the best first; the reference is one of them."""
+    first, key = pairs[0]
+    metric = METRICS[key]
+    rows = []
+    for own, _ in pairs:
+        score = own.scores[key].model
+        cells = [own.model.name, _format(score.value), _interval(score.interval)]
+        rows.append((score.value, [*cells, *_difference_cells(own, key)]))
+    reference = first.scores[key].reference
+    name = first.reference.name
+    cells = [name, _format(reference.value), _interval(reference.interval), "-", "-", "-"]
+    rows.append((reference.value, cells))
+    rows.sort(key=lambda row: row[0] or 0.0, reverse=not metric.lower_is_better)
+    columns = ["", metric.title, "95%", f"minus {name}", "95%", "p"]
+    return align(columns, [row for _, row in rows], width=WIDTH)
+
+
+def _difference_cells(comparison: Comparison, key: str) -> list[str]:
+    """Return a difference, its interval, and its adjusted p-value."""
+    score = comparison.scores[key]
+    return [
+        _format(score.difference.value, signed=True),
+        comparison.certainty(key),
+        _format_p(score.p_value),
+    ]
+
+
 def _describe_test(comparison: Comparison, key: str) -> str:
-    clips, films = counted(comparison.clips, "clip"), counted(comparison.films, comparison.noun)
-    return f"{comparison.test}: {clips}, {films}; {METRICS[key].title}"
-
-
-def _is_clear(comparison: Comparison, key: str) -> bool:
-    """Whether the interval of the difference is known, and does not hold 0."""
-    interval = comparison.scores[key].interval
-    return not comparison.too_few and interval is not None and interval[0] * interval[1] > 0
+    """Return the test set, its clips and films, and the score."""
+    score = comparison.scores[key]
+    films = ""
+    if score.difference.groups > 1:
+        films = f", {counted(score.difference.groups, comparison.noun)}"
+    return f"{comparison.test}: {counted(comparison.clips, 'clip')}{films}; {METRICS[key].title}"
 
 
 def _describe_difference(comparison: Comparison, key: str) -> str:
     score, metric = comparison.scores[key], METRICS[key]
-    names = comparison.first.name, comparison.second.name
-    certainty = comparison.too_few or f"95% interval {_interval(score)}"
-    value = f"{metric.title} {_format(score.difference, signed=True)} ({certainty})"
-    if not _is_clear(comparison, key) or score.difference is None:
+    names = comparison.model.name, comparison.reference.name
+    certainty = comparison.certainty(key)
+    if score.difference.interval is not None:
+        certainty = f"95% interval {certainty}"
+    if score.p_value is not None:
+        certainty += f", p {_format_p(score.p_value, sign=True)}"
+    value = f"{metric.title} {_format(score.difference.value, signed=True)} ({certainty})"
+    if not comparison.differs(key) or score.difference.value is None:
         return f"{names[0]} and {names[1]} do not differ clearly on {comparison.test}: {value}"
-    better = (score.difference > 0) is not metric.lower_is_better
+    better = (score.difference.value > 0) is not metric.lower_is_better
     verb = "better" if better else "worse"
     return f"{names[0]} is {verb} than {names[1]} on {comparison.test}: {value}"
 
 
-def _means_of_runs(pairs: Sequence[tuple[Comparison, str]]) -> list[str]:
-    """Why these scores are not those of `models run`, and those; nothing for single fits."""
-    means: dict[str, float] = {}
-    for pair, key in pairs:
-        sides = pair.first.name, pair.second.name
-        columns = zip(sides, pair.fits, pair.means.get(key, (None, None)), strict=True)
-        means |= {side: mean for side, fits, mean in columns if fits > 1 and mean is not None}
-    if not means:
-        return []
-    listed = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
-    return [
-        "Each clip counts once here, with its mean probability over the fits. `models run` and the "
-        f"report print the mean of the fits' scores instead: {listed}."
-    ]
-
-
-def _interval(score: Difference) -> str:
-    if score.interval is None:
+def _interval(interval: tuple[float, float] | None, *, signed: bool = False) -> str:
+    if interval is None:
         return "-"
-    return " to ".join(format_signed(end, 3) for end in score.interval)
+    return " to ".join(_format(end, signed=signed) for end in interval)
 
 
-def _runs_of_one_model(selected: Sequence[tuple[Comparison, str]]) -> tuple[str, str] | None:
-    """The two runs, where each comparison is of one model in both."""
-    runs = {(comparison.first.run, comparison.second.run) for comparison, _ in selected}
-    same = all(comparison.first.model == comparison.second.model for comparison, _ in selected)
-    return runs.pop() if len(runs) == 1 and same else None
-
-
-def _table_cells(comparison: Comparison, key: str) -> list[str]:
-    score, p_value = comparison.scores[key], comparison.p_value
-    return [
-        _format(score.first),
-        _format(score.second),
-        _format(score.difference, signed=True),
-        comparison.too_few or _interval(score),
-        "-" if comparison.too_few or score.ahead is None else f"{score.ahead:.0%}",
-        f"{comparison.only_first} : {comparison.only_second}",
-        f"{p_value:.3f}" if p_value >= 0.0005 else "<.001",
-    ]
+def _format_p(value: float | None, *, sign: bool = False) -> str:
+    if value is None:
+        return "-"
+    if value < 0.0005:
+        return "< .001"
+    return f"= {value:.3f}" if sign else f"{value:.3f}"
 
 
 def _format(value: float | None, *, signed: bool = False) -> str:

@@ -25,6 +25,7 @@ from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelT
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
+from obygaze_models.scoring.metrics import RANKING
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -71,6 +72,8 @@ _HINTS = {
     "each_store": "true or false",
     "concept_stores": 'a table of concepts and stores, such as {Voice = "clap"}',
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
+    "headline": "the name of an estimator of the list",
+    "score": f"the score that counts, {' or '.join(RANKING)}",
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
 }
@@ -155,6 +158,12 @@ class Experiment:
         clap.zarr; and ``fusion`` may differ. With ``threshold = "validation"`` the validation clips
         choose from which probability on it calls a clip positive, for the best F1; two classes
         only.
+    headline
+        The model that the result is about, named before it is known; by default the first of
+        `estimators`. The best of several on the test clips would look better than it is.
+    score
+        The score that models are ranked by, such as ``f1``; by default ``auroc`` of two classes,
+        ``f1_macro`` of more.
     seed
         Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
     seeds
@@ -188,6 +197,8 @@ class Experiment:
     concept_stores: dict[_Name, _Name] = field(default_factory=dict)
     predictions: tuple[Path, ...] = ()
     estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
+    headline: _Name | None = None
+    score: _Name | None = None
     seed: _Seed = 0
     seeds: Annotated[tuple[_Seed, ...], Meta(min_length=1)] = ()
 
@@ -224,6 +235,7 @@ class Experiment:
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
+            ("score", self.score, RANKING),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
@@ -296,6 +308,10 @@ class Experiment:
                 if self.each_store and spec.fuses and not use:
                     variants = store_variants(listed, stores).items()
                     specs |= {other: replace(spec, use=names) for other, names in variants}
+        if self.headline and self.headline not in specs and not self.predictions:
+            raise ExperimentError(
+                f"{self.name!r}: headline: {unknown_name('estimator', self.headline, specs)}"
+            )
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "

@@ -63,7 +63,6 @@ from obygaze_models.experiments.record import (
     RECORD,
     Features,
     FitRecord,
-    Intervals,
     LeakCount,
     Machine,
     ManifestRecord,
@@ -74,8 +73,6 @@ from obygaze_models.experiments.record import (
 )
 from obygaze_models.experiments.run_folder import RUN_FILES, Facts
 from obygaze_models.saved.about import footage_of
-from obygaze_models.scoring.intervals import LEVEL, REPLICATES
-from obygaze_models.scoring.metrics import TREC
 
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
@@ -347,23 +344,19 @@ class Outcome:
         plan, data = self.plan, self.plan.data
         tests = {task.name: task.classes for task in plan.tests}
         seed = plan.experiment.seed
+        group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
+        scores = score_models(self.predictions, group_of, measure=plan.measure or "")
         return RunRecord(
             **self.planned(warnings),
-            annotators=compare_models(plan, self.predictions, seed=seed),
+            annotators=compare_models(plan, self.predictions),
             ablated=self._ablated(),
             cuts={
                 name: [model["cut"] for model in self.models if model["model"] == name]
                 for name, spec in plan.experiment.learners.items()
                 if spec.threshold
             },
-            tests=score_test_sets(self.predictions, tests, seed=seed),
-            scores=score_models(
-                self.predictions,
-                dict(zip(data.ids, data.groups.tolist(), strict=True)),
-                seed=seed,
-                trec=plan.measure == TREC,
-            ),
-            intervals=Intervals(level=LEVEL, draws_of_films=REPLICATES, seed=seed),
+            tests=score_test_sets(self.predictions, tests, scores, group_of, seed=seed),
+            scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,
             started=started,

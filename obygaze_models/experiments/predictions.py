@@ -22,14 +22,14 @@ from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.record import (
     MAKE,
     ClassCounts,
-    GroupScores,
+    FitScores,
     ModelScores,
     RunRecord,
     Scores,
     Simulated,
     TestSet,
 )
-from obygaze_models.scoring.intervals import ScoredClips, film_intervals
+from obygaze_models.scoring.intervals import TestedClips, estimate_scores, mean_scores, score_parts
 from obygaze_models.scoring.metrics import TREC, score, trec_ranks
 
 ANY_FIT = -1
@@ -166,43 +166,60 @@ TOLERANCE = 1e-6
 """Between scores that another release of a library computes."""
 
 
+def join_fits(
+    fits: Sequence[FitPredictions], group_of: Mapping[str, str], measure: str = ""
+) -> TestedClips:
+    """Return the predictions of one model on one test set as they are scored.
+
+    Parameters
+    ----------
+    fits
+        All fits of the model.
+    group_of
+        The film of each clip, or what else was kept together.
+    measure
+        The official measure, if any.
+    """
+    ids = [clip for fit in fits for clip in fit.ids]
+    probabilities = np.concatenate([fit.probabilities for fit in fits])
+    return TestedClips(
+        ids,
+        np.concatenate([fit.labels for fit in fits]),
+        probabilities,
+        [group_of[clip] for clip in ids],
+        2 if probabilities.ndim == 1 else probabilities.shape[1],
+        measure,
+    )
+
+
 def score_models(
-    predictions: Sequence[FitPredictions],
-    film_of: Mapping[str, str],
-    *,
-    seed: int,
-    trec: bool = False,
+    predictions: Sequence[FitPredictions], group_of: Mapping[str, str], *, measure: str = ""
 ) -> list[ModelScores]:
-    """For each model and test set the scores of each fit, their mean, deviation and interval.
+    """Score each model on each test set: each group, their mean and its interval, and each fit.
 
     Parameters
     ----------
     predictions
         Of all fits.
-    film_of
-        The film of each clip.
-    seed
-        Of the draws of films.
-    trec
-        trec_eval's average precision is among the scores.
+    group_of, measure
+        As in `join_fits`.
     """
     models = []
     for (model, test), fits in group_by(predictions, lambda fit: (fit.model, fit.test)).items():
-        by_fit = [score_fit(fit, trec=trec) for fit in fits]
-        scored = [
-            ScoredClips(fit.labels, fit.probabilities, [film_of[clip] for clip in fit.ids], ranks)
-            for fit in fits
-            for ranks in [trec_ranks(fit.ids, fit.probabilities) if trec else None]
-        ]
+        by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits]
+        parts = score_parts(join_fits(fits, group_of, measure))
+        estimates, groups = estimate_scores(parts), parts.groups
         models.append(
             ModelScores(
                 model=model,
                 test=test,
-                mean=over_fits(np.mean, by_fit),
-                std=over_fits(np.std, by_fit),
-                interval=film_intervals(scored, seed=seed),
-                films=len({film for fit in scored for film in fit.films}),
-                groups=_score_groups(fits, by_fit),
+                mean={key: made.value for key, made in estimates.items()},
+                interval={key: made.interval for key, made in estimates.items()},
+                groups={} if groups.pooled else groups.by_name(),
+                left_out=groups.left_out,
+                unnamed=groups.unnamed,
+                pooled=groups.pooled,
+                over_fits=score_over_fits(by_fit),
                 fits=[fit.fit for fit in fits],
                 by_fit=by_fit,
             )
@@ -210,17 +227,9 @@ def score_models(
     return models
 
 
-def _score_groups(
-    fits: Sequence[FitPredictions], by_fit: Sequence[Scores]
-) -> dict[str, GroupScores]:
-    """The mean and deviation over the fits of each group."""
-    pairs = [pair for pair in zip(fits, by_fit, strict=True) if pair[0].group]
-    groups = {}
-    for name, group in group_by(pairs, lambda pair: pair[0].group).items():
-        own = [scores for _, scores in group]
-        mean, std = over_fits(np.mean, own), over_fits(np.std, own)
-        groups[name] = GroupScores(fits=len(own), mean=mean, std=std)
-    return groups
+def score_over_fits(by_fit: Sequence[Scores]) -> FitScores:
+    """Return the mean and deviation over fits."""
+    return FitScores(mean=over_fits(np.mean, by_fit), std=over_fits(np.std, by_fit))
 
 
 def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
@@ -235,19 +244,13 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
     write new digests.
     """
     fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
-    by_fit = [score_fit(fit, trec=TREC in scores.mean) for fit in fits]
+    by_fit = [score_fit(fit, trec=TREC in scores.over_fits.mean) for fit in fits]
     what = f"{scores.model} on {scores.test}"
     if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
         raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
-    recorded = [*scores.by_fit, scores.mean, scores.std]
-    expected = [*by_fit, over_fits(np.mean, by_fit), over_fits(np.std, by_fit)]
-    for name, group in _score_groups(fits, by_fit).items():
-        if name not in scores.groups or scores.groups[name].fits != group.fits:
-            raise ExperimentError(
-                f"the fits of {what}, {name} are not those predicted; run it again"
-            )
-        recorded += [scores.groups[name].mean, scores.groups[name].std]
-        expected += [group.mean, group.std]
+    recorded = [*scores.by_fit, scores.over_fits.mean, scores.over_fits.std]
+    over = score_over_fits(by_fit)
+    expected = [*by_fit, over.mean, over.std]
     for written, computed in zip(recorded, expected, strict=True):
         for metric, value in computed.items():
             if metric not in written:
@@ -261,28 +264,33 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
 
 
 def score_test_sets(
-    predictions: Sequence[FitPredictions], classes_of: Mapping[str, Sequence[str]], *, seed: int
+    predictions: Sequence[FitPredictions],
+    classes_of: Mapping[str, Sequence[str]],
+    scores: Sequence[ModelScores],
+    group_of: Mapping[str, str],
+    *,
+    seed: int,
 ) -> dict[str, TestSet]:
-    """Each test set's size and what guessing scores there: the mean over the fits' test clips.
+    """Return each test set's size, and what guessing scores there.
 
-    Where all fits share their test clips that is the closed form at these clips' share of
-    positives. A coin is also thrown many times for each fit's test clips; its mean and deviation
-    are averaged over the fits.
+    A guess is scored as the models are: in each group that counts, at its own share of positives,
+    and the mean over these. A coin is also thrown many times for each fit's test clips; its mean
+    and deviation are averaged over the fits.
     """
     sets = {}
     for name, of_test in group_by(predictions, lambda fit: fit.test).items():
-        fits = {fit.fit: fit for fit in of_test}
-        labels = [fit.labels for fit in fits.values()]
-        clips = {clip: row for row, clip in enumerate(c for fit in fits.values() for c in fit.ids)}
-        counts = class_counts(np.concatenate(labels)[[*clips.values()]], classes_of[name])
+        labels = {
+            clip: label
+            for fit in of_test
+            for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
+        }
+        counts = class_counts(np.array([*labels.values()]), classes_of[name])
         guesses: dict[str, Scores] = {}
         coin = None
         if counts.positives is not None:
-            forms = [baselines(float(own.mean())) for own in labels]
-            guesses = {key: over_fits(np.mean, [form[key] for form in forms]) for key in forms[0]}
-            throws = [_throw_coins(len(own), int(own.sum()), seed=seed) for own in labels]
-            parts = {key: [throw[key] for throw in throws] for key in ("mean", "std")}
-            coin = Simulated(**{key: over_fits(np.mean, part) for key, part in parts.items()})
+            groups = [group for own in scores if own.test == name for group in own.groups]
+            guesses = score_guesses(labels, group_of, list(dict.fromkeys(groups)))
+            coin = _throw_coins({fit.fit: fit.labels for fit in of_test}.values(), seed)
         sets[name] = TestSet(
             clips=counts.clips,
             positives=counts.positives,
@@ -294,8 +302,25 @@ def score_test_sets(
     return sets
 
 
+def score_guesses(
+    labels: Mapping[str, int], group_of: Mapping[str, str], groups: Sequence[str]
+) -> dict[str, Scores]:
+    """Return what each way of guessing scores: the mean over groups, or of all clips together."""
+    by_group = group_by(labels, lambda clip: group_of[clip])
+    parts = [by_group[group] for group in groups] or [[*labels]]
+    forms = [baselines(float(np.mean([labels[clip] for clip in part]))) for part in parts]
+    return {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
+
+
 #: Many fits have test sets of the same size.
-_throw_coins = cache(simulated)
+_throw_coin = cache(simulated)
+
+
+def _throw_coins(labels_of_fits: Iterable[Array], seed: int) -> Simulated:
+    """Return the mean over fits of what a coin scores, and of its deviation."""
+    throws = [_throw_coin(len(labels), int(labels.sum()), seed=seed) for labels in labels_of_fits]
+    mean, std = ([throw[key] for throw in throws] for key in ("mean", "std"))
+    return Simulated(mean=over_fits(np.mean, mean), std=over_fits(np.mean, std))
 
 
 def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:

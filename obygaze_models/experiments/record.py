@@ -22,10 +22,10 @@ from obygaze_models.data.stores import name_stores
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
-from obygaze_models.scoring.intervals import MIN_FILMS
+from obygaze_models.scoring.intervals import MIN_GROUPS
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
@@ -239,10 +239,12 @@ class TestSet(_Part, frozen=True, kw_only=True):
     simulated: Simulated | None
 
 
-class GroupScores(_Part, frozen=True, kw_only=True):
-    """The mean and deviation over the fits of a group, such as a film that was left out."""
+class FitScores(_Part, frozen=True, kw_only=True):
+    """The mean and deviation over the fits, each scored on all its test clips.
 
-    fits: int
+    The paper's tables have these averages.
+    """
+
     mean: Scores
     std: Scores
 
@@ -252,14 +254,21 @@ class ModelScores(_Part, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    mean, std
-        Over the fits.
+    mean
+        The mean over the groups that count, such as films. An official measure is of all clips
+        together, and so are all scores where `pooled`.
     interval
-        Of the mean, over draws of films.
-    films
-        How many films the scored clips are of.
+        Its 95% interval; None where there is none.
     groups
-        The same for some of the fits, by the name of what they share.
+        The scores of each group that counts.
+    left_out
+        The groups that lack clips of a class, and do not count.
+    unnamed
+        How many clips are in no group, and do not count.
+    pooled
+        Whether fewer than two groups count, so that all clips are scored together.
+    over_fits
+        The mean and deviation over the fits instead.
     fits
         Their numbers.
     by_fit
@@ -269,20 +278,19 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     model: str
     test: str
     mean: Scores
-    std: Scores
     interval: dict[str, tuple[float, float] | None]
-    films: int
-    groups: dict[str, GroupScores]
+    groups: dict[str, Scores]
+    left_out: list[str]
+    unnamed: int
+    pooled: bool
+    over_fits: FitScores
     fits: list[int]
     by_fit: list[Scores]
 
-
-class Intervals(_Part, frozen=True, kw_only=True):
-    """How the intervals were made."""
-
-    level: float
-    draws_of_films: int
-    seed: int
+    @property
+    def films(self) -> int:
+        """How many groups count; 1 where all clips are scored together."""
+        return max(1, len(self.groups))
 
 
 class Machine(_Part, frozen=True, kw_only=True):
@@ -345,7 +353,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     films: Films
     tests: dict[str, TestSet]
     scores: Annotated[list[ModelScores], _SOME]
-    intervals: Intervals
     versions: dict[str, str]
     machine: Machine
     files: dict[str, str]
@@ -374,10 +381,12 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def lacks_interval(self) -> str:
         """Why there is no interval of some scores; empty where all have one."""
         noun = group_noun(self.films.by)
-        least = min((scores.films for scores in self.scores), default=MIN_FILMS)
-        few = f"one {noun}" if least < 2 else f"{least} {noun}s, and {MIN_FILMS} are needed"
-        why = f"the test clips are of {few}" if self.films.tested else f"no {noun}s are named"
-        return why * (least < MIN_FILMS)
+        if not self.films.tested:
+            return f"no {noun}s are named"
+        least = min((scores.films for scores in self.scores), default=MIN_GROUPS)
+        if least >= MIN_GROUPS:
+            return ""
+        return f"the scores are of {counted(least, noun)}, and {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

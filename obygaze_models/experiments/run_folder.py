@@ -130,15 +130,15 @@ class Run:
     def scores(self) -> list[dict[str, Any]]:
         """A row for each model, test set and metric, for `pandas.DataFrame`.
 
-        ``mean`` and ``std`` are over the fits; ``low`` and ``high`` bound the mean at 95%, over
-        draws of films. A score that is not defined is None.
+        ``mean`` is over films, or what else was kept together: ``films`` of them count; ``low`` and
+        ``high`` are the ends of its 95% interval. A score that is not defined is None.
         """
         rows = []
         for scores in self.record.scores:
             for metric, mean in scores.mean.items():
                 low, high = scores.interval.get(metric) or (None, None)
                 row = {"model": scores.model, "test": scores.test, "metric": metric, "mean": mean}
-                rows.append(row | {"std": scores.std[metric], "low": low, "high": high})
+                rows.append(row | {"low": low, "high": high, "films": scores.films})
         return rows
 
     @property
@@ -262,7 +262,7 @@ class Run:
         rows = [
             {"model": scores.model, "test": scores.test}
             | {
-                metric: "" if mean is None else f"{mean:.2f} ({scores.std[metric] or 0:.2f})"
+                metric: "" if mean is None else f"{mean:.2f}"
                 for metric, mean in scores.mean.items()
             }
             for scores in self.record.scores

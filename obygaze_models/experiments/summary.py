@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from statistics import median
 
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.experiments.experiment import store_variants
-from obygaze_models.experiments.record import GroupScores, ModelScores, RunRecord
+from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
-from obygaze_models.scoring.intervals import MIN_FILMS, too_few
+from obygaze_models.scoring.intervals import too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 WIDTH = 100
@@ -26,69 +26,92 @@ _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "unde
 
 
 def metrics_of(record: RunRecord) -> dict[str, str]:
-    """The metrics that a run's tables show, and their titles; the official measure comes first."""
-    measure = None if record.official is None else record.official.measure
-    return column_titles(record.scores[0].mean, measure)
+    """Return the metrics that a run's tables show, and their titles; the main one comes first."""
+    main = main_metric(record)
+    return {main: METRICS[main].title} | column_titles(record.scores[0].mean)
 
 
 def main_metric(record: RunRecord) -> str:
-    """The first metric of a run's tables, which sentences are about."""
-    return next(iter(metrics_of(record)))
+    """Return the score that models are ranked by, and that sentences are about."""
+    return record.official.measure if record.official else ranking_metric(record)
+
+
+def ranking_metric(record: RunRecord) -> str:
+    """Return the score of the experiment, which guesses have, too.
+
+    By default it is one of the ranking: a model that calls all clips positive has a high F1.
+    """
+    default = "auroc" if "f1" in record.scores[0].mean else "f1_macro"
+    return record.experiment.get("score") or default
+
+
+def headline_model(record: RunRecord) -> str:
+    """Return the model that the result is about, which was named before the test."""
+    scored = [scores.model for scores in record.scores]
+    named = record.experiment.get("headline")
+    return named if named in scored else next(name for name in record.models if name in scored)
+
+
+def ranked(record: RunRecord, test: str) -> list[ModelScores]:
+    """Return the models' scores on a test set, the best first by the main score."""
+    main = main_metric(record)
+    scored = [scores for scores in record.scores if scores.test == test]
+    return sorted(scored, key=lambda scores: -(scores.mean[main] or 0.0))
 
 
 def headline(record: RunRecord) -> list[str]:
-    """The result in a line; above it, where not all films are tested, which are."""
+    """Return the result in a line; above it, where not all films are tested, which are."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
     tasks = {fit.task for fit in record.fits}
     if len(tasks) > 1:
         return [*first, _range_over_tests(record)]
-    main = main_metric(record)
     test = max(record.tests, key=lambda name: record.tests[name].clips)
-    scored = [scores for scores in record.scores if scores.test == test]
-    best = max(scored, key=lambda scores: -1 if (mean := scores.mean[main]) is None else mean)
+    model = headline_model(record)
     comparison = record.annotators.get(test)
-    second = comparison.sentence(best.model) if comparison else ""
-    return [*first, _best_score(record, scored, best), *([second] if second else [])]
+    second = comparison.sentence(model) if comparison else ""
+    return [*first, _describe_score(record, test, model), *([second] if second else [])]
 
 
-def _best_score(record: RunRecord, scored: list[ModelScores], best: ModelScores) -> str:
-    """The best model on a test set, beside the best guess."""
-    main, test = main_metric(record), best.test
-    test_set = record.tests[test]
-    among = f", the best of {len(scored)} models" if len(scored) > 1 else ""
-    mean = best.mean[main]
+def _describe_score(record: RunRecord, test: str, model: str) -> str:
+    """Describe the model that was named before the test, beside the best guess."""
+    main, test_set, scored = main_metric(record), record.tests[test], ranked(record, test)
+    scores = next(scores for scores in scored if scores.model == model)
+    mean, title = scores.mean[main], METRICS[main].title
     if mean is None:
-        return f"{best.model}: {METRICS[main].title} is not defined on {test}"
-    interval = best.interval.get(main)
-    reason = too_few(test_set.classes.values(), best.films)
-    certainty = reason or (
-        "" if interval is None else "95% interval {:.2f} to {:.2f}".format(*interval)
-    )
+        return f"{model}: {title} is not defined on {test}"
+    among = ""
+    if len(scored) > 1:
+        how = "as the experiment asks" if record.experiment.get("headline") else "the first listed"
+        among = f", {how} of {len(scored)} models"
+    interval = scores.interval[main]
+    certainty = too_few(test_set.classes.values(), scores.films)
+    if interval is not None:
+        certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
+    brackets = f" ({certainty})" if certainty else ""
     guesses = {name: value for name, of in test_set.baselines.items() if (value := of.get(main))}
     beside = ""
     if guesses:
         name = max(guesses, key=guesses.__getitem__)
         beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
-    return (
-        f"{best.model}{among}: {METRICS[main].title} {mean:.2f}"
-        f"{f' ({certainty})' if certainty else ''} on {test}{beside}"
-    )
+    return f"{model}{among}: {title} {mean:.2f}{brackets} on {test}{beside}"
 
 
 def _range_over_tests(record: RunRecord) -> str:
-    """Of several tasks, such as concepts, the lowest and the highest score."""
-    main = main_metric(record)
-    best: dict[str, float] = {}
-    for scores in record.scores:
-        if (mean := scores.mean[main]) is not None:
-            best[scores.test] = max(mean, best.get(scores.test, 0.0))
-    if not best:
-        return f"{METRICS[main].title} is not defined on any of {len(record.tests)} test sets"
-    low, high = min(best, key=best.__getitem__), max(best, key=best.__getitem__)
+    """Describe, of several tasks such as concepts, the lowest and the highest score."""
+    main, model = main_metric(record), headline_model(record)
+    values = {
+        scores.test: mean
+        for scores in record.scores
+        if scores.model == model and (mean := scores.mean[main]) is not None
+    }
+    title = METRICS[main].title
+    if not values:
+        return f"{title} of {model} is not defined on any of {len(record.tests)} test sets"
+    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
     return (
-        f"{counted(len(best), 'task')}: {METRICS[main].title} of the best model from "
-        f"{best[low]:.2f} ({low}) to {best[high]:.2f} ({high}), median {median(best.values()):.2f}"
+        f"{counted(len(values), 'task')}: {title} of {model} from {values[low]:.2f} ({low}) to "
+        f"{values[high]:.2f} ({high}), median {median(values.values()):.2f}"
     )
 
 
@@ -99,7 +122,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     """
     parts = [_score_table(record, test) for test in record.tests]
     parts += [describe_annotators(record, test) for test in record.annotators]
-    if any(scores.groups for scores in record.scores):
+    if any(len(scores.groups) > 1 for scores in record.scores):
         parts += [_films(record, test, verbose=verbose) for test in record.tests]
     notes = []
     for name, accuracy in record.ablated.items():
@@ -108,14 +131,31 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     notes += describe_cuts(record)
     if record.official:
         notes.append(describe_official(record))
-    fits = record.fit_count
-    mean = f"Mean (standard deviation) of the scores of {fits} fits" if fits > 1 else "One fit"
-    if why := record.lacks_interval:
-        notes.append(f"{mean}; no interval: {why}.")
-    else:
-        notes.append(f"{mean}; the interval is over draws of {group_noun(record.films.by)}s.")
+    notes.append(describe_scores(record))
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
+
+
+def describe_scores(record: RunRecord) -> str:
+    """Describe over what the scores of a run are means, and what does not count."""
+    noun = group_noun(record.films.by)
+    if all(scores.pooled for scores in record.scores):
+        text = f"Scores are of all test clips together; no interval: {record.lacks_interval}."
+        return fill(text if record.lacks_interval else text.partition(";")[0] + ".", WIDTH)
+    counts = sorted({scores.films for scores in record.scores if not scores.pooled})
+    how = f"Scores are means over {span(counts)} {noun}s"
+    if why := record.lacks_interval:
+        how += f"; no interval: {why}."
+    else:
+        how += f"; the interval is a t interval over the {noun}s' scores."
+    left_out = dict.fromkeys(name for scores in record.scores for name in scores.left_out)
+    if left_out:
+        titles = [record.films.titles.get(name, name) for name in left_out]
+        how += f" Without clips of every class, so not counted: {join_some(titles)}."
+    unnamed = max(scores.unnamed for scores in record.scores)
+    if unnamed:
+        how += f" Not counted: {counted(unnamed, 'clip')} of no named {noun}."
+    return fill(how, WIDTH)
 
 
 def describe_official(record: RunRecord) -> str:
@@ -169,15 +209,14 @@ def _describe_clips(record: RunRecord) -> str:
 
 
 def _score_table(record: RunRecord, test: str) -> str:
-    """The models' scores on a test set, then those of guessing."""
+    """Return the models' scores on a test set, the best first, then those of guessing."""
     titles, main = metrics_of(record), main_metric(record)
     test_set = record.tests[test]
     rows = []
-    for scores in record.scores:
-        if scores.test == test:
-            interval = scores.interval.get(main) if scores.films >= MIN_FILMS else None
-            ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
-            rows.append([scores.model, *(_mean(scores, key) for key in titles), ends])
+    for scores in ranked(record, test):
+        interval = scores.interval.get(main)
+        ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
+        rows.append([scores.model, *(_format(scores.mean[key]) for key in titles), ends])
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
     if test_set.positives is None:
@@ -231,40 +270,30 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     variants = {v for s in record.scores for v in store_variants(s.model, record.store_names)}
     models = [s for s in record.scores if s.test == test and s.model not in variants]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
-    titles = record.films.titles
-    noun = group_noun(record.films.by)
-    left_out = f"{noun} left out ({counted(len(films), noun)})"
-    head = f"{test}: {METRICS[main].title} (0.5 is chance), {left_out}"
+    titles, noun = record.films.titles, group_noun(record.films.by)
+    head = f"{test}: {METRICS[main].title} (0.5 is chance) by {noun}, {counted(len(films), noun)}"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]
-            + [_mean(s.groups[film], main) if film in s.groups else "-" for s in models]
+            + [_format(s.groups[film][main]) if film in s.groups else "-" for s in models]
             for film in films
         ]
         return f"{head}\n{align(['', *(scores.model for scores in models)], rows, width=WIDTH)}"
     lines = [f"{head}; -v prints each"]
     for scores in models:
-        means = {
-            titles.get(film, film): mean
+        values = {
+            titles.get(film, film): value
             for film, group in scores.groups.items()
-            if (mean := group.mean[main]) is not None
+            if (value := group[main]) is not None
         }
-        if means:
-            low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+        if values:
+            low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
             lines.append(
-                f"  {scores.model}: from {means[low]:.2f} ({low}) to {means[high]:.2f} ({high}), "
-                f"median {median(means.values()):.2f}"
+                f"  {scores.model}: from {values[low]:.2f} ({low}) to {values[high]:.2f} ({high}), "
+                f"median {median(values.values()):.2f}"
             )
     return "\n".join(lines)
 
 
-def _mean(scores: ModelScores | GroupScores, key: str) -> str:
-    """A mean and its deviation; a single fit has none."""
-    fits = scores.fits if isinstance(scores, GroupScores) else len(scores.fits)
-    return _format(scores.mean[key], scores.std[key] if fits > 1 else None)
-
-
-def _format(mean: float | None, std: float | None = None) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.2f}" + ("" if std is None else f" ({std:.2f})")
+def _format(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

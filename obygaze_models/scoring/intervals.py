@@ -12,20 +12,30 @@ film does not count. Where fewer than two films count, all clips are scored toge
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from obygaze_models.scoring.metrics import Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import (
+    METRICS,
+    TREC,
+    Scores,
+    score,
+    trec_ranks,
+    weighted_scores,
+)
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
 """Fewer clips of a class, or fewer groups, have no interval."""
 MIN_SHARE = 0.1
 """Where a smaller share of the clips is positive, `Metric.skewed` scores have no interval."""
+MAX_CELLS = 4_000_000
+"""Weights that are in memory at a time."""
 Array = NDArray[Any]
 
 
@@ -45,8 +55,8 @@ class TestedClips:
         The film of each row, or what else was kept together; empty where none is named.
     classes
         How many classes there are.
-    trec
-        Whether trec_eval's average precision is among the scores.
+    measure
+        The official measure of the benchmark, if any: it is of all clips together.
     """
 
     ids: Sequence[str]
@@ -54,14 +64,30 @@ class TestedClips:
     probabilities: Array
     groups: Sequence[str]
     classes: int = 2
-    trec: bool = False
+    measure: str = ""
 
-    def score(self, rows: Array) -> Scores:
-        """Return the scores of some rows, no clip twice."""
-        ranks = None
-        if self.trec:
-            ranks = trec_ranks([self.ids[row] for row in rows], self.probabilities[rows])
-        return score(self.labels[rows], self.probabilities[rows], ranks)
+    @cached_property
+    def rounds(self) -> list[Array]:
+        """The rows of each round: a clip that several fits tested is in as many rounds."""
+        order = np.argsort(np.asarray(self.ids), kind="stable")
+        ordered = np.asarray(self.ids)[order]
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        sizes = np.diff(np.r_[starts, len(ordered)])
+        numbers = np.empty(len(ordered), dtype=np.int64)
+        numbers[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
+        return [np.flatnonzero(numbers == number) for number in range(int(sizes.max()))]
+
+    @property
+    def class_counts(self) -> list[int]:
+        """How many clips each class has, a clip once."""
+        labels = self.labels[self.rounds[0]]
+        return np.bincount(labels, minlength=self.classes).tolist()
+
+    def ranks(self, rows: Array) -> Array | None:
+        """Return the ranks that trec_eval gives to some rows; None where nobody asks for them."""
+        if self.measure != TREC:
+            return None
+        return trec_ranks([self.ids[row] for row in rows.tolist()], self.probabilities[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +116,13 @@ class GroupScores:
         """Whether all clips are scored together."""
         return self.groups == [""]
 
+    def by_name(self) -> dict[str, Scores]:
+        """Return the scores of each group; None where they are not defined."""
+        return {
+            name: {key: _defined(column[row]) for key, column in self.values.items()}
+            for row, name in enumerate(self.groups)
+        }
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -113,52 +146,145 @@ class Estimate:
     p_value: float | None = None
 
 
-def score_groups(clips: TestedClips) -> GroupScores:
-    """Score each group of clips by itself.
+@dataclass(frozen=True)
+class Difference:
+    """A score of a model, of a reference, and the first minus the second on the same groups.
 
-    A clip that several fits tested is scored in as many rounds, each fit's prediction in one of
-    them, and a group's score is the mean over the rounds.
+    `p_value` is that of the difference, adjusted where there are several comparisons.
+    """
+
+    model: Estimate
+    reference: Estimate
+    difference: Estimate
+    p_value: float | None
+
+
+def score_groups(clips: TestedClips) -> GroupScores:
+    """Score each group of clips by itself, and average over the rounds.
+
+    A group counts if it has clips of every class. Where fewer than two count, all clips are one
+    group without a name.
     """
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
-    rounds = _number_repeats(clips.ids)
     complete, left_out = [], []
     for number, name in enumerate(names.tolist()):
-        if not name:
-            continue
-        rows = np.flatnonzero(members == number)
-        has_all = len(np.unique(clips.labels[rows])) == clips.classes
-        (complete if has_all else left_out).append((name, rows))
-    unnamed = len({clips.ids[row] for row in np.flatnonzero(np.asarray(clips.groups) == "")})
+        has_every_class = len(np.unique(clips.labels[members == number])) == clips.classes
+        if name:
+            (complete if has_every_class else left_out).append(number)
     if len(complete) < 2:
-        complete, left_out, unnamed = [("", np.arange(len(clips.ids)))], [], 0
-    scores = [_score_rounds(clips, rows, rounds) for _, rows in complete]
+        names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
+    scores = [_score_rounds(clips, members == number) for number in complete]
     values = {
-        key: np.array([own.get(key) for own in scores], dtype=np.float64)  # None becomes NaN
+        key: np.array([own[key] for own in scores], dtype=np.float64)  # None becomes NaN
         for key in scores[0]
     }
-    counted = [name for name, _ in complete]
-    return GroupScores(counted, [name for name, _ in left_out], unnamed, values)
+    unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
+    counted = names[complete].tolist()
+    return GroupScores(counted, names[left_out].tolist(), 0 if counted == [""] else unnamed, values)
 
 
-def _number_repeats(ids: Sequence[str]) -> Array:
-    """Number the rows of each clip, from 0 on."""
-    order = np.argsort(np.asarray(ids), kind="stable")
-    ordered = np.asarray(ids)[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    sizes = np.diff(np.r_[starts, len(ordered)])
-    numbers = np.empty(len(ordered), dtype=np.int64)
-    numbers[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
-    return numbers
-
-
-def _score_rounds(clips: TestedClips, rows: Array, rounds: Array) -> Scores:
+def _score_rounds(clips: TestedClips, chosen: Array) -> Scores:
     """Return the mean of the scores over the rounds in which they are defined."""
-    by_round = [clips.score(rows[rounds[rows] == number]) for number in np.unique(rounds[rows])]
+    by_round = []
+    for rows in clips.rounds:
+        own = rows[chosen[rows]]
+        if len(own):
+            by_round.append(score(clips.labels[own], clips.probabilities[own], clips.ranks(own)))
+    return mean_scores(by_round)
+
+
+def mean_scores(scores: Sequence[Scores]) -> Scores:
+    """Return the mean of each score, where it is defined; None where it is nowhere."""
     means: Scores = {}
-    for key in by_round[0]:
-        defined = [value for scores in by_round if (value := scores[key]) is not None]
+    for key in scores[0]:
+        defined = [value for own in scores if (value := own[key]) is not None]
         means[key] = float(np.mean(defined)) if defined else None
     return means
+
+
+def score_pooled(clips: TestedClips) -> dict[str, Array]:
+    """Score all clips together, then without each group: the values that `jackknife` takes."""
+    names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
+    weights = leave_each_out(len(names))
+    step = max(1, MAX_CELLS // len(clips.ids))
+    parts = []
+    for start in range(0, len(weights), step):
+        by_round = []
+        for rows in clips.rounds:
+            own = weights[start : start + step, members[rows]]
+            values = clips.labels[rows], clips.probabilities[rows]
+            by_round.append(weighted_scores(*values, own, clips.ranks(rows)))
+        parts.append({key: np.mean([own[key] for own in by_round], axis=0) for key in by_round[0]})
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreParts:
+    """What the scores of a test set are estimated from; see `estimate_scores`.
+
+    `pooled` has, by metric, the values for `jackknife` of the scores of all clips together.
+    """
+
+    clips: TestedClips
+    groups: GroupScores
+    pooled: Mapping[str, Array]
+
+
+def score_parts(clips: TestedClips, *, pooled: bool = False) -> ScoreParts:
+    """Score the groups of a test set, and all clips together for the scores that need it.
+
+    Those are the benchmark's official measure; and all scores where fewer than two groups count,
+    or where `pooled` asks for it.
+    """
+    groups = score_groups(clips)
+    together: dict[str, Array] = {}
+    if groups.pooled or pooled:
+        together = score_pooled(clips)
+    elif clips.measure:
+        together = {clips.measure: score_pooled(clips)[clips.measure]}
+    return ScoreParts(clips, groups, together)
+
+
+def estimate_scores(parts: ScoreParts) -> dict[str, Estimate]:
+    """Estimate every score of a test set."""
+    counts, pooled = parts.clips.class_counts, parts.pooled
+    estimates = {}
+    for key, values in parts.groups.values.items():
+        made = jackknife(pooled[key]) if key in pooled else estimate_mean(values)
+        estimates[key] = restrict(made, key, counts)
+    return estimates
+
+
+def estimate_differences(model: ScoreParts, reference: ScoreParts) -> dict[str, Difference]:
+    """Estimate the differences between two models' scores on the same clips."""
+    counts = model.clips.class_counts
+    first, second = estimate_scores(model), estimate_scores(reference)
+    differences = {}
+    for key, values in model.groups.values.items():
+        if key in model.pooled:
+            made = jackknife(model.pooled[key] - reference.pooled[key])
+        else:
+            made = estimate_mean(values - reference.groups.values[key])
+        made = restrict(made, key, counts, least=-1.0)
+        differences[key] = Difference(first[key], second[key], made, made.p_value)
+    return differences
+
+
+def restrict(
+    made: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
+) -> Estimate:
+    """Keep an interval within its range, from `least` to 1, and drop one that would not hold.
+
+    That is where `too_few` says why, and of a skewed score where positive clips are rare.
+    """
+    metric = METRICS[key]
+    is_rare = len(class_counts) == 2 and class_counts[1] < MIN_SHARE * sum(class_counts)
+    if too_few(class_counts, made.groups) or (metric.skewed and is_rare):
+        return replace(made, interval=None, p_value=None)
+    if made.interval is None or not metric.bounded:
+        return made
+    low, high = made.interval
+    return replace(made, interval=(max(least, low), min(1.0, high)))
 
 
 def estimate_mean(values: Array) -> Estimate:
@@ -234,6 +360,10 @@ def jackknife(values: Array) -> Estimate:
         return Estimate(value, groups=groups)
     low, high = t_interval(pseudo - pseudo.mean() + value)
     return Estimate(value, (float(low), float(high)), groups)
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -45,6 +45,8 @@ class Metric:
         Whether the lower of two scores is the better one.
     skewed
         Whether a few films have far higher scores than the others where positive clips are rare.
+    bounded
+        Whether it lies between 0 and 1.
     compute
         The scores [draws] of labels, probabilities and weights, as `weighted_scores` takes them;
         None where `weighted_scores` computes it together with others.
@@ -58,6 +60,7 @@ class Metric:
     official: bool = False
     lower_is_better: bool = False
     skewed: bool = False
+    bounded: bool = True
     compute: Callable[[Array, Array, Array], Array] | None = None
 
     def __post_init__(self) -> None:
@@ -131,12 +134,14 @@ METRICS = {
         "Brier score",
         "the mean squared distance of the probabilities from what came true",
         lower_is_better=True,
+        bounded=False,
     ),
     "log_loss": Metric(
         "Log loss",
         "log loss",
         "the mean of minus the logarithm of the probability of what came true",
         lower_is_better=True,
+        bounded=False,
     ),
     TREC: Metric(
         "AP (trec_eval)",
@@ -147,6 +152,14 @@ METRICS = {
     ),
 }
 """Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
+
+
+RANKING = tuple(
+    key
+    for key, metric in METRICS.items()
+    if (metric.binary or metric.multiclass) and not metric.lower_is_better
+)
+"""The scores that models can be ranked by."""
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
