@@ -211,15 +211,12 @@ def draw_picture(
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     positions = range(len(FILMS))
-    ends = [
-        (min(v for (_, n), v in lowest.items() if n == films),
-         max(v for (_, n), v in highest.items() if n == films))
-        for films in FILMS
-    ]  # fmt: skip
-    axes.fill_between(positions, *zip(*ends, strict=True), alpha=0.35, label="t over films")
+    least = [min(v for (_, n), v in lowest.items() if n == films) for films in FILMS]
+    most = [max(v for (_, n), v in highest.items() if n == films) for films in FILMS]
+    axes.fill_between(positions, least, most, alpha=0.35, label="t interval over films")
     old = [[v for (_, n), v in peers.items() if n == films] for films in FILMS]
-    axes.fill_between(positions, [*map(min, old)], [*map(max, old)], alpha=0.35,
-                      label="percentile bootstrap over films")  # fmt: skip
+    label = "percentile bootstrap over films"
+    axes.fill_between(positions, [*map(min, old)], [*map(max, old)], alpha=0.35, label=label)
     axes.axhline(95, color="0.2", linewidth=0.8)
     axes.set_xticks(positions, [str(films) for films in FILMS])
     axes.set_xlabel("films")

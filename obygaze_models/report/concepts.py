@@ -22,7 +22,6 @@ from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_pl
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.runs import ReportRun, default_run
-from obygaze_models.scoring.intervals import too_few
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _figure(
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
     """What goes with the best model's errors over all films; None without any."""
-    row = head.best
+    row = head.row
     if row.run.kind == "concepts":
         return None
     predictions = row.results.predictions
@@ -210,8 +209,7 @@ def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[st
     for other in same:
         of = other.feature if names[other.feature] == 1 else other.name
         for scores in other.record.scores:
-            few = too_few(other.record.tests[scores.test].classes.values(), scores.films)
-            ends = (None, None) if few else scores.interval.get("auroc") or (None, None)
+            ends = scores.interval.get("auroc") or (None, None)
             dots = detected.setdefault(f"{scores.model}, {of}", {})
             dots[scores.test.split(" vs ")[0]] = Dot(scores.mean["auroc"], *ends)
     return dict([*detected.items()][: len(SERIES)])

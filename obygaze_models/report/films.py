@@ -66,7 +66,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     ordered
         All clips, film by film, in scene order.
     """
-    row = head.best if head.rows else None
+    row = head.row if head.rows else None
     source = row.run if row else head.source
     clips, annotators = source.clips, head.annotators
     films = by_film(clips[clip.id] for clip in ordered if clip.id in clips and clip.film)

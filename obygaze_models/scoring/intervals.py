@@ -81,7 +81,8 @@ class TestedClips:
     def class_counts(self) -> list[int]:
         """How many clips each class has, a clip once."""
         labels = self.labels[self.rounds[0]]
-        return np.bincount(labels, minlength=self.classes).tolist()
+        counts: list[int] = np.bincount(labels, minlength=self.classes).tolist()
+        return counts
 
     def ranks(self, rows: Array) -> Array | None:
         """Return the ranks that trec_eval gives to some rows; None where nobody asks for them."""
@@ -166,7 +167,8 @@ def score_groups(clips: TestedClips) -> GroupScores:
     group without a name.
     """
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
-    complete, left_out = [], []
+    complete: list[int] = []
+    left_out: list[int] = []
     for number, name in enumerate(names.tolist()):
         has_every_class = len(np.unique(clips.labels[members == number])) == clips.classes
         if name:
