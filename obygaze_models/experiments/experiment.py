@@ -127,7 +127,7 @@ class Experiment:
     groups
         The column of the items whose groups stay together: ``film``, ``media``, or another of
         items.csv. Folds that are drawn keep them whole, `leave-film-out` leaves them out in turn,
-        and intervals are over draws of them. By default films, which drawn folds do not keep whole.
+        and scores are means over them. By default films, which drawn folds do not keep whole.
     min_clips
         Of each class, for a group to test by `leave-film-out`; ten by default.
     gap

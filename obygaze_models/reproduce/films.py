@@ -151,8 +151,8 @@ def fig6(context: ReproductionContext) -> Artifacts:
     texts = (
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
         "a ridge penalty; in brackets the 95% interval over draws of the film's clips, of all "
-        "films over draws of films. A dash: all of the film's clips have the factor, or none "
-        "has.",
+        "films by the jackknife over films. A dash: all of the film's clips have the factor, or "
+        "none has.",
         "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
         "out of training, each clip by its mean probability over the fits that tested it.",
     )

@@ -360,8 +360,7 @@ def jackknife(values: Array) -> Estimate:
     pseudo = groups * value - (groups - 1) * np.array(others)
     if groups < MIN_GROUPS or np.isnan(pseudo).any():
         return Estimate(value, groups=groups)
-    low, high = t_interval(pseudo - pseudo.mean() + value)
-    return Estimate(value, (float(low), float(high)), groups)
+    return estimate_mean(pseudo - pseudo.mean() + value)
 
 
 def _defined(value: float) -> float | None:
