@@ -21,7 +21,7 @@ from benchmarks.result import Result
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
-    TestedClips,
+    ScoredClips,
     estimate_mean,
     holm,
     jackknife,
@@ -50,7 +50,7 @@ PICTURE = Path(__file__).parents[1] / "docs/intervals.svg"
 
 def make_films(
     lengths: tuple[int, ...], share: float, *, gain: float, count: int, seed: int
-) -> TestedClips:
+) -> ScoredClips:
     """Return films whose positive clips score higher by `gain`, each film by more or less."""
     chance = np.random.default_rng(seed)
     labels, probabilities, films = [], [], []
@@ -64,7 +64,7 @@ def make_films(
         probabilities.append(1 / (1 + np.exp(-1.2 * (scores - gain / 2))))
         films += [f"{film:05}"] * clips
     ids = [f"{film}-{clip}" for clip, film in enumerate(films)]
-    return TestedClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
+    return ScoredClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
 
 
 def coverage(values: Array, films: int, *, seed: int = 0) -> float:
@@ -92,7 +92,7 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             noise = np.random.default_rng(2).normal(0, 0.8, len(first.labels))
             log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
             second = 1 / (1 + np.exp(-log_odds))
-            other = TestedClips(first.ids, first.labels, second, first.groups)
+            other = ScoredClips(first.ids, first.labels, second, first.groups)
             scores, others = score_groups(first).values, score_groups(other).values
             differences = {f"d {key}": scores[key] - others[key] for key in scores}
             yield name, share, {**scores, **differences}

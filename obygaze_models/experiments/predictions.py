@@ -29,7 +29,7 @@ from obygaze_models.experiments.record import (
     Simulated,
     TestSet,
 )
-from obygaze_models.scoring.intervals import TestedClips, estimate_scores, mean_scores, score_parts
+from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_parts
 from obygaze_models.scoring.metrics import TREC, score, trec_ranks
 
 ANY_FIT = -1
@@ -168,7 +168,7 @@ TOLERANCE = 1e-6
 
 def join_fits(
     fits: Sequence[FitPredictions], group_of: Mapping[str, str], measure: str = ""
-) -> TestedClips:
+) -> ScoredClips:
     """Return the predictions of one model on one test set as they are scored.
 
     Parameters
@@ -182,7 +182,7 @@ def join_fits(
     """
     ids = [clip for fit in fits for clip in fit.ids]
     probabilities = np.concatenate([fit.probabilities for fit in fits])
-    return TestedClips(
+    return ScoredClips(
         ids,
         np.concatenate([fit.labels for fit in fits]),
         probabilities,
