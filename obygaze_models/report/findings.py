@@ -277,11 +277,13 @@ def _model(head: Headline, who: str) -> Html:
     row, mean, noun = head.row, head.row.entry.mean, head.run.noun
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
-        score = html("{}, {}{}", row.model, joined(_scores(head)), _certainty(head))
+        scores = [*_official_scores(row), _score(row, head.metric)]
+        score = html("{}, {}{}", row.model, joined(scores), _certainty(head))
         return html("{} gives {} of the clips of a level their level ({}).", who, share, score)
     ranks = _pairs(head)
+    model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
-        return html("{} ({}) names no clip at all.{}", who, row.model, ranks)
+        return html("{} ({}) names no clip at all.{}", who, model, ranks)
     start, target = Html(""), html("of “{}”", row.entry.test)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
@@ -294,17 +296,17 @@ def _model(head: Headline, who: str) -> Html:
         who = who[0].lower() + who[1:]
     found, right = number(mean["recall"], form="%"), number(mean["precision"], form="%")
     text = "{}{} ({}) finds {} {}{}; of the {} that it names, {} are right.{}"
-    return html(text, start, who, row.model, found, target, row.averaged, noun, right, ranks)
+    return html(text, start, who, model, found, target, row.averaged, noun, right, ranks)
 
 
-def _scores(head: Headline) -> list[Html]:
-    """The official measure, if there is one, and the score that models are ranked by."""
-    row = head.row
-    official = [metric for metric in metrics_of(row.run.record) if METRICS[metric].official]
-    return [
-        html("{} {}", METRICS[metric].title, number(row.entry.mean[metric]))
-        for metric in (*official, head.metric)
-    ]
+def _official_scores(row: ScoreRow) -> list[Html]:
+    """The official measure of a benchmark, if there is one."""
+    metrics = metrics_of(row.run.record)
+    return [_score(row, metric) for metric in metrics if METRICS[metric].official]
+
+
+def _score(row: ScoreRow, metric: str) -> Html:
+    return html("{} {}", METRICS[metric].title, number(row.entry.mean[metric]))
 
 
 def _certainty(head: Headline) -> Html:

@@ -41,9 +41,14 @@ def test_scores_are_those_of_the_predictions(finished_run):
             expected.append(f1_score(fit.labels, fit.probabilities > 0.5))
         assert [values["f1"] for values in scores.by_fit] == pytest.approx(expected)
         row = rows[scores.model, scores.test, "f1"]
-        assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(expected))
-        assert row["std"] == scores.std["f1"] == pytest.approx(np.std(expected))
-        assert (row["low"], row["high"]) == scores.interval["f1"]
+        over = scores.over_fits
+        assert (over.mean["f1"], over.std["f1"]) == pytest.approx(
+            (np.mean(expected), np.std(expected))
+        )
+        films = [group["f1"] for group in scores.groups.values()]
+        assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(films))
+        assert row["films"] == len(films)
+        assert (row["low"], row["high"]) == (scores.interval["f1"] or (None, None))
         guess = run.record.tests[scores.test].baselines["all positive"]["f1"]
         assert scores.mean["f1"] > guess + 0.2
     assert run.record.warnings == []
@@ -164,7 +169,7 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
 def test_films_are_left_out_in_turn(world, make_run, tmp_path):
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
-    means = [group.mean["auroc"] for group in scores.groups.values()]
+    means = [group["auroc"] for group in scores.groups.values()]
     assert np.mean(means) == pytest.approx(scores.mean["auroc"])
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
@@ -218,7 +223,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
         films = run.record.films
         assert (films.by, films.tested, films.also_trained) == ("director", 5, 0)
         assert run.record.scores[0].films == 5
-        assert "over draws of directors" in describe_run(run.record)
+        assert "Scores are means over 5 directors" in describe_run(run.record)
         seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
         for fit in run.predictions():
             tested = {group_of[clip] for clip in fit.ids}
