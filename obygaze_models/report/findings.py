@@ -331,7 +331,9 @@ def _pairs(head: Headline) -> Html:
     text = " Given one {} and one other {}{}, it rates the {} one higher {} of the time ({}{})."
     score = html("{} {}", METRICS["auroc"].title, number(area))
     ends = row.interval("auroc")
-    certainty = html(", {} to {}", *map(number, ends)) if ends else Html("")
+    certainty = html("; {}", row.few) if row.few else Html("")
+    if ends:
+        certainty = html(", {} to {}", *map(number, ends))
     return html(text, top, clip, same, top, number(area, form="%"), score, certainty)
 
 

@@ -282,7 +282,7 @@ class ScoreRow:
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """The interval of the score, where there are clips and films enough."""
-        return self.entry.interval.get(metric)
+        return None if self.few else self.entry.interval.get(metric)
 
     @property
     def averaged(self) -> str:
