@@ -99,7 +99,7 @@ def _document(timelines: Timelines, film: str) -> Document:
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """By film the stretches of clips in which annotators differ (`find_disagreements`)."""
     scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
-    names = sorted({*timelines.annotators} & {*manifest.label_names})
+    names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
     pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
     for run in find_disagreements(pairs, manifest.items, distances_of(scheme)):

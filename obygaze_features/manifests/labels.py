@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import msgspec
 
@@ -25,6 +25,8 @@ from obygaze_features.manifests.items import pick_rows, raise_first
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
+#: Who or what made a label set; empty where nobody said so.
+Origin = Literal["annotator", "merge", "rule", ""]
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
@@ -298,6 +300,37 @@ def scheme_in(
         return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
 
 
+def origin_of(about: Mapping[str, Any]) -> Origin:
+    """Return who or what made a label set, by what its JSON file holds."""
+    if origin := about.get("origin"):
+        known = [name for name in get_args(Origin) if name]
+        if origin not in known:
+            raise ManifestError(unknown_name("origin", str(origin), known))
+        return cast(Origin, origin)
+    # Earlier versions wrote no origin.
+    if "annotator" in about:
+        return "annotator"
+    if _sources_of(about):
+        return "merge"
+    is_copy = str(about.get("rule", "")).startswith("as in ")
+    return "rule" if "rule" in about and not is_copy else ""
+
+
+def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    sources = about.get("of")
+    return sources if isinstance(sources, Mapping) else {}
+
+
+def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sources of a merge that are annotators'; whoever merges others says they are."""
+    for name, source in _sources_of(about).items():
+        origin = origin_of(source) if isinstance(source, Mapping) else ""
+        if origin == "merge":
+            yield from _annotators_in(source)
+        elif origin != "rule":
+            yield name
+
+
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
     """Rows with an id that the items do not have."""
     for row, identifier in enumerate(table["id"]):
@@ -338,7 +371,7 @@ class LabelSet(IdTable):
     """Levels and concepts of items.
 
     `ratio` is the share of the item that its annotation covers, as text, where the source had
-    one. `about` says where the labels come from and by which rule.
+    one. `about` says where the labels come from: who or what made them (`origin`), by which rule.
     """
 
     KIND: ClassVar = "labels"
@@ -356,15 +389,19 @@ class LabelSet(IdTable):
         return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
 
     @property
-    def is_annotators_own(self) -> bool:
-        """Whether it was projected from a single annotator's timelines."""
-        return "annotator" in self.about
+    def origin(self) -> Origin:
+        """Who or what made it: an annotator, a merge of label sets, or a rule; or nobody said."""
+        return origin_of(self.about)
 
     @property
     def merged_from(self) -> list[str]:
         """The label sets that it was merged from, if it was."""
-        sources = self.about.get("of")
-        return list(sources) if isinstance(sources, Mapping) else []
+        return list(_sources_of(self.about))
+
+    @property
+    def merged_annotators(self) -> list[str]:
+        """The annotators' label sets that it was merged from, directly or by another merge."""
+        return list(dict.fromkeys(_annotators_in(self.about)))
 
     @cached_property
     def level_of(self) -> dict[str, str]:
@@ -388,9 +425,12 @@ class LabelSet(IdTable):
 
         Nothing where neither the labels nor the manifest have a scheme that can be read.
         """
+        path = table.path.with_suffix(".json")
+        with errors_as(ManifestError, str(path)):
+            origin_of(about)
         if default is None and "label_scheme" not in about:
             return
-        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
+        scheme = scheme_in(about, path, default)
         yield from repeated_ids(table)
         for row, (level, concepts) in enumerate(
             zip(table["level"], table.get("concepts"), strict=True)
