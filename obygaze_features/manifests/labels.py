@@ -18,7 +18,7 @@ import msgspec
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.manifests.items import pick_rows, raise_first
 
@@ -281,11 +281,18 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     return scheme_in(about if "label_scheme" in about else own, path)
 
 
-def suggest_levels(texts: Iterable[str]) -> str:
-    """How to read a table whose levels are these texts, and not those of the scheme."""
-    levels = sorted(filter(None, {*texts}))
-    named = for_shell(",".join(levels)) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
-    return f"to use levels and concepts of your own: --levels {named} (the least first)"
+def suggest_levels(found: Iterable[str], order: Sequence[str] = ()) -> str:
+    """Say how to read levels that are not those of the scheme.
+
+    Levels are only named as an option's value in an `order` that somebody gave them.
+    """
+    if len(order) > 1 and not any("," in level for level in order):
+        return f"to use the levels of its own list: --levels {for_shell(','.join(order))}"
+    levels = join_some([shorten(level) for level in sorted({*found} - {""})], MAX_LEVELS_SHOWN)
+    return (
+        "to use levels of your own, give them in their order: --levels LOWEST,...,HIGHEST "
+        f"(found: {levels})"
+    )
 
 
 def scheme_in(
