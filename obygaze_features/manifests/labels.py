@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast, get_args
 
@@ -27,6 +27,7 @@ SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
 #: Who or what made a label set; empty where nobody said so.
 Origin = Literal["annotator", "merge", "rule", ""]
+OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
@@ -204,24 +205,54 @@ class LabelScheme:
                 for key, entries in value.items()
             }
         try:
-            return msgspec.convert(value, cls)
+            scheme = msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
+        if scheme.name != OBYGAZE:
+            return scheme
+        known = _shipped_entries()
+        return replace(
+            scheme,
+            levels=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.levels),
+            concepts=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.concepts),
+            sub_constructs=scheme.sub_constructs or obygaze_scheme().sub_constructs,
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `from_json` reads."""
-        return {
+        """The form that `from_json` reads; of ObyGaze's scheme without the texts that we ship."""
+        is_own = self.name != OBYGAZE
+        shipped = {} if is_own else _shipped_entries()
+        value: dict[str, Any] = {
             "name": self.name,
-            "levels": [
-                {"code": level.code, "name": level.name, "aliases": list(level.aliases)}
-                for level in self.levels
-            ],
-            "concepts": [
-                {"name": c.name, "visual": c.visual, "aliases": list(c.aliases)}
-                | ({"sense": c.sense} if c.sense and self.name != "obygaze" else {})
-                for c in self.concepts
-            ],
+            "levels": [_entry_json(level, shipped) for level in self.levels],
+            "concepts": [_entry_json(concept, shipped) for concept in self.concepts],
         }
+        if is_own and self.sub_constructs:
+            value["sub_constructs"] = dict(self.sub_constructs)
+        return value
+
+
+def _texts_of(entry: Level | Concept) -> dict[str, Any]:
+    """Return what describes a level or a concept, without what is empty."""
+    texts = {f.name: getattr(entry, f.name) for f in fields(entry) if not f.compare}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a level or a concept as JSON, without descriptions that are empty or shipped."""
+    named = {f.name: getattr(entry, f.name) for f in fields(entry) if f.compare}
+    texts = _texts_of(entry)
+    if entry in shipped and texts == _texts_of(shipped[entry]):
+        texts = {}
+    values = (named | texts).items()
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+
+
+@cache
+def _shipped_entries() -> dict[Any, Any]:
+    """Return ObyGaze's levels and concepts, by themselves: what describes them is not compared."""
+    scheme = obygaze_scheme()
+    return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
 
 
 def obygaze_scheme() -> LabelScheme:
@@ -237,7 +268,7 @@ def obygaze_scheme() -> LabelScheme:
     """
     shipped = reference_json("scheme-obygaze.json")
     parts = {entry["name"]: entry["line"] for entry in shipped["sub_constructs"]["entries"]}
-    return LabelScheme.from_json(shipped | {"sub_constructs": parts})
+    return msgspec.convert(shipped | {"sub_constructs": parts}, LabelScheme)
 
 
 #: For `choose_scheme`: levels, a scheme, or where there is one; None for the default.
