@@ -195,7 +195,7 @@ levels_option = click.option(
     "--levels",
     "--scheme",
     "levels",
-    metavar="LOW,...,HIGH|FILE",
+    metavar="LOWEST,...,HIGHEST|FILE",
     help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
     "and concepts, or the folder of a manifest or of timelines that has them. By default "
     "those of the manifest that gets labels, or ObyGaze12's.",

@@ -129,6 +129,17 @@ class Manifest:
         return self._names("labels")
 
     @property
+    def annotators(self) -> list[str]:
+        """The label sets of single annotators: those that say so, or that were merged as such."""
+        sets = [self.labels(name) for name in self.label_names]
+        merged = {name for labels in sets for name in labels.merged_annotators}
+        return [
+            labels.name
+            for labels in sets
+            if labels.origin == "annotator" or (not labels.origin and labels.name in merged)
+        ]
+
+    @property
     def split_names(self) -> list[str]:
         """The names of the splits."""
         return self._names("splits")

@@ -392,7 +392,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     experiment = replace(experiment, labels=_find_labels(experiment, manifest))
     scheme = manifest.label_scheme(experiment.label_set)
     merged = manifest.labels(experiment.label_set)
-    annotators = [name for name in merged.merged_from if name in manifest.label_names]
+    annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
     if experiment.is_soft and len(annotators) < 2:
         raise ExperimentError(
             f"{experiment.name!r}: soft targets are the labels of several annotators, and "

@@ -124,7 +124,7 @@ def load_annotators(source: Source) -> Annotators | None:
         find_disagreements(in_films, manifest.items, distances),
         remarks,
         source.about.labels in manifest.label_names
-        and bool(manifest.labels(source.about.labels).merged_from),
+        and bool(manifest.labels(source.about.labels).merged_annotators),
     )
 
 

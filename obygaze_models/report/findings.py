@@ -261,7 +261,7 @@ def _limits_of_labels(head: Headline) -> list[str]:
     """What labels alone do not say."""
     noun, group = head.source.noun, head.source.group_noun
     if head.annotators is None:
-        return [f"how sure these labels are: the {noun} have one annotator’s, or one merged label"]
+        return [f"how sure these labels are: no two annotators of these {noun} can be compared"]
     few = len(head.annotators.levels)
     limits = [f"how others would see these {group}s: {few} annotators are few"]
     if head.annotators.merged:

@@ -59,10 +59,11 @@ class ModelResults:
         return any(entry.kind != "sensitivity" for entry in self.explained)
 
 
-def merged_sets(manifest: Manifest, labels: str) -> list[str]:
-    """The label sets of a manifest that one of its sets was merged from."""
-    merged = manifest.labels(labels).merged_from if labels in manifest.label_names else []
-    return [name for name in merged if name in manifest.label_names]
+def annotators_of(manifest: Manifest, labels: str) -> list[str]:
+    """Return the annotators' label sets that one was merged from, or else all of the manifest."""
+    everyone = manifest.annotators
+    merged = manifest.labels(labels).merged_annotators if labels in manifest.label_names else []
+    return [name for name in merged if name in everyone] or everyone
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +98,7 @@ class ReportRun:
         """The label sets that the run's were merged from, else those of single annotators; none
         where the manifest is gone.
         """
-        if self.manifest is None:
-            return []
-        sets = map(self.manifest.labels, self.manifest.label_names)
-        own = [labels.name for labels in sets if labels.is_annotators_own]
-        return merged_sets(self.manifest, self.about.labels) or own
+        return [] if self.manifest is None else annotators_of(self.manifest, self.about.labels)
 
     @property
     def group_noun(self) -> str:

@@ -242,6 +242,23 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert "holds a model's predictions, and no annotations" in alone.output
 
 
+@pytest.mark.parametrize(("titles", "named"), [
+    (["Titanic", "Juno"], "1 film: film"), (["Titanic"], "2 films: Juno, film"),
+    (["Titanic", "Juno", "film"], None),
+])  # fmt: skip
+def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named):
+    theirs = tmp_path / "theirs"
+    marks = Timelines.of("t", [Segment(title, "ann", 0, 9, "S") for title in titles])
+    for name, text in elan_files(marks).items():
+        write(theirs / name, text)
+    call = ("--elan", tmp_path / "out", "--annotations", theirs)
+    lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
+    assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
+    start = f"no file in {theirs} of "
+    lacking = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    assert [line.partition(" (")[0] for line in lacking] == ([named] if named else [])
+
+
 def test_predictions_go_into_the_file_of_their_film(tmp_path):
     segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
     titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}

@@ -1,5 +1,6 @@
 """The page without a model, against the shipped labels; and a film's time axis, in a browser."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -20,6 +21,7 @@ from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelS
 from obygaze_models.data.example import example_path
 from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
+from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.files import refused
 from tests.kit.run import LEVELS
 from tests.report.conftest import Page, explorer_of, grown, plain, render_report
@@ -139,7 +141,8 @@ def test_other_labels_have_a_page_too(tmp_path):
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
     marks = {"anna": "ucuc", "bert": "uucc"}
-    sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()])
+    sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()],
+                     about={"origin": "annotator"})
             for name, levels in marks.items()]  # fmt: skip
     scheme = {"label_scheme": obygaze_scheme().to_json()}
     mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=scheme)
@@ -176,6 +179,24 @@ def test_other_labels_have_a_page_too(tmp_path):
     header = tmp_path / "mine/manifest.json"
     assert str(header.with_name("report.html")) in run_obygaze("report", header).stdout
     refused(run_obygaze("report", header, header.parent), "a folder is named twice", code=2)
+
+
+def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
+    (tmp_path / "clips.csv").write_bytes(clip_table(*SIX_CLIPS))
+    manifest = Manifest.from_obygaze12(tmp_path / "clips.csv")
+    manifest.save(tmp_path / "m")
+    for path in (tmp_path / "m/labels").glob("*.json"):  # as earlier versions wrote it
+        path.write_text(json.dumps({"rule": json.loads(path.read_text())["rule"]}))
+    for source in (manifest, tmp_path / "m"):
+        html = om.report(source, tmp_path / "x.html", overwrite=True).read_text(encoding="utf-8")
+        page = Page(html)
+        assert "2 of 6 clips of 2 films are Sure." in page.text
+        assert not re.search("at least one|agree|annotators differ", page.text)
+        names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
+        assert "agreement" not in names
+        assert explorer_of(html)["clips"][0]["sets"] == []
+        assert [row[1:] for row in page.rows if "(199" in row[0]] == [
+            ["annotators", "100%"], ["annotators", "20%"]]  # fmt: skip
 
 
 def test_three_annotators_of_two_films_of_a_title(tmp_path):
