@@ -26,11 +26,11 @@ from obygaze_models.figures.dots import (
 )
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
-from obygaze_models.report.annotators import Annotators
+from obygaze_models.report.annotators import MIN_MARKED, Annotators
 from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
-from obygaze_models.scoring.intervals import holm
+from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 6
@@ -220,15 +220,44 @@ def _agreement(head: Headline) -> list[Html]:
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
-    equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
-    text = "{} of the {} that two or more annotated have one level from all who did.{}"
-    text = "Both gave the same level to {} of the {} that they share.{}" if two else text
     titles = {clip.film: clip.title for clip in head.source.clips.values()}
-    of_films = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
-    start = " By gamma (1 is always the same level, 0 as in a random order) they"
-    sentence = html(text, number(equal, form="%"), noun, _extremes(start, of_films))
-    start = "Of the concepts, by kappa (1 is always, 0 as by chance), they"
-    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
+    of_films = {
+        titles[film]: value
+        for film, value in annotators.gammas.items()
+        if film in titles and annotators.shared[film] >= MIN_MARKED
+    }
+    start = " By gamma (1: always the same level; 0: no better than a random order) they"
+    text = (
+        "Of the {} that {} annotated, {} got the same level from {}; {} would by chance. "
+        "Beyond chance that is a kappa of {} ({}; 1 is full agreement, 0 is chance).{}"
+    )
+    sentence = html(
+        text,
+        noun,
+        "both" if len(annotators.levels) == 2 else "two or more",
+        number(annotators.equal_levels(head.source.clips), form="%"),
+        "both" if len(annotators.levels) == 2 else "everyone",
+        number(annotators.by_chance, form="%"),
+        number(annotators.agreement.value),
+        _interval_of(annotators.agreement),
+        _extremes(start, of_films),
+    )
+    few = [name for name in annotators.kappas if annotators.few_clips(name)]
+    kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in few}
+    start = "Among concepts, by kappa, they"
+    concepts = [_extremes(start, kappas)]
+    if few:
+        text = "{} marked in fewer than {} films or {} clips, which say little: {}."
+        names = join_some(few)
+        verb = "A concept was" if len(few) == 1 else f"{len(few)} concepts were"
+        concepts.append(html(text, verb, MIN_GROUPS, MIN_MARKED, names))
+    return [sentence, *filter(None, concepts)]
+
+
+def _interval_of(estimate: Estimate) -> Html:
+    if estimate.interval is None:
+        return html("too few films to say how sure that is")
+    return html("95% interval {} to {}", *map(number, estimate.interval))
 
 
 def _extremes(start: str, values: Mapping[str, float]) -> Html:
@@ -393,7 +422,9 @@ def beside_annotators(head: Headline) -> list[Html]:
     lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
-        lines.append(html(text, "the annotators’ own kappa over all levels", number(own.kappa)))
+        lines.append(
+            html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))
+        )
     return [Html(" ".join(lines))]
 
 
