@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
@@ -74,17 +74,12 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         percent=True,
     )
 
-    def by_sense(names: Sequence[str], few: Collection[str] = ()) -> list[list[str]]:
-        """Return the names with their senses, those of a sense together."""
-        groups = []
-        for sense, same in groupby(names, key=lambda name: senses.get(name, "")):
-            groups.append(
-                [
-                    name + (f" ({sense})" if sense else "") + (", few clips" if name in few else "")
-                    for name in same
-                ]
-            )
-        return groups
+    def by_sense(names: Sequence[str]) -> list[list[str]]:
+        """The names with their senses, those of a sense together."""
+        return [
+            [f"{name} ({sense})" if sense else name for name in same]
+            for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
+        ]
 
     caption = html(
         "How often annotators marked each concept, by level of the clip{}.{}",
@@ -119,12 +114,13 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             limits=(0.0 if low > -0.05 else -1.0, 1.0),
             line=0.0,
         )
+        few = [name for name in concepts if head.annotators.few_clips(name)]
         caption = html(
             "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
-            "marked it."
+            "marked it.{}",
+            f" Marked in few films or clips, which say little: {join_some(few)}." if few else "",
         )
-        few = {name for name in concepts if head.annotators.few_clips(name)}
-        figures.append(_figure(by_sense(concepts, few), panel, "Agreed on by annotators", caption))
+        figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
 
