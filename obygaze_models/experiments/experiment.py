@@ -308,10 +308,6 @@ class Experiment:
                 if self.each_store and spec.fuses and not use:
                     variants = store_variants(listed, stores).items()
                     specs |= {other: replace(spec, use=names) for other, names in variants}
-        if self.headline and self.headline not in specs and not self.predictions:
-            raise ExperimentError(
-                f"{self.name!r}: headline: {unknown_name('estimator', self.headline, specs)}"
-            )
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
