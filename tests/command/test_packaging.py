@@ -1,12 +1,17 @@
 """What the wheel must hold, and that it stands in nobody's way."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import cli
 import obygaze_models as om
 from obygaze_features.common.package import reference_file
+from obygaze_models.commands.main import main
 from obygaze_models.data.example import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +36,25 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
     }
     for name in here:
         assert reference_file(name.removeprefix("manifests/")).is_file()
+
+
+def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) -> None:
+    """What an installation makes of the entry point, where PYTHONPATH has a lab's own modules."""
+    for name in ("cli", "main", "commands"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the lab')\n")
+    [(name, target)] = PROJECT["project"]["scripts"].items()
+    point = EntryPoint(name, target, "console_scripts")
+    script = f"import sys; from {point.module} import {point.attr}; sys.exit({point.attr}())"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", script, "manifests", "--help"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "import" in run.stdout
+    # Nothing but our two packages is put where others' modules are.
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    parts = {path for path in wheel["only-include"] if not path.startswith((*wheel["sources"],))}
+    assert parts == {"obygaze_features", "obygaze_models"}
+    assert cli.main is main  # python cli.py, in a checkout
 
 
 def test_versions_are_those_of_this_checkout() -> None:

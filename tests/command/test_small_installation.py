@@ -26,7 +26,7 @@ from click.testing import CliRunner
 
 hidden, find = sys.argv[1].split(), PathFinder.find_spec
 PathFinder.find_spec = lambda name, *at: None if name.split(".")[0] in hidden else find(name, *at)
-from cli import main
+from obygaze_models.commands.main import main
 for call in json.loads(sys.argv[2]):
     result = CliRunner().invoke(main, call)
     print(json.dumps([result.exit_code, result.stdout, result.stderr, repr(result.exception)]))
