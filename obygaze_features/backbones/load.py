@@ -74,7 +74,7 @@ def load_backbone(
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
     if backbone.for_clips:
-        backbone = resample(backbone, sampling, track)
+        backbone = resample(backbone, sampling, track, requested_arrays(arrays, backbone.name))
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
@@ -178,15 +178,22 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
     return backbone
 
 
+def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
+    """Return the arrays that are requested of this backbone; None if all are taken."""
+    if requested is None:
+        return None
+    pairs = [entry.rpartition(":") for entry in requested]
+    return [array for owner, _, array in pairs if owner in ("", name)]
+
+
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
     """Those of a backbone's arrays that are requested."""
     names = [spec.name for spec in available]
-    if requested is None:
+    chosen = requested_arrays(requested, name)
+    if chosen is None:
         return tuple(spec for spec in available if spec.name not in ARRAYS_ON_REQUEST)
-    pairs = [entry.rpartition(":") for entry in requested]
-    chosen = [array for owner, _, array in pairs if owner in ("", name)]
     if not chosen:
         raise UsageError(f"--arrays: no array of {name} is requested; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:
