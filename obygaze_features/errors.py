@@ -28,6 +28,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = [
     "AnnotationError",
@@ -76,8 +77,27 @@ class ObygazeError(Exception):
 
     def __init__(self, *parts: object) -> None:
         self.reason = strike_tokens("".join(map(str, parts[-1:])))
-        self.where = parts[0] if len(parts) > 1 else None
+        self.where = _as_place(parts[0]) if len(parts) > 1 else None
         super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and the fields, whatever the constructor of a subclass takes."""
+        return _rebuild, (type(self), self.args, vars(self))
+
+
+def _as_place(where: object) -> str | os.PathLike[str]:
+    """Return a path as it is, and anything else as its address, which other processes can read."""
+    return where if isinstance(where, os.PathLike) else str(where)
+
+
+def _rebuild(
+    kind: type[ObygazeError], message: tuple[Any, ...], fields: dict[str, Any]
+) -> ObygazeError:
+    """Return an error of another process."""
+    error = kind.__new__(kind)
+    error.args = message
+    vars(error).update(fields)
+    return error
 
 
 class UsageError(ObygazeError, ValueError):
