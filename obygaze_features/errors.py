@@ -3,7 +3,7 @@
 ObygazeError                 a mistake that one line can explain; exit code 1
 ├── UsageError               options that do not go together; exit code 2
 ├── OutputExists             something is in the way and nobody said --overwrite
-├── MissingExtra             an optional package is not installed
+├── MissingExtra             an optional package is not installed, or its import fails
 ├── ManifestError            a manifest, or a source it is made from, is not right
 │   └── UnknownItem          an id that the manifest does not have
 ├── AnnotationError          timelines, or a source they are made from, are not right
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -111,7 +112,7 @@ class OutputExists(ObygazeError, FileExistsError):
 
 
 class MissingExtra(ObygazeError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed, or its import fails."""
 
 
 class ManifestError(ObygazeError, ValueError):
@@ -176,15 +177,72 @@ def translate(
     """Raise what a library raises in the block as `error`; errors of ours stay as they are.
 
     `reason` is what is wrong `where`, with the first line of the library's words in place of {}.
+    A package that cannot be imported is a `MissingExtra`, whatever was to be done with it.
     """
     try:
         yield
     except ObygazeError:
         raise
     except foreign as problem:
-        words = getattr(problem, "strerror", None) or str(problem).strip()
-        line = (words.splitlines() or [type(problem).__name__])[0]
-        raise error(where, reason.format(line)) from problem
+        if failure := import_failure(problem):
+            raise failure from problem
+        raise error(where, reason.format(_first_line(problem))) from problem
+
+
+@contextlib.contextmanager
+def import_errors() -> Iterator[None]:
+    """Raise what the import of another package raises as a `MissingExtra` that names it."""
+    try:
+        yield
+    except Exception as problem:
+        if failure := import_failure(problem):
+            raise failure from problem
+        raise
+
+
+def import_failure(problem: BaseException) -> MissingExtra | None:
+    """Return the error for an installed package whose import raised `problem`; None for others.
+
+    Where packages import each other, the innermost is named: it is the one to mend.
+    """
+    from importlib import metadata
+
+    if isinstance(problem, ObygazeError | MemoryError):
+        return None
+    while problem.__cause__:
+        problem = problem.__cause__
+    if not (name := _package_being_imported(problem)):
+        return None
+    package = f"{name} {metadata.version(name)}"
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        missing = problem.name.partition(".")[0]
+        remedy = f"install it with: pip install {missing}"
+        return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
+    remedy = "Install it again"
+    if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
+        remedy = f"Install the build of it that fits torch {metadata.version('torch')}"
+    return MissingExtra(
+        f"{package} is installed, but cannot be imported ({type(problem).__name__}: "
+        f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"
+    )
+
+
+def _package_being_imported(problem: BaseException) -> str:
+    """Return the distribution whose module was being run when `problem` was raised, if any was."""
+    from importlib import metadata
+    from traceback import walk_tb
+
+    frames = [frame for frame, _ in walk_tb(problem.__traceback__)]
+    modules = [frame.f_globals for frame in frames if frame.f_code.co_name == "<module>"]
+    package = str(modules[-1].get("__name__")).partition(".")[0] if modules else ""
+    if package in ("", "obygaze_features", "obygaze_models"):
+        return ""
+    return metadata.packages_distributions().get(package, [""])[0]
+
+
+def _first_line(problem: BaseException) -> str:
+    words = getattr(problem, "strerror", None) or str(problem).strip()
+    return (words.splitlines() or [type(problem).__name__])[0]
 
 
 @contextlib.contextmanager

@@ -24,11 +24,12 @@ from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
-from obygaze_features.errors import BrokenBackbone, UsageError
+from obygaze_features.errors import BrokenBackbone, UsageError, import_errors
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
 
 
+@import_errors()
 def load_backbone(
     spec: Any,
     device: str | None = None,

@@ -70,7 +70,11 @@ def test_versions_are_those_of_this_checkout() -> None:
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
     gate = (ROOT / ".ci/gate").read_text()
     assert f"for version in {' '.join(versions)}; do" in gate
-    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    assert pins["torch"] == "2.13.0"
+    # torchvision 0.28 is built for torch 2.13, and each later one for the next.
+    assert pins["torchvision"].split(".")[1] == str(int(pins["torch"].split(".")[1]) + 15)
+    assert "timm" in pins  # it brings torchvision
 
 
 def test_what_is_not_imported() -> None:
