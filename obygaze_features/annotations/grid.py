@@ -39,7 +39,7 @@ FilmSpan = tuple[str, float, float]
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Number the stretch of each clip, in the order of time. A gap starts a new stretch.
+    """Return the number of each clip's stretch, of clips sorted by time. A gap starts a new one.
 
     A clip without an end may last until the film's end.
     """

@@ -38,6 +38,7 @@ EXTRAS = {
 }
 MAX_PACKAGES_SHOWN = 4
 WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}
+"""Packages that load torch, which one process does for all of them."""
 IMPORTED_AS = {
     "pillow": "PIL.Image",
     "scikit-learn": "sklearn",
@@ -70,8 +71,8 @@ for module in sys.argv[1:]:
 def doctor(as_json: bool) -> None:
     """What is installed, and what is missing for which job.
 
-    Each package is imported, in another process, before a job is called ready. Ends with exit code
-    1 if a package that every job needs is missing or cannot be imported.
+    A job is ready if its packages are installed and can be imported, which other processes try.
+    Ends with exit code 1 if a package that every job needs is missing or cannot be imported.
 
     \b
     Example:
