@@ -203,9 +203,11 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
     rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
-    for file in np.unique(items.files[rows]) if gap else ():
-        own = rows[items.files[rows] == file]
-        own = own[np.lexsort((items.ends[own], items.starts[own]))]
+    if not gap or not len(rows):
+        return list(ids)
+    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
+    file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
+    for own in np.split(rows, file_begins):
         starts, ends = items.starts[own], items.ends[own]
         fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
         for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):

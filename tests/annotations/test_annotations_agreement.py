@@ -167,6 +167,12 @@ def test_stretches_that_differ_have_levels_times_and_distance():
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(1, 2), (0, 1), (2, 3), (3, 50), (50, 51), (51, 53)]
     assert [run.first for run in disagreements(labels, spans)] == ["c-03", "c-01", "c-05"]
+    # A shot inside a longer clip ends no stretch; only what no clip covers does.
+    spans = [(0, 100), (10, 20), (30, 40), (100, 110), (111, 120)]
+    runs = disagreements([("EN", "S")] * 5, spans)
+    assert sorted((run.first, run.clips, run.end) for run in runs) == [
+        ("c-00", 4, 110), ("c-04", 1, 120),
+    ]  # fmt: skip
 
 
 LEVEL = st.sampled_from([*CODES, "."])

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import defaultdict
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -292,6 +293,11 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
     spans = [(clip.start * 1000, clip.end * 1000) for clip in ends.values()]
     assert [(row.note.start, row.note.end) for row in rows] == spans
+    # A clip inside a longer one ends nothing, and a stretch ends with its latest clip.
+    ends[alike[0].id] = replace(alike[0], end=alike[-1].end + 10)
+    rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
+    [span] = [(row.note.start, row.note.end) for row in rows]
+    assert span == (alike[0].start * 1000, alike[-1].end * 1000 + 10_000)
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [

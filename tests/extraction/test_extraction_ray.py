@@ -207,7 +207,7 @@ COMMAND = """
 import obygaze_features.backbones
 from tests.extraction import ray_clusters
 obygaze_features.backbones.load_backbone = ray_clusters.slow
-from cli import main
+from obygaze_models.commands.main import main
 main()
 """
 FIRST_BLOCK = "tiny.zarr/blocks/000000.json"

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli import main
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import finalise, open_store, verify
+from obygaze_models.commands.main import main
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data, draw_photos
 from tests.kit import store as toys
