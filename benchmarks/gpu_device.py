@@ -30,6 +30,7 @@ from obygaze_features.backbones.preprocess import (
     normalise,
     resize_and_crop,
 )
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH, Forward
 from obygaze_features.extraction.uploads import FrameResizer
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
@@ -367,22 +368,19 @@ def _attention(compute: Callable[[], object]) -> str:
 
 def make_input(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
     """Return clips, on the CPU, and which of their frames or windows are present."""
-    make = make_sounds if backbone.hears else make_pictures
-    return make(backbone, count)
+    return (make_sounds if backbone.hears else make_pictures)(backbone, count)
 
 
 def make_sounds(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
     """Return clips of noise, each of which fills a few windows."""
-    generator = torch.Generator().manual_seed(0)
     sampling = backbone.sampling
-    samples = round(SOUND_WINDOWS * sampling.window * sampling.rate)
-    sounds = torch.randn(count, samples, generator=generator) / 10
+    assert isinstance(sampling, SoundSampling)
+    shape = count, round(SOUND_WINDOWS * sampling.window * sampling.rate)
+    sounds = torch.randn(shape, generator=torch.Generator().manual_seed(0)) / 10
     windows = torch.stack([backbone.preprocessing.inputs(sound.numpy()) for sound in sounds])
     clips = windows.new_zeros(count, sampling.frames, *windows.shape[2:])
     clips[:, :SOUND_WINDOWS] = windows
-    present = torch.zeros(count, sampling.frames, dtype=torch.bool)
-    present[:, :SOUND_WINDOWS] = True
-    return clips, present
+    return clips, (torch.arange(sampling.frames) < SOUND_WINDOWS).repeat(count, 1)
 
 
 def make_pictures(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
