@@ -31,7 +31,8 @@ from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.metrics import METRICS
 
-MAX_MODELS = 6
+MAX_MODELS = 12
+"""Models in the first chart."""
 MAX_LIMITS = 3
 
 
@@ -105,7 +106,7 @@ def headline(
         and metric in row.entry.mean
     ]
     rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
-    return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
+    return Headline(run, metric, tuple(rows), annotators)
 
 
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
@@ -428,7 +429,7 @@ def score_figure(head: Headline) -> Html:
     alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
     points, beside = [], _beside_annotators(head)
     merged = "Scored against the merged labels" if beside else ""
-    for row in head.rows:
+    for row in head.rows[:MAX_MODELS]:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
         parts += [row.told_apart.split(" → ")[0]] * tasks
@@ -460,4 +461,8 @@ def score_figure(head: Headline) -> Html:
         value="model",
         reference="the paper",
     )
-    return Html(inline_svg(figure))
+    if len(head.rows) <= MAX_MODELS:
+        return Html(inline_svg(figure))
+    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
+    note = html(text, MAX_MODELS, number(len(head.rows), form=","))
+    return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)

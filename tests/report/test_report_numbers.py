@@ -115,6 +115,16 @@ def test_the_findings_say_the_best_models_scores(annotated, annotators):
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['f1']:.2f} (")
 
 
+@pytest.mark.parametrize("copies", [4, 5])
+def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies):
+    runs = [with_record(results["first"], name=f"run {number}") for number in range(copies)]
+    chart = score_figure(first_screen(*runs))
+    models = [mark for mark in tips(chart) if mark.endswith(", model")]
+    assert len(models) == 12
+    note = plain(chart.partition("</svg>")[2])
+    assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods has all.")
+
+
 def test_the_picture_has_each_annotator_alone(annotated, annotators):
     run = annotated["films"]
     model, test = first_screen(run).best.model, "EN+HN vs S"
