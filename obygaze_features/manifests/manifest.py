@@ -244,6 +244,8 @@ class Manifest:
     ) -> Manifest:
         """The items that meet every condition, with their labels, splits and runs.
 
+        The folds of each split that still have items are numbered from 0 on, in order.
+
         Parameters
         ----------
         films, ids
@@ -274,7 +276,7 @@ class Manifest:
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
-            splits=[self.split(name).where(keep) for name in self.split_names],
+            splits=[self.split(name).select(keep) for name in self.split_names],
             runs=[self.runs(name).where(keep) for name in self.run_names],
         )
 

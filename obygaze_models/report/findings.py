@@ -33,7 +33,8 @@ from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
-MAX_MODELS = 6
+MAX_MODELS = 12
+"""Models in the first chart."""
 MAX_LIMITS = 3
 
 
@@ -573,4 +574,8 @@ def score_figure(head: Headline) -> Html:
         value="model",
         reference="the paper",
     )
-    return Html(inline_svg(figure))
+    if len(head.rows) <= MAX_MODELS:
+        return Html(inline_svg(figure))
+    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
+    note = html(text, MAX_MODELS, number(len(head.rows), form=","))
+    return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)

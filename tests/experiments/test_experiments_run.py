@@ -12,7 +12,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
-from obygaze_features.manifests import Concept, Manifest, Split
+from obygaze_features.manifests import Concept, Manifest, Split, leave_film_out
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
@@ -115,6 +115,23 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert 0 < len(empty & tested) < len(empty)
     assert told.startswith(f"{len(empty & tested)} of {len(tested)} tested clips")
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
+
+
+def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
+    manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
+    one_test = {"test_negatives": ()}
+    by_film = {"split": "leave-film-out", "protocol": None}
+    run = make_run("films", manifest=tmp_path / "films", **by_film, **one_test)
+    tested = [{clip[:3] for clip in fit.ids} for fit in run.predictions()]
+    assert tested == [{"tt1"}, {"tt2"}, {"tt3"}]
+    fold_of = manifest.split("ten").fold_of
+    ids = [clip for clip in manifest.ids if fold_of[clip] not in (0, 4)]
+    manifest.select(ids=ids).save(tmp_path / "folds")
+    run = make_run("folds", manifest=tmp_path / "folds", **one_test)
+    assert len(run.record.fits) == 7
+    assert {fold_of[clip] for fit in run.predictions() for clip in fit.ids} == {9}
 
 
 PROTOCOLS = [

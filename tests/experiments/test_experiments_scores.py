@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from statsmodels.stats.multitest import multipletests
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_models.estimators.baselines import baselines
+from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
 from obygaze_models.scoring.metrics import (
@@ -36,6 +37,16 @@ from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
 from tests.kit.run import write_store
 
+
+def calibration_error(labels, probabilities):
+    """Clips are sorted by the first digit of their probability; 1 is among those of 0.9."""
+    gaps = defaultdict(float)
+    for label, probability in zip(labels, probabilities, strict=True):
+        digit = "9" if probability == 1 else f"{probability:.2f}"[2]
+        gaps[digit] += probability - label
+    return sum(map(abs, gaps.values())) / len(labels)
+
+
 BINARY = {
     "f1": lambda y, p: theirs.f1_score(y, p > 0.5, zero_division=np.nan),
     "f1_weighted": lambda y, p: theirs.f1_score(y, p > 0.5, average="weighted", zero_division=0),
@@ -46,10 +57,7 @@ BINARY = {
     "balanced_accuracy": lambda y, p: (
         theirs.balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
     ),
-    "calibration_error": lambda y, p: (
-        sum(abs((p - y)[np.minimum(9, (p * 10).astype(int)) == k].sum()) for k in range(10))
-        / len(y)
-    ),
+    "calibration_error": calibration_error,
     "brier": theirs.brier_score_loss,
     "log_loss": lambda y, p: theirs.log_loss(y, p, labels=[0, 1]),
 }
@@ -64,7 +72,7 @@ CLASSES = {
     "brier": theirs.brier_score_loss,
     "log_loss": theirs.log_loss,
 }
-PROBABILITY = st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])
+PROBABILITY = st.sampled_from([0.0, 0.13, 0.18, 0.2, 0.4, 0.5, 0.7, 0.97, 1.0])
 PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
 
 
@@ -163,6 +171,18 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     assert scores["average_precision"] == average_precision_score(labels, predictions)
     assert scores["recall"] == says
     assert baselines(0.2)["majority"]["precision"] is None
+
+
+def test_a_fair_coin_scores_as_all_of_its_throws_do():
+    """Every way in which a coin may fall for five clips, each scored by scikit-learn."""
+    labels = np.array([1, 1, 0, 0, 0])
+    names = ("f1", "f1_weighted", "precision", "recall")
+    throws = [[BINARY[name](labels, np.array(throw)) for name in names]
+              for throw in product([0, 1], repeat=5)]  # fmt: skip
+    coin = simulated(5, 2, seed=0)
+    for key, summary in (("mean", np.nanmean), ("std", np.nanstd)):
+        expected = dict(zip(names, summary(throws, axis=0), strict=True))
+        assert coin[key] == pytest.approx(expected, abs=0.015)
 
 
 @pytest.fixture(scope="module")

@@ -128,6 +128,16 @@ def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
     assert close(displayed["annotator against annotator"], human)
 
 
+@pytest.mark.parametrize("copies", [4, 5])
+def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies):
+    runs = [with_record(results["first"], name=f"run {number}") for number in range(copies)]
+    chart = score_figure(first_screen(*runs))
+    models = [mark for mark in tips(chart) if mark.endswith(", model")]
+    assert len(models) == 12
+    note = plain(chart.partition("</svg>")[2])
+    assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods has all.")
+
+
 def test_the_picture_has_each_annotator_alone(annotated, annotators):
     run = with_score(annotated["films"], "f1")
     model, test = first_screen(run).row.model, "EN+HN vs S"

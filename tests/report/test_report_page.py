@@ -153,6 +153,19 @@ def test_one_film_tested_gives_no_interval(run):
     assert "interval includes" not in figures[-1][0]
 
 
+def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
+    def detected(name):
+        prepared = prepare_runs([results[name]])
+        head = finding.headline(score_tables(prepared), default_run(prepared), None)
+        captions = [plain(caption) for _, caption in concept_figures(head, prepared)]
+        [caption] = [text for text in captions if text.startswith("How well each")]
+        return caption
+
+    assert "“Methods”" not in detected("concepts")
+    assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
+    assert "trained to detect" not in detected("first")
+
+
 def with_f1(run, f1, **more):
     scores = [
         to_builtins(of)
