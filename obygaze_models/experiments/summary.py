@@ -32,8 +32,8 @@ def metrics_of(record: RunRecord) -> dict[str, str]:
 
 
 def main_metric(record: RunRecord) -> str:
-    """The first metric of a run's tables, which sentences are about."""
-    return next(iter(metrics_of(record)))
+    """Return the first metric of which more is better: sentences and rankings go by it."""
+    return next(metric for metric in metrics_of(record) if not METRICS[metric].lower_is_better)
 
 
 def headline(record: RunRecord) -> list[str]:

@@ -172,9 +172,9 @@ class ReportRun:
 
     @property
     def headline_metric(self) -> str:
-        """The main metric; where it is an official one, the next, which guesses have as well."""
-        metrics = list(metrics_of(self.record))
-        return metrics[1 if METRICS[metrics[0]].official else 0]
+        """The first metric of which more is better, and that is no benchmark's own."""
+        metrics = {key: METRICS[key] for key in metrics_of(self.record)}
+        return next(k for k, m in metrics.items() if not (m.official or m.lower_is_better))
 
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
@@ -294,8 +294,9 @@ class ScoreRow:
         return (test if train == test else f"{train} → {test}") + soft
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
-        """The way to guess that scores best on the same clips, and its score."""
-        scores = {name: of[metric] or 0.0 for name, of in self.test.baselines.items()}
+        """Return the best way to guess on the same clips, and its score; None if none is known."""
+        guesses = self.test.baselines.items()
+        scores = {name: of[metric] or 0.0 for name, of in guesses if metric in of}
         if not scores:
             return None
         best = max(scores, key=scores.__getitem__)
