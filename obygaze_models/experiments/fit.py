@@ -39,7 +39,7 @@ from obygaze_models.estimators.registry import (
     best_of,
     find_entry,
     make_estimator,
-    parts_of,
+    modules_of,
     plugin_errors,
 )
 from obygaze_models.experiments.predictions import FitPredictions
@@ -111,7 +111,7 @@ class EstimatorSpec:
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
         """The answer of the model; `unknown` of a plug-in that fails, of which each fit tells."""
-        with suppress(PluginError), plugin_errors(_modules(self.model)):
+        with suppress(PluginError), plugin_errors(modules_of(self.model)):
             return question(self.model)
         return unknown
 
@@ -181,7 +181,7 @@ class Fit:
         if self.reads in ("concepts", "groups"):
             arguments = {self.reads: _annotations(data, self.reads)[rows]}
         table = np.zeros((len(rows), self.classes))
-        with plugin_errors(_modules(self.model)):
+        with plugin_errors(modules_of(self.model)):
             X = _features(data, self.model, self.reads)
             given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
@@ -383,7 +383,7 @@ def fit_estimator(
         model.set_params(**(class_weight_options(spec) or {}))
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
-    with plugin_errors(_modules(model)):
+    with plugin_errors(modules_of(model)):
         accepted, reads = keywords(model.fit), reads_of(model)
         if fused := len(data.stores) > 1 and spec.fuses:
             inner, accepted = model, accepted | {"groups", "order"}
@@ -424,7 +424,7 @@ def fit_estimator(
     arguments = {name: value for name, value in offered.items() if name in accepted}
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
-        plugin_errors(_modules(model)),
+        plugin_errors(modules_of(model)),
         config_context(enable_metadata_routing=False),
         warnings.catch_warnings(record=True) as raised,
     ):
@@ -467,10 +467,6 @@ def _features(data: ClipDataset, model: Any, reads: str) -> Array:
     if data.frames is None:
         raise ExperimentError("the model reads frames, and the clips were read without them")
     return data.frames
-
-
-def _modules(model: Any) -> list[str]:
-    return [type(part).__module__ for part in parts_of(model)]
 
 
 def _as_json(value: Any) -> Any:

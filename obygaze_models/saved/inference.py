@@ -32,7 +32,7 @@ from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
-from obygaze_models.estimators.registry import plugin_errors
+from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
@@ -214,7 +214,8 @@ def predict(
     clips = _read_clips(about, store, ids)
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
-        given = estimator.predict_proba(clips.features)
+        with plugin_errors(modules_of(estimator)):
+            given = estimator.predict_proba(clips.features)
         shape = len(clips.ids), len(estimator.classes_)
         check_probabilities(given, shape, f"{model}: predict_proba")
         probabilities[:, estimator.classes_] = given
@@ -247,7 +248,7 @@ def predict_frames(
     shape = *clips.features.shape[:2], len(estimator.classes_)
     table = np.zeros((*shape[:2], len(about["classes"])))
     if clips.ids:
-        with plugin_errors([type(estimator).__module__]):
+        with plugin_errors(modules_of(estimator)):
             given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
         if given.shape != shape:
             raise ExperimentError(
