@@ -225,9 +225,10 @@ class PlannedFit:
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
         fold, labels = self.fold, self.task.labels(data)
-        if len(fold.near):  # what learns from whole folds leaves these out, too
-            near = np.isin(np.arange(len(data)), fold.near)
-            data = replace(data, folds=np.where(near, -1, data.folds))
+        # What learns from whole folds learns from no clip that is tested, or near to one that is.
+        apart = np.union1d(fold.test_rows, fold.near)
+        apart = np.setdiff1d(apart, np.union1d(fold.train, fold.validation))
+        data = replace(data, folds=np.where(np.isin(np.arange(len(data)), apart), -1, data.folds))
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
             balance=self.balance, votes=data.votes(self.task) if self.soft else None,

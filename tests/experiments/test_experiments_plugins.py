@@ -369,6 +369,28 @@ def test_a_metric_at_the_head_leads_unless_less_of_it_is_better(own, experiment,
     assert f"logistic, the best of 2 models: {expected}" in "\n".join(headline(run.record))
 
 
+def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, marked, tmp_path):
+    @protocol("half-fold", "Half a fold tests, and the other half trains", "half a fold")
+    class HalfFold(LeakFree):
+        def _parts(self, y, groups, near=None):
+            folds = np.asarray(self.folds)
+            tests = (folds == 0) & (np.arange(len(y)) < 100)
+            yield "half of fold 0", (folds < 8) & ~tests, folds == 8, tests, ""
+
+    tree = {"name": "pcbm-tree", "negatives": "b"}
+    toml = write_experiment(
+        tmp_path / "e.toml", marked, protocol="half-fold", estimators=[tree, "majority"]
+    )
+    run = om.run_experiment(toml, tmp_path / "run")
+    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    assert len(tested) == 6  # of ten
+    for model in run.models():
+        seen = {*om.load_model(model["folder"])[1]["seen"]}
+        assert not seen & tested
+        assert seen >= {*marked.clips("S", "HN", folds=[0])} - tested  # the other half teaches
+    assert not run.record.leaked
+
+
 def test_a_table_is_made_and_named_in_help(own, world, tmp_path):
     run_obygaze("reproduce", "clips", "--manifest", world.manifest, "-o", tmp_path / "out", code=0)
     assert str(len(world.ids)) in (tmp_path / "out/clips.txt").read_text()
