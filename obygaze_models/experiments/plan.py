@@ -171,6 +171,7 @@ class Plan:
             },
             by=by,
             clips=len(self._tested),
+            unnamed=int((films[self._tested] == "").sum()),
             of=len(self._tested if self.division.protocol == "leave-film-out" else films[testable]),
         )
 

@@ -189,6 +189,7 @@ class Films(_Part, frozen=True, kw_only=True):
     `titles` has the title of each tested film by its id; `untested` the title of each other film
     of the run's clips, and why it is not tested. They are groups of another kind where clips are
     grouped `by` another column. Where the protocol tests one fold, it has `clips` `of` so many.
+    `unnamed` test clips have no film.
     """
 
     tested: int
@@ -198,6 +199,7 @@ class Films(_Part, frozen=True, kw_only=True):
     by: str = "film"
     clips: int = 0
     of: int = 0
+    unnamed: int = 0
 
     @property
     def noun(self) -> str:

@@ -113,7 +113,9 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     if why := record.lacks_interval:
         notes.append(f"{mean}; no interval: {why}.")
     else:
-        notes.append(f"{mean}; the interval is over draws of {group_noun(record.films.by)}s.")
+        noun, unnamed = group_noun(record.films.by), record.films.unnamed
+        apart = f", without {counted(unnamed, 'clip')} that have none" if unnamed else ""
+        notes.append(f"{mean}; the interval is over draws of {noun}s{apart}.")
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from obygaze_models.scoring.intervals import add_unnamed, number_films
+
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
@@ -73,7 +75,7 @@ def error_factors(
     names
         The names of the factors.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none, which is in no draw of films.
     penalty
         The ridge penalty on the coefficients; the intercept has none.
     draws
@@ -90,10 +92,12 @@ def error_factors(
         """How often each of so many is drawn, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
-    film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    drawn = draw(len(film_names))[:, film_index]
+    number_of = number_films(films)
+    named = len(number_of) - 1
+    film_index = np.array([number_of[film] for film in films])
+    drawn = add_unnamed(draw(max(named, 1))[:, :named])[:, film_index]
     results = [_film(None, wrong, factors, names, drawn, penalty)]
-    for number, film in enumerate(film_names.tolist() if by_film else ()):
+    for film, number in [*number_of.items()][1:] if by_film else ():
         rows = film_index == number
         drawn = draw(int(rows.sum()))
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
