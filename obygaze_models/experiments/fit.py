@@ -407,7 +407,9 @@ def fit_estimator(
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
     concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
     if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
-        concepts = concept_targets(data.levels, data.concepts, spec.negatives)
+        concepts = concept_targets(
+            data.levels, data.concepts, spec.negatives, is_obygaze=data.scheme.is_obygaze
+        )
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],

@@ -249,7 +249,8 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
 def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:
     """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
     negatives, marks = about.get("options", {}).get("negatives", "b"), clips.concepts
-    shown = concept_targets(clips.levels, marks[:, _columns(clips, bank.names_)], negatives)
+    marks = marks[:, _columns(clips, bank.names_)]
+    shown = concept_targets(clips.levels, marks, negatives, is_obygaze=clips.scheme.is_obygaze)
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
     targets[:, bank.columns_] = shown
     return targets

@@ -85,7 +85,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     caption = html(
         "How often annotators marked each concept, by level of the clip{}.{}",
         "" if source.counts_all else ", in the clips used here",
-        " How a concept is perceived stands beside it." if senses else "",
+        " How a concept is perceived stands beside it." if any(senses.values()) else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_by(head.run, runs)):
@@ -97,11 +97,13 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             "AUROC",
             line=0.5,
         )
+        those = "Hard Negative and Sure ones with it against all others but Not Sure ones"
         caption = html(
             "How well each ranks the test clips with the concept above those without. A bottleneck "
-            "measures concepts on its way (of the tested clips, Hard Negative and Sure ones with "
-            "it against all others but Not Sure ones; plus and minus a standard deviation of the "
-            "fits); a model of one concept has its 95% interval. The line is chance.{}",
+            "measures concepts on its way (of the tested clips, {}; plus and minus a standard "
+            "deviation of the fits); a model of one concept has its 95% interval. The line is "
+            "chance.{}",
+            those if source.about.is_obygaze else "those with it against all others",
             f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
@@ -185,7 +187,8 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
     several = len({fit.task for fit in run.record.fits}) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
-    for entry in concept_quality(run.run.explanations(), run.clips):
+    explained, is_obygaze = run.run.explanations(), run.about.is_obygaze
+    for entry in concept_quality(explained, run.clips, is_obygaze=is_obygaze):
         name = f"{entry.model}, {entry.task}" if several else entry.model
         by_model.setdefault(name, {})[entry.concept] = entry
     return by_model
@@ -213,7 +216,7 @@ def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[st
             few = too_few(other.record.tests[scores.test].classes.values(), scores.films)
             ends = (None, None) if few else scores.interval.get("auroc") or (None, None)
             dots = detected.setdefault(f"{scores.model}, {of}", {})
-            dots[scores.test.split(" vs ")[0]] = Dot(scores.mean["auroc"], *ends)
+            dots[other.record.task(scores.test).classes[-1]] = Dot(scores.mean["auroc"], *ends)
     return dict([*detected.items()][: len(SERIES)])
 
 

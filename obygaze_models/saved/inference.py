@@ -6,7 +6,7 @@ which seconds of which files it has seen, so that nobody takes a score on them f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, shorten_digest
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_features.manifests.labels import name_key
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import label_clips
 from obygaze_models.data.stores import (
@@ -348,9 +349,19 @@ def evaluate(
         unseen=unseen,
         seen=np.array(predictions.ids)[seen].tolist(),
         missing=sorted(set(code_of) - set(predictions.ids)),
-        warnings=predictions.warnings,
+        warnings=[*predictions.warnings, *_level_warnings(about, scheme)],
         measure=measure,
     )
+
+
+def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
+    """Warn of levels of a model's task that have another name in the labels that score it."""
+    names = scheme.name_of
+    used = {code for levels in task_from(about["learns"]).class_levels for code in levels}
+    for code, name in about.get("levels", {}).items():
+        if code in used and name_key(names.get(code, name)) != name_key(name):
+            text = f"level {code} is {name!r} to the model, and {names[code]!r} in these labels."
+            yield RunWarning("levels", code, text)
 
 
 def _score_part(labels: Array, probabilities: Array, ranks: Array | None) -> PartScore:
