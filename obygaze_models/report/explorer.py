@@ -59,14 +59,15 @@ def explorer_data(
         levels = run.about.levels
         # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
         key = (
-            *levels,
+            *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
         )
         if key not in sets:
             sets[key] = len(sets)
             names = [name for name in run.annotators if name != run.about.labels]
             others = [run.manifest.labels(name) for name in names if run.manifest]
-            clips.append(_clips(ordered, levels, others[:MAX_LABEL_SETS]))
+            meanings = concept_meanings(run.about)
+            clips.append(_clips(ordered, levels, meanings, others[:MAX_LABEL_SETS]))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         unused: dict[str, list[int]] = {}
@@ -128,7 +129,10 @@ def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
 
 
 def _clips(
-    clips: Sequence[Clip], levels: Mapping[str, str], others: Sequence[LabelSet]
+    clips: Sequence[Clip],
+    levels: Mapping[str, str],
+    meanings: Mapping[str, str],
+    others: Sequence[LabelSet],
 ) -> dict[str, Any]:
     codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
     ids = [clip.id for clip in clips]
@@ -139,7 +143,6 @@ def _clips(
     ]
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
-    meanings = concept_meanings(levels)
     films = by_film(clips)
     names = list(films)
 
@@ -205,9 +208,10 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
     """The view of a page without a model: the highest level is what it counts."""
     others = [code for code in source.about.levels if code not in source.positives]
-    classes = ["+".join(others), "+".join(source.positives)]
+    levels = [others, source.positives]
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
-    return {"run": source.number, "model": "", "task": "", "classes": classes} | columns
+    classes = {"classes": ["+".join(codes) for codes in levels], "class_levels": levels}
+    return {"run": source.number, "model": "", "task": "", **classes, **columns}
 
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
@@ -221,6 +225,7 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "model": results.model,
         "task": results.task,
         "classes": list(results.classes),
+        "class_levels": [list(levels) for levels in results.class_levels],
         "at": positions[order].tolist(),
         "label": means.labels[order].tolist(),
         "called": means.called[order].tolist(),
