@@ -129,6 +129,19 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     }
 
 
+def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world2):
+    tab.prefer()
+    tab.open(page_of(pages["levels"].html, "own.html"))
+    assert {*tab.texts(".class-shown")} == {"A+ (Loud vs quiet)"}
+    for field, value in (("film", ""), ("which", "single")):
+        tab.choose(f"choose-{field}", value)
+    manifest = Manifest.load(world2.manifest)
+    given = zip(*(manifest.labels(name).levels for name in ANNOTATORS), strict=True)
+    alone = sum(levels.count("A+") == 1 for levels in given)
+    tab.run("document.getElementById('show-all').click()")
+    assert len(tab.texts("#clips-body .open")) == alone > 0
+
+
 def test_annotators_are_compared_on_the_levels_of_the_test(runs, world2):
     manifest = Manifest.load(world2.manifest)
     first, second = (manifest.labels(name).level_of for name in ANNOTATORS)
