@@ -224,17 +224,19 @@ def scheme_of(about: Mapping[str, Any]) -> dict[str, Any]:
     Models that were saved before they kept it are of ObyGaze's where their levels' codes are.
     """
     if "levels" in about:
-        return {"levels": about["levels"], "concepts": about["senses"]}
+        return {"levels": about["levels"], "concepts": about.get("senses", ())}
     scheme = obygaze_scheme()
-    levels = {level for levels in task_from(about["learns"]).class_levels for level in levels}
+    classes = task_from(about["learns"]).class_levels if "learns" in about else ()
+    levels = {level for levels in classes for level in levels}
     is_ours = levels and levels <= {*scheme.codes}
     return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
 def model_words(about: Mapping[str, Any]) -> dict[str, str]:
     """Return what a model's classes are called by their levels' names, as annotators' tiers are."""
-    task = task_from(about["learns"])
-    names = scheme_of(about).get("levels", {})
+    if "learns" not in about:
+        return {}
+    task, names = task_from(about["learns"]), scheme_of(about).get("levels", {})
     return dict(zip(task.classes, class_words(task, names), strict=True))
 
 
