@@ -145,11 +145,7 @@ class ConceptTask:
     def labels(self, data: ClipDataset) -> Array:
         """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
         column = data.concept_names.index(self.concept)
-        has_concept = data.concepts[:, column : column + 1]
-        targets = concept_targets(
-            data.levels, has_concept, self.negatives, is_obygaze=data.scheme.is_obygaze
-        )
-        return targets[:, 0].astype(np.int64)
+        return clip_targets(data, self.negatives)[:, column].astype(np.int64)
 
 
 Task = LevelTask | LevelsTask | ConceptTask
@@ -279,6 +275,12 @@ def concept_targets(
     targets[among & ~has_concept] = 0
     targets[annotated & has_concept] = 1
     return targets
+
+
+def clip_targets(data: ClipDataset, negatives: str) -> NDArray[Any]:
+    """Return the `concept_targets` of clips, by the scheme of their levels."""
+    is_obygaze = data.scheme.is_obygaze
+    return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)
 
 
 def measure_of(labels: LabelSet) -> str | None:

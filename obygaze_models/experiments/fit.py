@@ -23,7 +23,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
+from obygaze_models.data.tasks import NEGATIVES, Problem, Task, clip_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,
@@ -407,9 +407,7 @@ def fit_estimator(
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
     concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
     if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
-        concepts = concept_targets(
-            data.levels, data.concepts, spec.negatives, is_obygaze=data.scheme.is_obygaze
-        )
+        concepts = clip_targets(data, spec.negatives)
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],

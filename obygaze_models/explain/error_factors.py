@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from obygaze_models.scoring.intervals import add_unnamed, number_films
+from obygaze_models.scoring.intervals import add_unnamed, film_columns
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
@@ -92,13 +92,11 @@ def error_factors(
         """How often each of so many is drawn, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
-    number_of = number_films(films)
-    named = len(number_of) - 1
-    film_index = np.array([number_of[film] for film in films])
-    drawn = add_unnamed(draw(max(named, 1))[:, :named])[:, film_index]
+    column, count = film_columns(films)
+    drawn = add_unnamed(draw(max(count, 1))[:, :count])[:, column]
     results = [_film(None, wrong, factors, names, drawn, penalty)]
-    for film, number in [*number_of.items()][1:] if by_film else ():
-        rows = film_index == number
+    for number, film in enumerate(sorted({*films} - {""}) if by_film else ()):
+        rows = column == number
         drawn = draw(int(rows.sum()))
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
     return results

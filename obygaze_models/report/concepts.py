@@ -90,21 +90,12 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_by(head.run, runs)):
         names = [name for name in concepts if any(name in dots for dots in detected.values())]
-        missing = [name for name in concepts if name not in names]
+        caption = _how_detected(source.about.is_obygaze, [c for c in concepts if c not in names])
         panel = Panel(
             [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
             [Series(label, colour) for label, colour in zip(detected, SERIES, strict=False)],
             "AUROC",
             line=0.5,
-        )
-        those = "Hard Negative and Sure ones with it against all others but Not Sure ones"
-        caption = html(
-            "How well each ranks the test clips with the concept above those without. A bottleneck "
-            "measures concepts on its way (of the tested clips, {}; plus and minus a standard "
-            "deviation of the fits); a model of one concept has its 95% interval. The line is "
-            "chance.{}",
-            those if source.about.is_obygaze else "those with it against all others",
-            f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
         )
         figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
     if head.annotators is not None:
@@ -124,6 +115,21 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
+
+
+def _how_detected(is_obygaze: bool, missing: Sequence[str]) -> Html:
+    """Return the caption of how well models detect concepts, and which no model measures."""
+    clips = "those with it against all others"
+    if is_obygaze:
+        clips = "Hard Negative and Sure ones with it against all others but Not Sure ones"
+    return html(
+        "How well each ranks the test clips with the concept above those without. A bottleneck "
+        "measures concepts on its way (of the tested clips, {}; plus and minus a standard "
+        "deviation of the fits); a model of one concept has its 95% interval. The line is "
+        "chance.{}",
+        clips,
+        f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
+    )
 
 
 def _figure(

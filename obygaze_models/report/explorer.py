@@ -17,6 +17,7 @@ from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
@@ -66,8 +67,7 @@ def explorer_data(
             sets[key] = len(sets)
             names = [name for name in run.annotators if name != run.about.labels]
             others = [run.manifest.labels(name) for name in names if run.manifest]
-            meanings = concept_meanings(run.about)
-            clips.append(_clips(ordered, levels, meanings, others[:MAX_LABEL_SETS]))
+            clips.append(_clips(ordered, run.about, others[:MAX_LABEL_SETS]))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         unused: dict[str, list[int]] = {}
@@ -129,11 +129,9 @@ def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
 
 
 def _clips(
-    clips: Sequence[Clip],
-    levels: Mapping[str, str],
-    meanings: Mapping[str, str],
-    others: Sequence[LabelSet],
+    clips: Sequence[Clip], about: ManifestRecord, others: Sequence[LabelSet]
 ) -> dict[str, Any]:
+    levels, meanings = about.levels, concept_meanings(about)
     codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
     ids = [clip.id for clip in clips]
     others = [

@@ -21,7 +21,7 @@ from obygaze_models.scoring.intervals import (
     REPLICATES,
     add_unnamed,
     draw_films,
-    number_films,
+    film_columns,
     percentile_interval,
     too_few,
 )
@@ -188,15 +188,13 @@ def compare_with_annotators(
     stacked = np.stack([*labels.values()])
     truth = dawid_skene(stacked, len(classes))
     shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
-    number = number_films(films[row] for row in rows.tolist())
-    film = np.array([number[films[row]] for row in rows.tolist()])
-    count = len(number) - 1
+    film, count = film_columns([films[row] for row in rows.tolist()])
     draws = draw_films(count, seed=seed, replicates=REPLICATES if count > 1 else 0)
-    weights = np.vstack([np.ones(len(number)), add_unnamed(draws)])
+    weights = np.vstack([np.ones(count + 1), add_unnamed(draws)])
 
     def tables_of(first: Array, second: Array, part: Array) -> Array:
         """How often they gave which two classes: of all clips, and of each draw of films."""
-        cells = np.zeros((len(number), len(classes), len(classes)))
+        cells = np.zeros((count + 1, len(classes), len(classes)))
         np.add.at(cells, (film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", weights, cells))
 

@@ -78,9 +78,9 @@ def film_intervals(
     set the mean is the plain one. None where there are fewer than `MIN_FILMS`, or the score is
     undefined in at least half of the draws. Clips without a film are left out.
     """
-    number = number_films(film for fit in fits for film in fit.films)
-    columns = [np.array([number[film] for film in fit.films]) for fit in fits]
-    drawn = add_unnamed(draw_films(len(number) - 1, seed=seed, replicates=replicates))
+    column, count = film_columns([film for fit in fits for film in fit.films])
+    columns = np.split(column, np.cumsum([len(fit.films) for fit in fits])[:-1])
+    drawn = add_unnamed(draw_films(count, seed=seed, replicates=replicates))
     step = max(1, MAX_CELLS // max(len(fit.labels) for fit in fits))
     parts = [
         _weighted_means(fits, columns, drawn[start : start + step])
@@ -88,7 +88,7 @@ def film_intervals(
     ]
     return {
         key: percentile_interval(np.concatenate([part[key] for part in parts]))
-        if len(number) > MIN_FILMS
+        if count >= MIN_FILMS
         else None
         for key in parts[0]
     }
@@ -117,11 +117,10 @@ def paired_differences(
         Of the draws.
     """
     first_scores, second_scores = score(labels, first), score(labels, second)
-    number = number_films(films)
-    column = np.array([number[film] for film in films])
+    column, count = film_columns(films)
     draws: dict[str, list[Array]] = {}
-    if len(number) > MIN_FILMS:
-        drawn = add_unnamed(draw_films(len(number) - 1, seed=seed, replicates=replicates))
+    if count >= MIN_FILMS:
+        drawn = add_unnamed(draw_films(count, seed=seed, replicates=replicates))
         step = max(1, MAX_CELLS // len(labels))
         for start in range(0, replicates, step):
             weights = drawn[start : start + step, column].astype(np.float64)
@@ -168,9 +167,14 @@ def percentile_interval(values: Array) -> tuple[float, float] | None:
     return low, high
 
 
-def number_films(films: Iterable[str]) -> dict[str, int]:
-    """Number the films; clips without one have -1, the column that `add_unnamed` appends."""
-    return {"": -1} | {film: index for index, film in enumerate(sorted({*films} - {""}))}
+def film_columns(films: Sequence[str]) -> tuple[Array, int]:
+    """Return the number of each clip's film, and how many films there are.
+
+    Clips without a film have -1, the column that `add_unnamed` appends.
+    """
+    names = sorted({*films} - {""})
+    number = {"": -1} | {film: index for index, film in enumerate(names)}
+    return np.array([number[film] for film in films]), len(names)
 
 
 def draw_films(count: int, *, seed: int, replicates: int) -> Array:
