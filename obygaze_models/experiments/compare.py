@@ -172,7 +172,7 @@ def _compare(
         first=first.ref,
         second=second.ref,
         clips=len(ids),
-        films=len(set(films)),
+        films=len(set(films) - {""}),
         noun=group_noun(first.run.record.films.by),
         smallest=int(np.bincount(labels, minlength=len(classes)).min()),
         scores=paired_differences(
@@ -232,6 +232,10 @@ def _notes(
     for side in (first, second):
         if extra := len(side.tests[test].ids) - common:
             yield f"left out: {counted(extra, 'clip')} of {test} that only {side.ref.run} has"
+    clips = first.run.clips()
+    if unnamed := sum(not clips[clip].group for clip in scored):
+        noun = group_noun(a.films.by)
+        yield f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
     if relabelled := common - len(scored):
         yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
     if first.fits[test] != second.fits[test]:

@@ -201,7 +201,7 @@ def score_models(
                 mean=over_fits(np.mean, by_fit),
                 std=over_fits(np.std, by_fit),
                 interval=film_intervals(scored, seed=seed),
-                films=len({film for fit in scored for film in fit.films}),
+                films=len({film for fit in scored for film in fit.films} - {""}),
                 groups=_score_groups(fits, by_fit),
                 fits=[fit.fit for fit in fits],
                 by_fit=by_fit,

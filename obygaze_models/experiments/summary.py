@@ -32,8 +32,8 @@ def metrics_of(record: RunRecord) -> dict[str, str]:
 
 
 def main_metric(record: RunRecord) -> str:
-    """The first metric of a run's tables, which sentences are about."""
-    return next(iter(metrics_of(record)))
+    """Return the first metric of which more is better: sentences and rankings go by it."""
+    return next(metric for metric in metrics_of(record) if not METRICS[metric].lower_is_better)
 
 
 def headline(record: RunRecord) -> list[str]:
@@ -113,7 +113,9 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     if why := record.lacks_interval:
         notes.append(f"{mean}; no interval: {why}.")
     else:
-        notes.append(f"{mean}; the interval is over draws of {group_noun(record.films.by)}s.")
+        noun, unnamed = group_noun(record.films.by), record.films.unnamed
+        apart = f", without {counted(unnamed, 'clip')} that have none" if unnamed else ""
+        notes.append(f"{mean}; the interval is over draws of {noun}s{apart}.")
     notes += _legend(record)
     return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
 

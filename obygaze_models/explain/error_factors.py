@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from obygaze_models.scoring.intervals import add_unnamed, film_columns
+
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
@@ -73,7 +75,7 @@ def error_factors(
     names
         The names of the factors.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none, which is in no draw of films.
     penalty
         The ridge penalty on the coefficients; the intercept has none.
     draws
@@ -90,11 +92,11 @@ def error_factors(
         """How often each of so many is drawn, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
-    film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    drawn = draw(len(film_names))[:, film_index]
+    column, count = film_columns(films)
+    drawn = add_unnamed(draw(max(count, 1))[:, :count])[:, column]
     results = [_film(None, wrong, factors, names, drawn, penalty)]
-    for number, film in enumerate(film_names.tolist() if by_film else ()):
-        rows = film_index == number
+    for number, film in enumerate(sorted({*films} - {""}) if by_film else ()):
+        rows = column == number
         drawn = draw(int(rows.sum()))
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
     return results

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import join_some
 from obygaze_features.page.html import Html, html, joined, number
+from obygaze_models.data.tasks import class_words
 from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.messages import messages_of
@@ -26,7 +27,6 @@ from obygaze_models.figures.dots import (
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import Annotators
-from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.metrics import METRICS
@@ -150,7 +150,7 @@ def _annotated(head: Headline) -> Html:
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
-            for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
+            for name in dict.fromkeys(row.task.classes[-1] for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
         return html("Annotators marked {} of {}.", joined(parts), of)
@@ -202,7 +202,7 @@ def _extremes(start: str, values: Mapping[str, float]) -> Html:
 def _seen(source: Source) -> tuple[str, str]:
     """What parts of a film do, and what a model is to see: in words of the source's levels."""
     names = source.about.levels
-    if names.keys() == LEVELS.keys():
+    if source.about.is_obygaze:
         return "objectifies", "objectification"
     top = " or ".join(f"“{names.get(code, code)}”" for code in source.positives)
     return f"is {top}", top
@@ -212,7 +212,7 @@ def _untested(head: Headline) -> str:
     """The levels that the best model's test leaves out, in words; empty of other tasks."""
     if head.run.kind != "levels":
         return ""
-    tested = re.split(r" vs |\+", head.best.entry.test)
+    tested = head.best.task.levels
     return " or ".join(name for code, name in head.run.about.levels.items() if code not in tested)
 
 
@@ -256,7 +256,7 @@ def _model(head: Headline, who: str) -> Html:
     pairs = html(text, number(mean["auroc"], form="%")) if row.interval("auroc") else ""
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
-        which = in_words(row.entry.test, names).replace(" vs ", " or ")
+        which = " or ".join(class_words(row.task, names))
         rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
         text = "Tested on {} {} that are {}{}, "
         start = html(text, number(row.test.clips, form=","), noun, which, rest)
@@ -432,7 +432,7 @@ def score_figure(head: Headline) -> Html:
     for row in head.rows[:MAX_MODELS]:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
-        parts += [row.told_apart.split(" → ")[0]] * tasks
+        parts += [row.trained] * tasks
         parts += [row.run.feature] * features
         parts += [row.run.name] * (alike[row.model, row.told_apart, row.run.feature] > 1)
         low, high = row.interval(head.metric) or (None, None)
@@ -444,7 +444,7 @@ def score_figure(head: Headline) -> Html:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {in_words(head.best.entry.test, head.run.about.levels)}"
+        title += f", {head.best.task.in_words(head.run.about.levels)}"
         if guess := head.best.best_guess(head.metric):
             points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
             lines.append(Line(guess[1], "best guess", merged if beside else None))

@@ -19,7 +19,9 @@ from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.scoring.intervals import (
     REPLICATES,
+    add_unnamed,
     draw_films,
+    film_columns,
     percentile_interval,
     too_few,
 )
@@ -162,7 +164,7 @@ def compare_with_annotators(
         Each model's probabilities: [N] of the second of two classes, or [N, classes]. NaN where
         it was not asked.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none, which is in no draw.
     classes
         Their names.
     seed
@@ -186,13 +188,13 @@ def compare_with_annotators(
     stacked = np.stack([*labels.values()])
     truth = dawid_skene(stacked, len(classes))
     shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
-    names, film = np.unique(np.array(films)[rows], return_inverse=True)
-    draws = draw_films(len(names), seed=seed, replicates=REPLICATES if len(names) > 1 else 0)
-    weights = np.vstack([np.ones(len(names)), draws])
+    film, count = film_columns([films[row] for row in rows.tolist()])
+    draws = draw_films(count, seed=seed, replicates=REPLICATES if count > 1 else 0)
+    weights = np.vstack([np.ones(count + 1), add_unnamed(draws)])
 
     def tables_of(first: Array, second: Array, part: Array) -> Array:
         """How often they gave which two classes: of all clips, and of each draw of films."""
-        cells = np.zeros((len(names), len(classes), len(classes)))
+        cells = np.zeros((count + 1, len(classes), len(classes)))
         np.add.at(cells, (film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", weights, cells))
 
@@ -246,8 +248,8 @@ def compare_with_annotators(
         annotators=[*votes],
         classes=[*classes],
         clips=len(rows),
-        films=len(names),
-        too_few=too_few(np.min(counts, axis=0).tolist(), len(names)),
+        films=count,
+        too_few=too_few(np.min(counts, axis=0).tolist(), count),
         agreement=_defined(among_annotators(cohen_kappas, every)[0]),
         raters=raters,
         f1=None if scores is None else _defined(scores[0]),

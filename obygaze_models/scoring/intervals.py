@@ -2,7 +2,8 @@
 
 Films are drawn, not clips: a draw takes as many films as there are, with replacement, and all their
 clips. The clips of a film are alike, so that the interval tells how scores would vary with other
-films of the kind, and it is wider than an interval over clips.
+films of the kind, and it is wider than an interval over clips. A clip without a film may be of any
+of them: it is in no draw.
 
 Two models are scored on the same draws: what makes a film hard for both cancels out of their
 difference, whose interval is narrower than their own two intervals suggest.
@@ -36,7 +37,7 @@ class ScoredClips:
     labels, probabilities, trec
         As in `obygaze_models.scoring.metrics.score`.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none.
     """
 
     labels: Array
@@ -75,12 +76,11 @@ def film_intervals(
     In a draw each fit is scored on the clips drawn, and is weighted by how many of its own clips
     these are. So a fit on a film that was not drawn has no weight, and where all fits share a test
     set the mean is the plain one. None where there are fewer than `MIN_FILMS`, or the score is
-    undefined in at least half of the draws.
+    undefined in at least half of the draws. Clips without a film are left out.
     """
-    films = sorted({film for fit in fits for film in fit.films})
-    number = {film: index for index, film in enumerate(films)}
-    columns = [np.array([number[film] for film in fit.films]) for fit in fits]
-    drawn = draw_films(len(films), seed=seed, replicates=replicates)
+    column, count = film_columns([film for fit in fits for film in fit.films])
+    columns = np.split(column, np.cumsum([len(fit.films) for fit in fits])[:-1])
+    drawn = add_unnamed(draw_films(count, seed=seed, replicates=replicates))
     step = max(1, MAX_CELLS // max(len(fit.labels) for fit in fits))
     parts = [
         _weighted_means(fits, columns, drawn[start : start + step])
@@ -88,7 +88,7 @@ def film_intervals(
     ]
     return {
         key: percentile_interval(np.concatenate([part[key] for part in parts]))
-        if len(films) >= MIN_FILMS
+        if count >= MIN_FILMS
         else None
         for key in parts[0]
     }
@@ -112,15 +112,15 @@ def paired_differences(
     first, second
         Two models' probabilities: [N] of the positive class, or [N, classes].
     films
-        The film of each clip.
+        The film of each clip; "" where it has none.
     seed, replicates
         Of the draws.
     """
     first_scores, second_scores = score(labels, first), score(labels, second)
-    names, column = np.unique(films, return_inverse=True)
+    column, count = film_columns(films)
     draws: dict[str, list[Array]] = {}
-    if len(names) >= MIN_FILMS:
-        drawn = draw_films(len(names), seed=seed, replicates=replicates)
+    if count >= MIN_FILMS:
+        drawn = add_unnamed(draw_films(count, seed=seed, replicates=replicates))
         step = max(1, MAX_CELLS // len(labels))
         for start in range(0, replicates, step):
             weights = drawn[start : start + step, column].astype(np.float64)
@@ -167,11 +167,25 @@ def percentile_interval(values: Array) -> tuple[float, float] | None:
     return low, high
 
 
+def film_columns(films: Sequence[str]) -> tuple[Array, int]:
+    """Return the number of each clip's film, and how many films there are.
+
+    Clips without a film have -1, the column that `add_unnamed` appends.
+    """
+    names = sorted({*films} - {""})
+    number = {"": -1} | {film: index for index, film in enumerate(names)}
+    return np.array([number[film] for film in films]), len(names)
+
+
 def draw_films(count: int, *, seed: int, replicates: int) -> Array:
     """How often each of `count` films is drawn [replicates, count], with replacement."""
-    return np.random.default_rng(seed).multinomial(
-        count, np.full(count, 1 / count), size=replicates
-    )
+    shares = np.full(max(count, 1), 1 / max(count, 1))
+    return np.random.default_rng(seed).multinomial(count, shares, size=replicates)[:, :count]
+
+
+def add_unnamed(drawn: Array) -> Array:
+    """Append a column of zeros to draws of films: clips without a film are in none."""
+    return np.pad(drawn, ((0, 0), (0, 1)))
 
 
 def _weighted_means(

@@ -134,6 +134,25 @@ def test_intervals_are_those_of_a_plain_loop(film_a_fit):
     assert film_intervals(fits, seed=5, replicates=40) == intervals
 
 
+def test_clips_without_a_film_are_in_no_draw():
+    chance = np.random.default_rng(1)
+    films = [*chance.choice([*"abcde"], 100), *[""] * 20]
+    labels = chance.integers(0, 2, 120)
+    first, second = (labels * 0.3 + chance.random(120) * 0.7 for _ in range(2))
+    alone = ScoredClips(labels[:100], first[:100], films[:100])
+    whole = film_intervals([ScoredClips(labels, first, films)], seed=5)
+    for key, interval in film_intervals([alone], seed=5).items():
+        assert whole[key] == pytest.approx(interval)
+    differences = paired_differences(labels, first, second, films)
+    named = paired_differences(labels[:100], first[:100], second[:100], films[:100])
+    for key, difference in differences.items():
+        assert difference.interval == pytest.approx(named[key].interval)
+        assert difference.first != named[key].first  # the score is of all clips
+    four = ["" if film == "e" else film for film in films]
+    assert not any(film_intervals([ScoredClips(labels, first, four)], seed=5).values())
+    assert not any(film_intervals([ScoredClips(labels, first, [""] * 120)], seed=5).values())
+
+
 def test_four_films_tell_nothing_and_the_better_model_is_ahead():
     labels = np.tile([0, 1, 1], 20)
     first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98
