@@ -275,8 +275,8 @@ def test_other_levels_have_their_own_words(run, results):
     assert "objectif" not in words
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
     assert any("the model sees “uneasy” itself" in line for line in said(finding.limits, own))
-    goals = (with_record(run, goal="HN vs S, test on HN vs S"), run)
-    names = [eyebrow(prepare_runs([goal])) for goal in goals]
+    same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
+    names = [eyebrow([replace(prepare_runs([run])[0], run=shown)]) for shown in (same, run)]
     words = "Hard Negative vs Sure"
     more = f"{words}, test on Easy Negative vs Sure, Easy Negative or {words}"
     assert names == [words, more]
