@@ -291,7 +291,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
         "unknown label 'tense'; known are Easy Negative, ",
-        "--levels 'bare,calm: so,maybe,tense' ",
+        "--levels LOWEST,...,HIGHEST (found: 'bare', 'calm: so', 'maybe', 'tense')",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
 

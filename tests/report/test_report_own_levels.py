@@ -254,7 +254,8 @@ def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_
     run = runs["levels"]
     compared = json.loads(run_obygaze("models", "compare", run.folder, "--json", code=0).stdout)
     assert {row["test"] for row in compared["comparisons"]} == {"A vs A+", WIDE}
-    assert {row["films"] for row in compared["comparisons"]} == {len(FILMS)}
+    areas = [row["scores"]["auroc"]["difference"] for row in compared["comparisons"]]
+    assert {area["groups"] for area in areas} == {len(FILMS)}
     run_obygaze(
         "models", "moments", run.folder, world2.store, "-o", tmp_path / "m.csv",
         "--elan", tmp_path, "--threshold", 0.2, code=0,
@@ -271,9 +272,9 @@ def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_
 @pytest.mark.parametrize(
     ("films", "why"),
     [
-        (("2001",), "the test clips are of one film"),
+        (("2001",), "the scores are of 1 film, and 5 are needed"),
         ((), "no films are named"),
-        (("2001", "1984", "a", "b", ""), "the test clips are of 4 films, and 5 are needed"),
+        (("2001", "1984", "a", "b", ""), "the scores are of 4 films, and 5 are needed"),
     ],
 )
 def test_few_films_or_none_give_no_interval(tmp_path, films, why):
@@ -281,7 +282,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, why):
     page = page_of_run(run, tmp_path)
     assert run.record.lacks_interval == why
     assert not any(any(scores.interval.values()) for scores in run.record.scores)
-    assert "95% intervals over draws" not in page.text
+    assert "95% intervals" not in page.text
     assert f"{why[0].upper()}{why[1:]}." in page.text
     named = re.findall(r"clips of (\d+) films are", page.text)
     assert named == [str(len({*films} - {""}))] * (len({*films}) > 1)
@@ -297,7 +298,8 @@ def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
     said = f"{unnamed} of {len(tested)} test clips have no film."
     assert said in page_of_run(run, tmp_path).text
     compared = om.compare(run)
-    assert {comparison.films for comparison in compared.comparisons} == {len(FILMS)}
+    differences = [row.scores["auroc"].difference for row in compared.comparisons]
+    assert {difference.groups for difference in differences} == {len(FILMS)}
     assert any(f"{unnamed} clips" in note for note in compared.comparisons[0].notes)
 
 
