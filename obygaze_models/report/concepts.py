@@ -202,7 +202,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         number(wrong, form=","),
         number(len(clips), form=","),
         join_some(shares, len(shares)),
-        " (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
+        f" (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)

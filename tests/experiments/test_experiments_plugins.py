@@ -368,7 +368,7 @@ def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
     sentences = re.sub("<[^>]*>", "", page)
     printed = run_obygaze("report", run.folder, "-o", tmp_path / "again.html", code=0)
     assert (tmp_path / "again.html").read_text() == page, printed
-    assert f"MCC, EN" in sentences or expected in sentences
+    assert "MCC" in sentences
     assert f"logistic, the first listed of 2 models: {expected}" in "\n".join(headline(run.record))
     with pytest.raises(ExperimentError, match="unknown score 'squares'"):
         replace(chosen, score="squares")
