@@ -48,6 +48,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import check_probabilities
+from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.experiment import about_features, describe_experiment
@@ -303,10 +304,12 @@ class Outcome:
         brief = {key: value for key, value in about.items() if key not in _LONG}
         line = {"folder": f"models/{planned.place}", **brief, "seed": fold.seed}
         self.models.append(line | ({"not_saved": not_saved} if not_saved else {}))
-        if planned.spec.name not in ESTIMATORS:
-            self.warnings.extend(
-                RunWarning(note.code, name, f"{name}: {note.text}") for note in fit.warnings
-            )
+        is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
+        self.warnings.extend(
+            RunWarning(note.code, name, f"{name}: {note.text}")
+            for note in fit.warnings
+            if note.code == DIVIDED or not is_ours
+        )
         key = {"model": name, "task": task.name, "fit": fold.index}
         self.history.extend({**key, **epoch} for epoch in fit.history)
         before = self.seen.get((task.name, fold.index), np.array([], dtype=np.intp))
