@@ -136,6 +136,12 @@ class EstimatorSpec:
         """Whether its clips can have weights."""
         return bool(self._ask(lambda model: "sample_weight" in keywords(model.fit), True))
 
+    @cached_property
+    def uses_validation(self) -> bool:
+        """Whether validation clips stop it, choose for it, or teach it."""
+        names = self._ask(lambda model: keywords(model.fit), frozenset())
+        return bool(self.threshold) or any(name.endswith("_val") for name in names)
+
     @property
     def table(self) -> dict[str, Any]:
         """The options as a table of an experiment has them."""
