@@ -31,6 +31,7 @@ from obygaze_features.common.files import (
     check_format,
     new_folder,
     parse_json,
+    prefix,
     publish_folder,
     sha256_of,
     write_bytes,
@@ -199,8 +200,12 @@ class FinishedFits:
         self.begin()
         model = self.folder / MODELS / place
         shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
+        # `become` removes what a killed process leaves; `new_folder` looks for it at each model.
+        begun = model.with_name(f"{prefix(model)}model.partial")
+        shutil.rmtree(begun, ignore_errors=True)
         try:
-            save_model(fit.model, model, about)
+            save_model(fit.model, begun, about, durable=False)
+            publish_folder(begun, model)
         except ExperimentError as problem:  # its scores stay
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell
+from obygaze_features.common.text import counted, for_shell, group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
@@ -254,13 +254,12 @@ class Plan:
         sizes = [len(fold.train) for fold in self.all_folds]
         noun, names, first = self.films.by, ", ".join(self.films.titles.values()), self.films.note
         films = f" of {counted(self.films.tested, group_noun(noun))} ({names})" * bool(names)
-        by_folds: dict[int, list[str]] = {}
-        for name, folds in self._fold_counts().items():
-            by_folds.setdefault(folds, []).append(name)
-        in_folds = [f"{', '.join(n)} in {counted(count, 'fold')}" for count, n in by_folds.items()]
+        counts = self._fold_counts()
+        by_count = group_by(counts, counts.__getitem__).items()
+        in_folds = [f"{', '.join(names)} in {counted(n, 'fold')}" for n, names in by_count]
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
-            f"{counted(self._fold_counts().total(), 'fit')}: {', '.join(in_folds)}, each trained on "
+            f"{counted(counts.total(), 'fit')}: {'; '.join(in_folds)}, each trained on "
             f"{span(sizes)} clips",
             *(note for note in self.notes if note != first),
             f"tested: {counted(len(self._tested), 'clip')}{films}",
