@@ -21,7 +21,7 @@ from benchmarks.result import Result
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
-    TestedClips,
+    ScoredClips,
     estimate_mean,
     holm,
     jackknife,
@@ -50,7 +50,7 @@ PICTURE = Path(__file__).parents[1] / "docs/intervals.svg"
 
 def make_films(
     lengths: tuple[int, ...], share: float, *, gain: float, count: int, seed: int
-) -> TestedClips:
+) -> ScoredClips:
     """Return films whose positive clips score higher by `gain`, each film by more or less."""
     chance = np.random.default_rng(seed)
     labels, probabilities, films = [], [], []
@@ -64,7 +64,7 @@ def make_films(
         probabilities.append(1 / (1 + np.exp(-1.2 * (scores - gain / 2))))
         films += [f"{film:05}"] * clips
     ids = [f"{film}-{clip}" for clip, film in enumerate(films)]
-    return TestedClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
+    return ScoredClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
 
 
 def coverage(values: Array, films: int, *, seed: int = 0) -> float:
@@ -92,7 +92,7 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             noise = np.random.default_rng(2).normal(0, 0.8, len(first.labels))
             log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
             second = 1 / (1 + np.exp(-log_odds))
-            other = TestedClips(first.ids, first.labels, second, first.groups)
+            other = ScoredClips(first.ids, first.labels, second, first.groups)
             scores, others = score_groups(first).values, score_groups(other).values
             differences = {f"d {key}": scores[key] - others[key] for key in scores}
             yield name, share, {**scores, **differences}
@@ -211,15 +211,12 @@ def draw_picture(
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     positions = range(len(FILMS))
-    ends = [
-        (min(v for (_, n), v in lowest.items() if n == films),
-         max(v for (_, n), v in highest.items() if n == films))
-        for films in FILMS
-    ]  # fmt: skip
-    axes.fill_between(positions, *zip(*ends, strict=True), alpha=0.35, label="t over films")
+    least = [min(v for (_, n), v in lowest.items() if n == films) for films in FILMS]
+    most = [max(v for (_, n), v in highest.items() if n == films) for films in FILMS]
+    axes.fill_between(positions, least, most, alpha=0.35, label="t interval over films")
     old = [[v for (_, n), v in peers.items() if n == films] for films in FILMS]
-    axes.fill_between(positions, [*map(min, old)], [*map(max, old)], alpha=0.35,
-                      label="percentile bootstrap over films")  # fmt: skip
+    label = "percentile bootstrap over films"
+    axes.fill_between(positions, [*map(min, old)], [*map(max, old)], alpha=0.35, label=label)
     axes.axhline(95, color="0.2", linewidth=0.8)
     axes.set_xticks(positions, [str(films) for films in FILMS])
     axes.set_xlabel("films")

@@ -211,7 +211,8 @@ def _memory(folder: Path) -> Result:
         command = ["features", "extract", videos / "manifest", "--videos", videos, "-o", videos]
         for name in THREE:
             command += ["--backbone", name]
-        peaks.append(peak_mib([sys.executable, "-m", "cli", *map(str, command)]))
+        words = [sys.executable, "-m", "obygaze_models.commands.main", *map(str, command)]
+        peaks.append(peak_mib(words))
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )

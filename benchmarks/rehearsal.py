@@ -163,5 +163,5 @@ def _part(path: Path, part: int) -> Path:
 def _run(*command: object) -> tuple[float, float]:
     """How long a command of ours took, in seconds, and the most that it held, in MiB."""
     begin = time.perf_counter()
-    mib = peak_mib([sys.executable, "-m", "cli", *map(str, command)])
+    mib = peak_mib([sys.executable, "-m", "obygaze_models.commands.main", *map(str, command)])
     return time.perf_counter() - begin, mib

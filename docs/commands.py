@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cli import main
+from obygaze_models.commands.main import main
 
 SPECIAL = re.compile(r"([\\*_{}\[\]<>#|$])")
 

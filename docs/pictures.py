@@ -25,8 +25,8 @@ import numpy as np
 from click.testing import CliRunner
 from PIL import Image
 
-from cli import main
 from docs.blocks import blocks
+from obygaze_models.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"

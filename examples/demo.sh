@@ -58,7 +58,7 @@ for experiment in level length concepts; do
     run models run "$folder/mobygaze/$experiment.toml" -o "$folder/runs/$experiment"
 done
 say "What do the words add to their number? Both are scored on the same minutes, over the same films:"
-run models compare "$folder/runs/level" "$folder/runs/length" --metric auroc
+run models compare "$folder/runs/length" "$folder/runs/level"
 
 say "6 of 6  Report" \
     "The scores as a page, with what you may not conclude from them, and each film's minutes, with" \

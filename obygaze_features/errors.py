@@ -3,7 +3,7 @@
 ObygazeError                 a mistake that one line can explain; exit code 1
 ├── UsageError               options that do not go together; exit code 2
 ├── OutputExists             something is in the way and nobody said --overwrite
-├── MissingExtra             an optional package is not installed
+├── MissingExtra             an optional package is not installed, or its import fails
 ├── ManifestError            a manifest, or a source it is made from, is not right
 │   └── UnknownItem          an id that the manifest does not have
 ├── AnnotationError          timelines, or a source they are made from, are not right
@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = [
     "AnnotationError",
@@ -76,8 +78,27 @@ class ObygazeError(Exception):
 
     def __init__(self, *parts: object) -> None:
         self.reason = strike_tokens("".join(map(str, parts[-1:])))
-        self.where = parts[0] if len(parts) > 1 else None
+        self.where = _as_place(parts[0]) if len(parts) > 1 else None
         super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the message and the fields, whatever the constructor of a subclass takes."""
+        return _rebuild, (type(self), self.args, vars(self))
+
+
+def _as_place(where: object) -> str | os.PathLike[str]:
+    """Return a path as it is, and anything else as its address, which other processes can read."""
+    return where if isinstance(where, os.PathLike) else str(where)
+
+
+def _rebuild(
+    kind: type[ObygazeError], message: tuple[Any, ...], fields: dict[str, Any]
+) -> ObygazeError:
+    """Return an error of another process."""
+    error = kind.__new__(kind)
+    error.args = message
+    vars(error).update(fields)
+    return error
 
 
 class UsageError(ObygazeError, ValueError):
@@ -91,7 +112,7 @@ class OutputExists(ObygazeError, FileExistsError):
 
 
 class MissingExtra(ObygazeError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed, or its import fails."""
 
 
 class ManifestError(ObygazeError, ValueError):
@@ -156,15 +177,72 @@ def translate(
     """Raise what a library raises in the block as `error`; errors of ours stay as they are.
 
     `reason` is what is wrong `where`, with the first line of the library's words in place of {}.
+    A package that cannot be imported is a `MissingExtra`, whatever was to be done with it.
     """
     try:
         yield
     except ObygazeError:
         raise
     except foreign as problem:
-        words = getattr(problem, "strerror", None) or str(problem).strip()
-        line = (words.splitlines() or [type(problem).__name__])[0]
-        raise error(where, reason.format(line)) from problem
+        if failure := import_failure(problem):
+            raise failure from problem
+        raise error(where, reason.format(_first_line(problem))) from problem
+
+
+@contextlib.contextmanager
+def import_errors() -> Iterator[None]:
+    """Raise what the import of another package raises as a `MissingExtra` that names it."""
+    try:
+        yield
+    except Exception as problem:
+        if failure := import_failure(problem):
+            raise failure from problem
+        raise
+
+
+def import_failure(problem: BaseException) -> MissingExtra | None:
+    """Return the error for an installed package whose import raised `problem`; None for others.
+
+    Where packages import each other, the innermost is named: it is the one to mend.
+    """
+    from importlib import metadata
+
+    if isinstance(problem, ObygazeError | MemoryError):
+        return None
+    while problem.__cause__:
+        problem = problem.__cause__
+    if not (name := _package_being_imported(problem)):
+        return None
+    package = f"{name} {metadata.version(name)}"
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        missing = problem.name.partition(".")[0]
+        remedy = f"install it with: pip install {missing}"
+        return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
+    remedy = "Install it again"
+    if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
+        remedy = f"Install the build of it that fits torch {metadata.version('torch')}"
+    return MissingExtra(
+        f"{package} is installed, but cannot be imported ({type(problem).__name__}: "
+        f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"
+    )
+
+
+def _package_being_imported(problem: BaseException) -> str:
+    """Return the distribution whose module was being run when `problem` was raised, if any was."""
+    from importlib import metadata
+    from traceback import walk_tb
+
+    frames = [frame for frame, _ in walk_tb(problem.__traceback__)]
+    modules = [frame.f_globals for frame in frames if frame.f_code.co_name == "<module>"]
+    package = str(modules[-1].get("__name__")).partition(".")[0] if modules else ""
+    if package in ("", "obygaze_features", "obygaze_models"):
+        return ""
+    return metadata.packages_distributions().get(package, [""])[0]
+
+
+def _first_line(problem: BaseException) -> str:
+    words = getattr(problem, "strerror", None) or str(problem).strip()
+    return (words.splitlines() or [type(problem).__name__])[0]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from pympi.Elan import Eaf
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.annotations.export import elan_files
 from obygaze_features.common.tables import read_table
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.importers.reading import parse_list
@@ -87,6 +90,17 @@ def test_mobygazes_long_stretch_is_named(authors):
     [remark] = [i for i in timelines.remarks if "minutes" in i.what]
     assert (remark.film, remark.annotator) == ("tt0467406", "annotator2")
     assert "Easy Negative for 47.7 minutes" in remark.what
+
+
+def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
+    timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
+    for name, text in elan_files(timelines).items():
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    back = of.Timelines.from_elan(tmp_path)
+    assert asdict(replace(back, remarks=timelines.remarks)) == asdict(timelines)
+    assert {remark.done for remark in back.remarks} == {"kept"}
+    juno = Eaf(str(tmp_path / "Juno (2007).eaf"))
+    assert ("obygaze citation", timelines.citation) in juno.properties
 
 
 @pytest.mark.night

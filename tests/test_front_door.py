@@ -1,7 +1,15 @@
 """`import obygaze_features, obygaze_models`: the public names, and how quickly they come."""
 
+import ast
+import copy
+import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +30,46 @@ def test_public_names_are_documented(package):
         assert value.__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'open_stor'"):
         _ = package.open_stor
+
+
+def error_classes() -> Iterator[type[of.ObygazeError]]:
+    """Every class below `ObygazeError`, in whichever file."""
+    root, bases, homes = Path(of.__file__).parents[1], {}, {}
+    for path in root.glob("obygaze_*/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                homes[node.name] = ".".join(path.relative_to(root).with_suffix("").parts)
+    names = {"ObygazeError"}
+    while more := {name for name in bases if bases[name] & names} - names:
+        names |= more
+    for name in sorted(names):
+        yield getattr(import_module(homes[name]), name)
+
+
+#: What the constructors of errors take, by the names of their parameters.
+PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is readable"}
+
+
+def test_every_error_of_ours_reaches_another_process_as_it_is():
+    """A pool sends errors by pickle; one that cannot be read there breaks the whole pool."""
+    from obygaze_features.store.location import Location, StoreFile
+
+    remote = Location()
+    remote.where, remote.lock = "https://x.org/toy.zarr", threading.Lock()
+    places = Path("film.mp4"), StoreFile(remote, "zarr.json")
+    kinds = list(error_classes())
+    assert len(kinds) > 15
+    for kind in kinds:
+        parts = {"where": places[1]} | PARTS
+        own = [parts[name] for name in signature(kind).parameters if name != "parts"]
+        for arguments in [own] if own else [["no such film"], *([p, "is empty"] for p in places)]:
+            error = kind(*arguments)
+            error.add_note("seen at night")
+            for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+                assert (type(other), str(other), other.args) == (kind, str(error), error.args)
+                assert vars(other) == vars(error)
+    assert error.where == "https://x.org/toy.zarr/zarr.json"
 
 
 @pytest.mark.night

@@ -33,9 +33,16 @@ from obygaze_features.annotations.measures import (
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests import Items, LabelScheme, Manifest
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests.labels import Origin
 
 NOT_SURE = "NS"
+MAKERS: dict[Origin, str] = {
+    "annotator": "by one annotator",
+    "merge": "by merging",
+    "rule": "by a rule",
+    "": "by nobody who is named",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +82,13 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
     manifest
         The clips and label sets.
     names
-        The label sets, in any order; by default those projected from annotators' timelines, or
-        where there are none, all that are not merged from others.
+        The label sets, in any order; by default those of the manifest's annotators. A rule's
+        cannot be compared.
     """
-    names = names or annotator_label_sets(manifest)
-    label_sets = [manifest.labels(name) for name in sorted(set(names))]
-    if len(label_sets) < 2:
-        present = join_some(manifest.label_names) or "none"
-        raise UsageError(
-            f"agreement needs two label sets or more (got {len(label_sets)}); "
-            f"the manifest {manifest.name!r} has {present}"
-        )
+    label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
+    if len(label_sets) < 2 or any(labels.origin == "rule" for labels in label_sets):
+        named = [manifest.labels(name) for name in names or manifest.label_names]
+        raise UsageError(f"{manifest.name}: {_describe_lack(named)}")
     pairs, remarks = [], label_set_remarks(label_sets, manifest)
     for film, rows in _rows_of_films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
@@ -104,6 +107,20 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
         pairs += of_film
     return pairs, remarks
+
+
+def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
+    """Say why these label sets are not two annotators', and what to do if they are."""
+    made: dict[Origin, list[str]] = {}
+    for labels in label_sets:
+        made.setdefault(labels.origin, []).append(labels.name)
+    parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in made.items()]
+    text = f"agreement needs two annotators, and its labels were made {', '.join(parts)}"
+    if not made:
+        return "agreement needs two annotators, and it has no labels"
+    if "" in made:
+        text += "; name label sets that are annotators': --labels A --labels B"
+    return text
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
@@ -359,13 +376,6 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
     parts = dict(pairs), concepts(ids), by_film, kappa
     return LabelSetAgreement(first, second, len(ids), share, *parts)
-
-
-def annotator_label_sets(manifest: Manifest) -> list[str]:
-    """The label sets projected from annotators' timelines; without any, all that are not merged."""
-    all_sets = [manifest.labels(name) for name in manifest.label_names]
-    projected = [labels.name for labels in all_sets if labels.is_annotators_own]
-    return projected or [labels.name for labels in all_sets if "of" not in labels.about]
 
 
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -188,7 +188,7 @@ def agreement_report(
             for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)
         ],
         titles=film_titles(manifest),
-        merged=frozenset(labels.name for labels in label_sets if "of" in labels.about),
+        merged=frozenset(labels.name for labels in label_sets if labels.origin == "merge"),
     )
 
 

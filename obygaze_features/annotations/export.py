@@ -6,6 +6,7 @@ is the annotation's text, each concept an annotation in the dependent tier.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,13 @@ from pathlib import Path
 from obygaze_features.annotations.agreement import find_disagreements, find_pairs
 from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.importers.elan import (
+    ABOUT,
     CLIP_KIND,
     DISCUSS_KIND,
     END,
     FILE,
     NAME,
+    SCHEME,
     SEGMENT_KIND,
     TIMES,
     TITLE,
@@ -28,10 +31,9 @@ from obygaze_features.common.elan import (
     Annotation,
     Document,
     Tier,
-    fill_template,
     milliseconds,
     to_eaf,
-    with_checksum,
+    to_etf,
 )
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
@@ -79,18 +81,21 @@ def _document(timelines: Timelines, film: str) -> Document:
     tiers = []
     times: list[float] = [] if details.end is None else [details.end]
     for annotator, segments in timelines.by_film[film].items():
+        written = timelines.names.get(annotator, annotator)
         notes = []
         for segment in segments:
             fields = {"concepts": segment.concepts, "comment": segment.comment}
             start, end = milliseconds(segment.start, segment.end)
             notes.append(Annotation(start, end, name_of[segment.level], fields))
             times += [segment.start, segment.end]
-        tiers.append(Tier(annotator, SEGMENT_KIND, notes, annotator))
+        tiers.append(Tier(written, SEGMENT_KIND, notes, written))
     properties = {
         TITLE: details.title,
         END: "" if details.end is None else format_seconds(details.end),
         TIMES: _format_exact_times(times),
         NAME: details.name or film,
+        **{key: getattr(timelines, name) for name, key in ABOUT.items()},
+        **_scheme_property(timelines.scheme),
     }
     properties = {name: text for name, text in properties.items() if text}
     return Document(tiers, details.name, properties)
@@ -99,7 +104,7 @@ def _document(timelines: Timelines, film: str) -> Document:
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """By film the stretches of clips in which annotators differ (`find_disagreements`)."""
     scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
-    names = sorted({*timelines.annotators} & {*manifest.label_names})
+    names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
     pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
     for run in find_disagreements(pairs, manifest.items, distances_of(scheme)):
@@ -209,7 +214,11 @@ def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
 
 def elan_template(scheme: LabelScheme) -> str:
     """The text of a template with an annotator's tiers; in ELAN, more can be added alike."""
-    return with_checksum(fill_template(_vocabularies(scheme)))
+    return to_etf(_vocabularies(scheme), _scheme_property(scheme))
+
+
+def _scheme_property(scheme: LabelScheme) -> dict[str, str]:
+    return {SCHEME: json.dumps(scheme.to_json())}
 
 
 def _vocabularies(scheme: LabelScheme) -> dict[str, dict[str, str]]:

@@ -39,13 +39,14 @@ FilmSpan = tuple[str, float, float]
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Of clips in time the number of the stretch that each is in; a gap begins a new one."""
-    numbers: list[int] = []
-    last = float("inf")
-    for start, end in zip(starts, ends, strict=True):
-        numbers.append((numbers or [0])[-1] + (start is not None and start > last))
-        last = float("inf") if end is None else end
-    return numbers
+    """Return the number of each clip's stretch, of clips sorted by time. A gap starts a new one.
+
+    A clip without an end may last until the film's end.
+    """
+    begins = np.array([*starts], dtype=float)  # None becomes NaN
+    latest_ends = np.maximum.accumulate(np.array([*ends], dtype=float))  # NaN stays NaN
+    gaps = begins[1:] > latest_ends[:-1]
+    return [0, *np.cumsum(gaps).tolist()][: len(begins)]
 
 
 def read_grid(

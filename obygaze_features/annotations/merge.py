@@ -94,6 +94,7 @@ def merge_labels(
         [texts.get(value, "") for value in largest],
         {"annotators": [str(count) for count in (levels >= 0).sum(axis=0)[rows].tolist()]},
         {
+            "origin": "merge",
             "rule": MERGE_RULE,
             "of": {labels.name: dict(labels.about) for labels in by_name},
             "grid": {"name": manifest.name, "digest": manifest.digest},
@@ -108,10 +109,8 @@ def merge_labels(
 
 
 def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
-    """The label sets to merge: the named ones, or all that were projected onto a manifest."""
-    chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.label_names)]
-    if not names:
-        chosen = [labels for labels in chosen if {"timelines", "threshold"} <= set(labels.about)]
+    """The label sets to merge: the named ones, or those of all annotators of a manifest."""
+    chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.annotators)]
     if len(chosen) < 2:
         present = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
@@ -124,7 +123,8 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
                 f"{labels.name!r} was merged from {repeated[0]!r}, which would count twice; merge "
                 "annotators' label sets"
             )
-    thresholds = {str(labels.about["threshold"]): labels.name for labels in chosen if not names}
+    projected = [] if names else [labels for labels in chosen if "threshold" in labels.about]
+    thresholds = {str(labels.about["threshold"]): labels.name for labels in projected}
     if len(thresholds) > 1:
         pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(

@@ -122,6 +122,7 @@ def project(
     by_film = clips_by_film(clips.items)
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
     about = {
+        "origin": "annotator",
         "rule": PROJECTION_RULE,
         "threshold": threshold,
         "timelines": origin,

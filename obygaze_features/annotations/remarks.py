@@ -109,7 +109,7 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
     for labels in sorted(label_sets, key=attrgetter("name")):
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
             names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
-        if labels.is_annotators_own:
+        if labels.origin == "annotator":
             own = (times[items.row_of[clip]] for clip in labels.ids)
             clips = zip(own, labels.levels, labels.ratio or labels.ids, strict=True)
             spans = (

@@ -90,7 +90,8 @@ class Backbone:
     text_tower
         The part that reads texts.
     per_frame
-        Whether it embeds each frame of a clip alone, by `encode_images`.
+        Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
+        then has no arrays but `frames` and their pools: `native`, `mean` and `max`.
     licence, citation, paper
         Of the weights, if they are known; the paper by its address.
     name

@@ -24,11 +24,12 @@ from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
-from obygaze_features.errors import BrokenBackbone, UsageError
+from obygaze_features.errors import BrokenBackbone, UsageError, import_errors
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
 
 
+@import_errors()
 def load_backbone(
     spec: Any,
     device: str | None = None,
@@ -74,7 +75,7 @@ def load_backbone(
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
     if backbone.for_clips:
-        backbone = resample(backbone, sampling, track)
+        backbone = resample(backbone, sampling, track, requested_arrays(arrays, backbone.name))
     with backbone.errors():
         move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
@@ -178,15 +179,22 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
     return backbone
 
 
+def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
+    """Return the arrays that are requested of this backbone; None if all are taken."""
+    if requested is None:
+        return None
+    pairs = [entry.rpartition(":") for entry in requested]
+    return [array for owner, _, array in pairs if owner in ("", name)]
+
+
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
     """Those of a backbone's arrays that are requested."""
     names = [spec.name for spec in available]
-    if requested is None:
+    chosen = requested_arrays(requested, name)
+    if chosen is None:
         return tuple(spec for spec in available if spec.name not in ARRAYS_ON_REQUEST)
-    pairs = [entry.rpartition(":") for entry in requested]
-    chosen = [array for owner, _, array in pairs if owner in ("", name)]
     if not chosen:
         raise UsageError(f"--arrays: no array of {name} is requested; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:

@@ -21,7 +21,7 @@ from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISIO
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.plugins import describe_error, one_line, package_of, plugin_at
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import BrokenBackbone, UsageError
+from obygaze_features.errors import BrokenBackbone, UsageError, import_failure
 from obygaze_features.store import ArraySpec
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -177,6 +177,8 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
     except BrokenBackbone:
         raise
     except Exception as problem:  # the library's, the hub's, the network's
+        if failure := import_failure(problem):
+            raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
         remedy = "check the name; on a machine with network, load it once and copy the cache"
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,29 +19,29 @@ from obygaze_features.store import ArraySpec
 FRAMES_PER_STEP = 64
 """Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
 
+POOLS = frozenset({"native", "mean", "max"})
+"""The arrays of a clip that follow from the embeddings of its frames."""
 
-def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
+
+def resample(
+    backbone: Backbone,
+    sampling: Sampling | None,
+    track: int | None = None,
+    wanted: Collection[str] | None = None,
+) -> Backbone:
     """The same backbone, which sees a clip's frames at a rate, up to a bound.
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
     evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
-    over frames or windows, and `max` is the maximum. Without a rate, `sampling` says how many
-    windows of sound a backbone hears at most; `track` is the number of the sound track.
+    over frames or windows, and `max` is the maximum. A network of frames gives no others than
+    `POOLS`, and is refused if others are `wanted`; by default all of its arrays are. Without a
+    rate, `sampling` says how many windows of sound a backbone hears at most; `track` is the number
+    of the sound track.
     """
-    if track and isinstance(backbone.sampling, SoundSampling):
-        backbone = backbone.with_changes(sampling=replace(backbone.sampling, track=track))
+    if isinstance(backbone.sampling, SoundSampling):
+        return _resample_sound(backbone, backbone.sampling, sampling, track)
     if not sampling:
         return backbone
-    if isinstance(backbone.sampling, SoundSampling):
-        if sampling.rate:
-            raise UsageError(
-                f"{backbone.label}: --sampling is for frames, and it hears windows of "
-                f"{backbone.sampling.window:g} s; extract it without --sampling"
-            )
-        heard = replace(backbone.sampling, frames=sampling.frames)
-        how, n = replace(backbone.preprocessing, sampling=heard), heard.tokens
-        own = (replace(s, shape=(n, *s.shape[1:])) if s.padded else s for s in backbone.arrays)
-        return backbone.with_changes(sampling=heard, preprocessing=how, arrays=tuple(own))
     if not sampling.rate:
         raise UsageError(
             f"{backbone.label} sees frames: --frames {sampling.frames} goes with a rate. "
@@ -52,15 +52,17 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
     if backbone.sampling.window:
         raise UsageError(f"{backbone.label} sees windows already; give its sampling only once")
-    size, part, names = 1, "frame", frozenset(specs)
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:
+        size, part = 1, "frame"
+        specs = _pools_of_frames(backbone.label, specs, wanted)
         sampling = replace(sampling, window=None, stride=None)
     else:
         size, part = backbone.sampling.frames, "window"
         window = sampling.window or size
         sampling = replace(sampling, window=window, stride=sampling.stride or window)
 
+    names = frozenset(specs)
     shape = (sampling.tokens, *specs["native"].shape)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
@@ -82,6 +84,42 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
     arrays = (*pooled, frames)
     encode_clips = clip_by_clip(embed_tokens, sampling.tokens)
     return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
+
+
+def _resample_sound(
+    backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
+) -> Backbone:
+    """Return the backbone with its track, and with the number of windows that it hears at most."""
+    heard = replace(own, track=track) if track else own
+    if not sampling:
+        return backbone.with_changes(sampling=heard)
+    if sampling.rate:
+        raise UsageError(
+            f"{backbone.label}: --sampling is for frames, and it hears windows of "
+            f"{own.window:g} s; extract it without --sampling"
+        )
+    heard = replace(heard, frames=sampling.frames)
+    arrays = tuple(
+        replace(spec, shape=(heard.tokens, *spec.shape[1:])) if spec.padded else spec
+        for spec in backbone.arrays
+    )
+    preprocessing = replace(backbone.preprocessing, sampling=heard)
+    return backbone.with_changes(sampling=heard, preprocessing=preprocessing, arrays=arrays)
+
+
+def _pools_of_frames(
+    label: str, specs: Mapping[str, ArraySpec], wanted: Collection[str] | None
+) -> dict[str, ArraySpec]:
+    """Return the arrays that the embeddings of frames give; `UsageError` if others are wanted."""
+    shape = specs["native"].shape
+    pools = {name: spec for name, spec in specs.items() if name in POOLS and spec.shape == shape}
+    others = [name for name in specs if name not in pools]
+    if unknown := [name for name in others if wanted is None or name in wanted]:
+        raise UsageError(
+            f"{label}: with --sampling each frame is embedded alone, which does not give the array "
+            f"{' or '.join(unknown)}. Ask for the others: --arrays {','.join(pools)},frames"
+        )
+    return pools
 
 
 def clip_by_clip(

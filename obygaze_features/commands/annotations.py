@@ -108,8 +108,10 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
 
     An annotation says its level, and behind a colon its concepts: "Sure: Body, Look". Dependent
     tiers whose names have the word level, concepts or comment say these instead. A tier in which
-    no annotation names a level is left out. Nothing that a file refers to is fetched. Ends with
-    exit code 3 if something was left out.
+    no annotation names a level is left out. Files of `obygaze annotations export`, and those made
+    of a template of `obygaze manifests thesaurus`, have their levels and concepts with them: no
+    option is needed. Nothing that a file refers to is fetched. Ends with exit code 3 if something
+    was left out.
 
     \b
     Examples:
@@ -243,8 +245,9 @@ def export(
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 
-    Files are named after the films' titles. They can be imported again, without loss: ELAN's times
-    are milliseconds, and the exact ones are kept beside them for segments that nobody moves. ELAN
+    Files are named after the films' titles. ELAN's can be imported again, without loss: each has
+    the levels and concepts with what they mean, the data set's name, source, licence and citation,
+    and beside ELAN's milliseconds the exact times, for segments that nobody moves. ELAN
     offers levels and concepts to choose from, in the colours of the .pfsx files. With --manifest,
     the tier "to discuss" has the stretches in which annotators differ. An .eaf file that somebody
     else wrote, or edited since, is never replaced; CSV files are, with --overwrite.

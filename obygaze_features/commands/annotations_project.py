@@ -103,7 +103,7 @@ def project(
     "names",
     multiple=True,
     metavar="NAME",
-    help="A label set to merge, once for each; by default all that were projected.",
+    help="A label set to merge, once for each; by default every annotator's.",
 )
 @click.option("--name", default="merged", help="The merged label set's name.")
 @overwrite_option
@@ -211,8 +211,7 @@ def sweep(
 @click.option(
     "--labels",
     multiple=True,
-    help="A label set to compare; twice or more. By default those projected from annotators' "
-    "timelines; where there are none, all that are not merged.",
+    help="An annotator's label set; twice or more. By default all that say they are annotators'.",
 )
 @click.option(
     "--generator",
@@ -268,6 +267,10 @@ def agreement(
     paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
     'uniform' draws two sequences with equal chances. 'closed' is the limit for many random
     sequences; p is the share of sequences that agree at least as well.
+
+    Only annotators are compared: label sets that were projected from timelines, that were imported
+    with --annotator, or that you name. Label sets that a rule made of others say nothing of how far
+    people agree, and are refused.
 
     Ends with exit code 3 if films lack a second annotator; they are named and left out.
 

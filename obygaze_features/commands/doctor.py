@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
 
@@ -32,6 +37,33 @@ EXTRAS = {
     "timm": "networks of timm and torchvision",
 }
 MAX_PACKAGES_SHOWN = 4
+WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}
+"""Packages that load torch, which one process does for all of them."""
+IMPORTED_AS = {
+    "pillow": "PIL.Image",
+    "scikit-learn": "sklearn",
+    "sentence-transformers": "transformers.image_transforms",
+    "transformers": "transformers.image_transforms",
+    "umap-learn": "numba",
+}
+"""Package -> the module that is imported for it, where that is not its name.
+
+All of transformers, sentence-transformers and umap takes many seconds. These are the parts that
+load compiled packages, which is what fails: torchvision, where it is installed, and numba.
+"""
+_IMPORT_EACH = """
+import importlib, json, sys
+from obygaze_features.errors import import_failure
+answers, sys.stdout = sys.stdout, sys.stderr
+for module in sys.argv[1:]:
+    problem = ""
+    try:
+        importlib.import_module(module)
+    except BaseException as error:
+        lines = str(error).strip().splitlines() or [""]
+        problem = str(import_failure(error) or f"{type(error).__name__}: {lines[0]}")
+    print(json.dumps([module, problem]), file=answers, flush=True)
+"""
 
 
 @click.command()
@@ -39,19 +71,29 @@ MAX_PACKAGES_SHOWN = 4
 def doctor(as_json: bool) -> None:
     """What is installed, and what is missing for which job.
 
-    Ends with exit code 1 if a package that every job needs is missing.
+    A job is ready if its packages are installed and can be imported, which other processes try.
+    Ends with exit code 1 if a package that every job needs is missing or cannot be imported.
 
     \b
     Example:
       obygaze doctor
     """
     jobs = [check_extra(extra) for extra in EXTRAS]
+    packages = {name for job in jobs for name in job["installed"]}
+    others = sorted(packages - WITH_TORCH)
+    with ThreadPoolExecutor() as pool:  # each of these takes as long as torch, which is loaded here
+        imported = pool.map(try_imports, (packages & WITH_TORCH, others[::2], others[1::2]))
+        devices = dict(_devices())
+    problems = {name: problem for part in imported for name, problem in part.items() if problem}
+    for job in jobs:
+        job["broken"] = {name: problems[name] for name in job["installed"] if name in problems}
+        job["ready"] = not job["missing"] and not job["broken"]
     facts = {
         "version": metadata.version("obygaze"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "jobs": jobs,
-        "devices": dict(_devices()),
+        "devices": devices,
     }
     emit(facts, as_json, _describe)
     exit_if(not jobs[0]["ready"], 1)
@@ -76,9 +118,23 @@ def check_extra(extra: str) -> dict[str, Any]:
         "title": EXTRAS[extra],
         "installed": installed,
         "missing": missing,
-        "ready": not missing,
         "remedy": f"pip install 'obygaze[{extra}]'" if extra else "pip install obygaze",
     }
+
+
+def try_imports(packages: Collection[str]) -> dict[str, str]:
+    """Import packages in another process: package -> why that fails, or an empty text."""
+    modules = {name: IMPORTED_AS.get(name, name.replace("-", "_")) for name in packages}
+    problems: dict[str, str] = {}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    while left := sorted({*modules.values()} - problems.keys()):
+        command = [sys.executable, "-P", "-c", _IMPORT_EACH, *left]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)  # noqa: S603
+        answers = dict(json.loads(line) for line in run.stdout.splitlines())
+        problems |= answers
+        if unanswered := [module for module in left if module not in answers]:
+            problems[unanswered[0]] = f"its import ended the process (exit code {run.returncode})"
+    return {name: problems[module] for name, module in modules.items()}
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
@@ -91,16 +147,23 @@ def _requirements(extra: str) -> Iterator[Requirement]:
 
 
 def _describe(facts: Mapping[str, Any]) -> str:
-    rows = []
+    rows, problems = [], defaultdict[str, list[str]](list)
     for job in facts["jobs"]:
-        packages = job["missing"] or [f"{name} {v}" for name, v in job["installed"].items()]
-        remedy = "" if job["ready"] else f" -> {job['remedy']}"
-        status = "ready" if job["ready"] else "MISSING"
+        if job["missing"]:
+            status, packages = "MISSING", job["missing"]
+        elif job["broken"]:
+            status, packages = "BROKEN", [f"{name} cannot be imported" for name in job["broken"]]
+        else:
+            status, packages = "ready", [f"{name} {v}" for name, v in job["installed"].items()]
+        remedy = f" -> {job['remedy']}" if job["missing"] else ""
         rows.append([job["title"], status, f"{join_some(packages, MAX_PACKAGES_SHOWN)}{remedy}"])
+        for name, problem in job["broken"].items():
+            problems[problem].append(name)
     jobs = align(["job", "", "what is installed, or missing"], rows, left=3)
     devices = align(["device", ""], facts["devices"].items(), left=2)
     about = "obygaze {version}, Python {python}, {system}".format(**facts)
-    return f"{about}\n\n{jobs}\n\n{devices}"
+    reasons = [f"{', '.join(dict.fromkeys(n))}: {problem}" for problem, n in problems.items()]
+    return "\n\n".join([about, jobs, *reasons, devices])
 
 
 def _devices() -> Iterator[tuple[str, str]]:

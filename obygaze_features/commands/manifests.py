@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.manifests_import import import_
+from obygaze_features.commands.manifests_import import annotator_option, import_
 from obygaze_features.common.cli import (
     PATH,
     echo,
@@ -119,7 +119,8 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
 @folder_argument("table")
 @table_options("id (or media), level, concepts, ratio", "level=tension")
 @levels_option
-@click.option("--name", help="The label set's name; by default the table's.")
+@click.option("--name", help="The label set's name; by default the annotator's or the table's.")
+@annotator_option
 @overwrite_option
 def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     """Add the labels of a TABLE to a manifest.
@@ -132,6 +133,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     Examples:
       obygaze manifests label manifests/mine labels.csv --levels low,high
       obygaze manifests label manifests/mine coding.csv --column id=clip --column level=tension
+      obygaze manifests label manifests/mine second.csv --annotator ben
     """
     from obygaze_features.manifests.importers.csv_table import read_labels
 

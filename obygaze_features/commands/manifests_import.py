@@ -203,11 +203,19 @@ def prompts(**options: Any) -> of.Manifest:
     return of.Manifest.from_prompts(**options)
 
 
+annotator_option = click.option(
+    "--annotator",
+    metavar="NAME",
+    help="Whose labels they are, if one person's: annotators are compared with each other.",
+)
+
+
 @import_.importer("csv")
 @source_argument
 @table_options("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
 @levels_option
 @name_option
+@annotator_option
 def csv(**options: Any) -> of.Manifest:
     """Any CSV table, with a column mapping.
 

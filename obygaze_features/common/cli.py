@@ -18,7 +18,7 @@ from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.text import fit_text, printable, redact_url, unknown_name
-from obygaze_features.errors import ObygazeError, UsageError, translate
+from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
 """Characters of an error that are printed."""
@@ -195,7 +195,7 @@ levels_option = click.option(
     "--levels",
     "--scheme",
     "levels",
-    metavar="LOW,...,HIGH|FILE",
+    metavar="LOWEST,...,HIGHEST|FILE",
     help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
     "and concepts, or the folder of a manifest or of timelines that has them. By default "
     "those of the manifest that gets labels, or ObyGaze12's.",
@@ -266,6 +266,7 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
         extra = {"features": "extract", "report": "report"}.get(command or "", "models")
         if missing := missing_extra(error, extra=extra):
             error = missing
+    error = import_failure(error) or error
     if isinstance(error, ObygazeError):
         text = str(error)
         if len(text) > MAX_ERROR:  # it quotes what somebody else wrote

@@ -83,13 +83,13 @@ class Tier:
 class Document:
     """A file of ELAN's: its tiers, the name of its film's file, and the header's properties.
 
-    `vocabulary` has all that its pick-lists offer, of a file that was read.
+    `pick_lists` has what tiers of a kind offer, in order, of a file that was read.
     """
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    vocabulary: frozenset[str] = frozenset()
+    pick_lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def read_eaf(
@@ -136,8 +136,8 @@ def read_eaf(
         for name, by_id in annotations.items()
     ]
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    vocabulary = frozenset(entry.text or "" for entry in root.iter("CVE_VALUE"))
-    document = Document(tiers, properties=properties, vocabulary=vocabulary)
+    pick_lists = {kind: [*filter(None, entries)] for kind, entries in _entries(root).items()}
+    document = Document(tiers, properties=properties, pick_lists=pick_lists)
     return document, left_out, list(_ignored_requests(root))
 
 
@@ -263,8 +263,7 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
-    for name, text in document.properties.items():
-        Xml.SubElement(header, "PROPERTY", NAME=clean(name)).text = clean(text)
+    _add_properties(header, document.properties)
     Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
     return _with_tiers(root, document.tiers)
 
@@ -377,6 +376,19 @@ def with_checksum(root: Xml.Element) -> str:
     body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
     comment = f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} -->"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
+
+
+def to_etf(vocabularies: Vocabularies, properties: Mapping[str, str]) -> str:
+    """Return the text of a template with these pick-lists; ELAN gives new files its properties."""
+    root = fill_template(vocabularies)
+    [header] = root.findall("HEADER")
+    _add_properties(header, properties)
+    return with_checksum(root)
+
+
+def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
+    for name, text in properties.items():
+        Xml.SubElement(header, "PROPERTY", NAME=clean(name)).text = clean(text)
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.text import find_closest, is_folder_of, join_some
-from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
+from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
 
 VIDEO_SUFFIXES = frozenset([
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
@@ -53,6 +54,10 @@ KINDS = {
 #: The user's umask: it can only be read by setting it, which later would race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
+#: How systems say that a disk lacks a call; most say EPERM where it has no hard links.
+_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+#: Flags of Linux's renameat2.
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 #: The folders that `new_folder` is making in this process, under their temporary names.
 _UNFINISHED: set[Path] = set()
 
@@ -198,18 +203,55 @@ def _prepare(path: Path) -> None:
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
-    """Create a file unless it exists; return whether this call created it.
+    """Create a file, whole from the start, unless it exists; return True if this call created it.
 
-    A hard link takes the name or fails, also on shared file systems. The folder must exist.
+    The folder must exist.
     """
     temporary = _write_beside(path, data)
     try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        is_created = move_exclusively(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_path(path.parent)
+    if is_created:
+        sync_path(path.parent)
+    return is_created
+
+
+def move_exclusively(source: Path, target: Path) -> bool:
+    """Rename a file unless the new name is taken; return True if this call renamed it.
+
+    A hard link takes a name or fails, also on shared file systems. Disks without hard links need a
+    rename that replaces nothing. Creating the file under its name would not do: a writer killed
+    before its first byte would leave an empty file there.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno not in (errno.EPERM, *_UNSUPPORTED):
+            raise
+        return _rename_exclusively(source, target)
+    source.unlink(missing_ok=True)
+    return True
+
+
+def _rename_exclusively(source: Path, target: Path) -> bool:
+    try:
+        if os.name == "nt":
+            os.rename(source, target)  # Windows replaces nothing
+        else:
+            _renameat2(source, target, _RENAME_NOREPLACE)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno not in _UNSUPPORTED:
+            raise
+        raise StoreError(
+            f"{target.parent}: this disk cannot keep two writers apart, because it has no hard "
+            "links and no rename that replaces nothing. Write the store to another disk, such as "
+            "this computer's own, and copy it here when it is finished"
+        ) from problem
     return True
 
 
@@ -241,6 +283,7 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
     except OSError:
         with new_file(Path(target)) as temporary:
             shutil.copyfile(source, temporary)
+        shutil.copymode(source, target)
 
 
 @contextlib.contextmanager
@@ -350,12 +393,9 @@ def _exchange(new: Path, path: Path) -> None:
     Only Linux can (renameat2). Elsewhere it takes two steps; if the second fails, the first is
     undone.
     """
-    if sys.platform == "linux":
-        # The C libraries of Alpine and of older systems lack it.
-        exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        if exchange and exchange(here, os.fsencode(new), here, os.fsencode(path), swap) == 0:
-            return
+    with contextlib.suppress(OSError):
+        _renameat2(new, path, _RENAME_EXCHANGE)
+        return
     aside = new.with_suffix(".replaced")
     os.rename(path, aside)
     try:
@@ -364,6 +404,20 @@ def _exchange(new: Path, path: Path) -> None:
         os.rename(aside, path)
         raise
     os.rename(aside, new)
+
+
+def _renameat2(source: Path, target: Path, flags: int) -> None:
+    """Rename by Linux's own call; raise OSError (ENOSYS) on systems without it."""
+    rename = None
+    if sys.platform == "linux":
+        # The C libraries of Alpine and of older systems lack it.
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here = -100  # AT_FDCWD
+    if rename(here, os.fsencode(source), here, os.fsencode(target), flags):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(source), None, str(target))
 
 
 def sha256_of(path: Path) -> str:

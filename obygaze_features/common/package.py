@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from obygaze_features.common.files import read_json
-from obygaze_features.errors import ManifestError, MissingExtra
+from obygaze_features.errors import ManifestError, MissingExtra, import_failure
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -50,11 +50,15 @@ _COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch
 
 
 def need(module: str, *, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of obygaze installs it."""
+    """Import `module`, or say which extra of obygaze installs it, or why it cannot be imported."""
     try:
         return importlib.import_module(module)
-    except ImportError as problem:
+    except ModuleNotFoundError as problem:
         raise _missing(module, problem, extra) from None
+    except Exception as problem:
+        if failure := import_failure(problem):
+            raise failure from problem
+        raise
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:

@@ -18,6 +18,7 @@ from obygaze_features.backbones.devices import (
     is_asynchronous_error,
     limit_gpu_memory,
 )
+from obygaze_features.backbones.load import requested_arrays
 from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
@@ -139,7 +140,8 @@ def load(
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            loaded.append(resample(backbone, sampling, options.audio_track))
+            wanted = requested_arrays(options.arrays, backbone.name)
+            loaded.append(resample(backbone, sampling, options.audio_track, wanted))
             continue
         load_one = partial(
             load_backbone,

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,17 @@ STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
 TIME_MARGIN = 1.25
 """How much longer than the average before it a block may take when time is short."""
+
+_COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
+_TIME = (Real, math.ulp(0.0), math.inf, "a number above 0")
+_RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
+    **dict.fromkeys(("limit", "audio_track", "workers", "ray_forwards"), _COUNT),
+    **dict.fromkeys(("max_hours", "stall_timeout"), _TIME),
+    "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
+    "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
+    "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
+}
+"""Option -> its type, the least and the greatest number, and these in words."""
 
 Rows = NDArray[np.intp]
 
@@ -120,6 +133,13 @@ class Options:
     ray_forwards: int | None = None
     ray_cpus: float | None = None
     ray_gpus: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if a number is out of its range."""
+        for name, (kind, low, high, words) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, kind) and low <= value <= high):
+                raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
         """The rows of the selected items, done or not; a part is of blocks of so many rows."""

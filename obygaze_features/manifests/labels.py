@@ -8,23 +8,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import msgspec
 
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.manifests.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
+#: Who or what made a label set; empty where nobody said so.
+Origin = Literal["annotator", "merge", "rule", ""]
+OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
@@ -202,24 +205,54 @@ class LabelScheme:
                 for key, entries in value.items()
             }
         try:
-            return msgspec.convert(value, cls)
+            scheme = msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
+        if scheme.name != OBYGAZE:
+            return scheme
+        known = _shipped_entries()
+        return replace(
+            scheme,
+            levels=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.levels),
+            concepts=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.concepts),
+            sub_constructs=scheme.sub_constructs or obygaze_scheme().sub_constructs,
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `from_json` reads."""
-        return {
+        """The form that `from_json` reads; of ObyGaze's scheme without the texts that we ship."""
+        is_own = self.name != OBYGAZE
+        shipped = {} if is_own else _shipped_entries()
+        value: dict[str, Any] = {
             "name": self.name,
-            "levels": [
-                {"code": level.code, "name": level.name, "aliases": list(level.aliases)}
-                for level in self.levels
-            ],
-            "concepts": [
-                {"name": c.name, "visual": c.visual, "aliases": list(c.aliases)}
-                | ({"sense": c.sense} if c.sense and self.name != "obygaze" else {})
-                for c in self.concepts
-            ],
+            "levels": [_entry_json(level, shipped) for level in self.levels],
+            "concepts": [_entry_json(concept, shipped) for concept in self.concepts],
         }
+        if is_own and self.sub_constructs:
+            value["sub_constructs"] = dict(self.sub_constructs)
+        return value
+
+
+def _texts_of(entry: Level | Concept) -> dict[str, Any]:
+    """Return what describes a level or a concept, without what is empty."""
+    texts = {f.name: getattr(entry, f.name) for f in fields(entry) if not f.compare}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a level or a concept as JSON, without descriptions that are empty or shipped."""
+    named = {f.name: getattr(entry, f.name) for f in fields(entry) if f.compare}
+    texts = _texts_of(entry)
+    if entry in shipped and texts == _texts_of(shipped[entry]):
+        texts = {}
+    values = (named | texts).items()
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+
+
+@cache
+def _shipped_entries() -> dict[Any, Any]:
+    """Return ObyGaze's levels and concepts, by themselves: what describes them is not compared."""
+    scheme = obygaze_scheme()
+    return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
 
 
 def obygaze_scheme() -> LabelScheme:
@@ -235,7 +268,7 @@ def obygaze_scheme() -> LabelScheme:
     """
     shipped = reference_json("scheme-obygaze.json")
     parts = {entry["name"]: entry["line"] for entry in shipped["sub_constructs"]["entries"]}
-    return LabelScheme.from_json(shipped | {"sub_constructs": parts})
+    return msgspec.convert(shipped | {"sub_constructs": parts}, LabelScheme)
 
 
 #: For `choose_scheme`: levels, a scheme, or where there is one; None for the default.
@@ -279,11 +312,18 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     return scheme_in(about if "label_scheme" in about else own, path)
 
 
-def suggest_levels(texts: Iterable[str]) -> str:
-    """How to read a table whose levels are these texts, and not those of the scheme."""
-    levels = sorted(filter(None, {*texts}))
-    named = for_shell(",".join(levels)) if 1 < len(levels) <= MAX_LEVELS_SHOWN else "LOW,...,HIGH"
-    return f"to use levels and concepts of your own: --levels {named} (the least first)"
+def suggest_levels(found: Iterable[str], order: Sequence[str] = ()) -> str:
+    """Say how to read levels that are not those of the scheme.
+
+    Levels are only named as an option's value in an `order` that somebody gave them.
+    """
+    if len(order) > 1 and not any("," in level for level in order):
+        return f"to use the levels of its own list: --levels {for_shell(','.join(order))}"
+    levels = join_some([shorten(level) for level in sorted({*found} - {""})], MAX_LEVELS_SHOWN)
+    return (
+        "to use levels of your own, give them in their order: --levels LOWEST,...,HIGHEST "
+        f"(found: {levels})"
+    )
 
 
 def scheme_in(
@@ -296,6 +336,37 @@ def scheme_in(
     value = about.get("label_scheme")
     with errors_as(ManifestError, str(path)):
         return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
+
+
+def origin_of(about: Mapping[str, Any]) -> Origin:
+    """Return who or what made a label set, by what its JSON file holds."""
+    if origin := about.get("origin"):
+        known = [name for name in get_args(Origin) if name]
+        if origin not in known:
+            raise ManifestError(unknown_name("origin", str(origin), known))
+        return cast(Origin, origin)
+    # Earlier versions wrote no origin.
+    if "annotator" in about:
+        return "annotator"
+    if _sources_of(about):
+        return "merge"
+    is_copy = str(about.get("rule", "")).startswith("as in ")
+    return "rule" if "rule" in about and not is_copy else ""
+
+
+def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    sources = about.get("of")
+    return sources if isinstance(sources, Mapping) else {}
+
+
+def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sources of a merge that are annotators'; whoever merges others says they are."""
+    for name, source in _sources_of(about).items():
+        origin = origin_of(source) if isinstance(source, Mapping) else ""
+        if origin == "merge":
+            yield from _annotators_in(source)
+        elif origin != "rule":
+            yield name
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
@@ -338,7 +409,7 @@ class LabelSet(IdTable):
     """Levels and concepts of items.
 
     `ratio` is the share of the item that its annotation covers, as text, where the source had
-    one. `about` says where the labels come from and by which rule.
+    one. `about` says where the labels come from: who or what made them (`origin`), by which rule.
     """
 
     KIND: ClassVar = "labels"
@@ -356,15 +427,19 @@ class LabelSet(IdTable):
         return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
 
     @property
-    def is_annotators_own(self) -> bool:
-        """Whether it was projected from a single annotator's timelines."""
-        return "annotator" in self.about
+    def origin(self) -> Origin:
+        """Who or what made it: an annotator, a merge of label sets, or a rule; or nobody said."""
+        return origin_of(self.about)
 
     @property
     def merged_from(self) -> list[str]:
         """The label sets that it was merged from, if it was."""
-        sources = self.about.get("of")
-        return list(sources) if isinstance(sources, Mapping) else []
+        return list(_sources_of(self.about))
+
+    @property
+    def merged_annotators(self) -> list[str]:
+        """The annotators' label sets that it was merged from, directly or by another merge."""
+        return list(dict.fromkeys(_annotators_in(self.about)))
 
     @cached_property
     def level_of(self) -> dict[str, str]:
@@ -388,9 +463,12 @@ class LabelSet(IdTable):
 
         Nothing where neither the labels nor the manifest have a scheme that can be read.
         """
+        path = table.path.with_suffix(".json")
+        with errors_as(ManifestError, str(path)):
+            origin_of(about)
         if default is None and "label_scheme" not in about:
             return
-        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
+        scheme = scheme_in(about, path, default)
         yield from repeated_ids(table)
         for row, (level, concepts) in enumerate(
             zip(table["level"], table.get("concepts"), strict=True)

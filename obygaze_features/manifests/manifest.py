@@ -129,6 +129,17 @@ class Manifest:
         return self._names("labels")
 
     @property
+    def annotators(self) -> list[str]:
+        """The label sets of single annotators: those that say so, or that were merged as such."""
+        sets = [self.labels(name) for name in self.label_names]
+        merged = {name for labels in sets for name in labels.merged_annotators}
+        return [
+            labels.name
+            for labels in sets
+            if labels.origin == "annotator" or (not labels.origin and labels.name in merged)
+        ]
+
+    @property
     def split_names(self) -> list[str]:
         """The names of the splits."""
         return self._names("splits")
@@ -233,6 +244,8 @@ class Manifest:
     ) -> Manifest:
         """The items that meet every condition, with their labels, splits and runs.
 
+        The folds of each split that still have items are numbered from 0 on, in order.
+
         Parameters
         ----------
         films, ids
@@ -263,7 +276,7 @@ class Manifest:
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
-            splits=[self.split(name).where(keep) for name in self.split_names],
+            splits=[self.split(name).select(keep) for name in self.split_names],
             runs=[self.runs(name).where(keep) for name in self.run_names],
         )
 

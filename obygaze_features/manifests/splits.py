@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 class Split(IdTable):
     """A fold for each id; `classes` keeps the class that a split's source gave them.
 
-    Folds keep their numbers when rows are chosen.
+    Folds keep their numbers when rows are chosen by `where` and `take`.
     """
 
     KIND: ClassVar = "splits"
@@ -68,10 +68,45 @@ class Split(IdTable):
 
     @property
     def last_fold(self) -> int:
-        """The highest fold: the test fold by convention."""
+        """The highest fold."""
         if not self.folds:
             raise ManifestError(f"the split {self.name!r} is empty")
         return max(self.folds)
+
+    @property
+    def test_fold(self) -> int:
+        """The fold that tests by convention, the last one; `ManifestError` if it was lost."""
+        if self.about.get("last_before") in self.lost_folds:
+            raise ManifestError(
+                f"the split {self.name!r} lost its test fold ({self.about['last_before']}) when "
+                'clips were selected. Let each fold test in turn (protocol = "split"), or split '
+                "the clips anew: obygaze manifests split MANIFEST --by-film --overwrite"
+            )
+        return self.last_fold
+
+    @property
+    def lost_folds(self) -> list[int]:
+        """The folds that lost all their ids when ids were selected, by their former numbers."""
+        kept = self.about.get("kept_folds", [])
+        return [fold for fold in range(self.about.get("last_before", -1) + 1) if fold not in kept]
+
+    def select(self, keep: Callable[[str], bool]) -> Split:
+        """The rows of the ids that `keep` accepts, their folds numbered from 0 on, in order.
+
+        `about` keeps the former numbers, for protocols that give a role to some folds.
+        """
+        selected = self.where(keep)
+        kept = sorted(set(selected.folds))
+        if not kept or len(kept) == self.last_fold + 1:
+            return selected
+        numbers = {fold: number for number, fold in enumerate(kept)}
+        former = self.about.get("kept_folds", range(self.last_fold + 1))
+        about = {
+            "last_before": self.last_fold,
+            **self.about,
+            "kept_folds": [former[fold] for fold in kept],
+        }
+        return replace(selected, folds=[numbers[fold] for fold in selected.folds], about=about)
 
     def fold(self, number: int) -> list[str]:
         """The ids of one fold."""
@@ -203,9 +238,11 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
     rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
-    for file in np.unique(items.files[rows]) if gap else ():
-        own = rows[items.files[rows] == file]
-        own = own[np.lexsort((items.ends[own], items.starts[own]))]
+    if not gap or not len(rows):
+        return list(ids)
+    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
+    file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
+    for own in np.split(rows, file_begins):
         starts, ends = items.starts[own], items.ends[own]
         fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
         for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
@@ -315,7 +352,7 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
     """
     if not split.classes:
         raise ManifestError(f"the split {split.name!r} does not say each clip's class")
-    test = split.last_fold
+    test = split.test_fold
     usable = [
         (identifier, fold, name)
         for identifier, fold, name in zip(split.ids, split.folds, split.classes, strict=True)

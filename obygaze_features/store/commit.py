@@ -26,7 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import disk_errors, publish_exclusively, sync_path
+from obygaze_features.common.files import (
+    disk_errors,
+    move_exclusively,
+    publish_exclusively,
+    sync_path,
+)
 from obygaze_features.errors import BlockTaken, StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
@@ -133,8 +138,7 @@ def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
         return False
     if BlockRecord.from_json(json.loads(retired.read_bytes())) == expected:
         return True
-    with contextlib.suppress(FileExistsError):
-        os.link(retired, path)
+    move_exclusively(retired, path)
     retired.unlink(missing_ok=True)
     return False
 

@@ -43,7 +43,12 @@ from obygaze_features.store.location import StoreFile
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard
-from obygaze_features.store.writer import append_to_log, write_checksums, write_probe
+from obygaze_features.store.writer import (
+    append_to_log,
+    create_group,
+    write_checksums,
+    write_probe,
+)
 
 READ_ONLY = 0o444
 TEXTS = ("licence", "citation", "name")
@@ -191,16 +196,12 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
 
 def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compress: bool) -> None:
     """Write the Zarr metadata, the ids and the status of a final store."""
-    import zarr  # here, as it takes long to import
-
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
     # xarray reads from the group's attributes which arrays are coordinates; features are not.
     times = [name for name in store.arrays if name == "frame_time"]
     coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
-    group = zarr.create_group(
-        folder, attributes={fmt.ATTRIBUTES: attributes, "coordinates": coordinates}
-    )
+    group = create_group(folder, {fmt.ATTRIBUTES: attributes, "coordinates": coordinates})
     n = len(store)
     for spec in store.specs:
         rows = fmt.final_rows(spec, n)

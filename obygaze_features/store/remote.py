@@ -14,6 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from http.client import responses
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -52,9 +53,10 @@ Range = tuple[int | None, int | None]
 
 
 class _Answer(bytes):
-    """What a web server sent, and the version of the file that it is of, where it says that."""
+    """What a web server sent of a file, and the file's version where the server names one."""
 
     version: str | None = None
+    is_whole = False
 
 
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
@@ -114,6 +116,9 @@ class Remote(Location):
         length = PIECE_BYTES
         while length == PIECE_BYTES:
             [data] = self._read_ranges(name, [(start, start + PIECE_BYTES)], ranges_needed=False)
+            if getattr(data, "is_whole", False):
+                yield data[start:]
+                return
             yield data
             length = len(data)
             start += length
@@ -310,7 +315,10 @@ def _open_http(headers: Mapping[str, str]) -> Any:
                 async for part in self.content.iter_any():
                     body += part
                     _refuse_large(redact_url(str(self.url)), len(body), asked)
+                if self.status == HTTPStatus.PARTIAL_CONTENT:
+                    _require_requested_part(self, len(body))
                 self._body = answer = _Answer(body)
+                answer.is_whole = self.status == HTTPStatus.OK
                 answer.version = self.headers.get("ETag") or self.headers.get("Last-Modified")
             return await super().read()  # type: ignore[no-any-return]
 
@@ -332,6 +340,22 @@ def _length(span: Range) -> int | None:
     """The bytes of a range; None for a whole file."""
     start, end = span
     return None if start is None else -start if end is None else end - start
+
+
+def _require_requested_part(answer: Any, size: int) -> None:
+    """Raise if an answer does not begin where the requested range does, or is longer."""
+    requested = answer.request_info.headers.get("Range", "")
+    span = re.fullmatch(r"bytes=(\d+)-(\d+)", requested)
+    sent = answer.headers.get("Content-Range", "no range")
+    if not span:  # a whole file, or its end
+        return
+    longest = int(span[2]) - int(span[1]) + 1
+    if sent.startswith(f"bytes {span[1]}-") and size <= longest:
+        return
+    raise StoreError(
+        f"{redact_url(str(answer.url))}: the server sent another part of the file than was asked "
+        f"for ({requested}; got {sent}, {format_size(size)}); tell whoever offers the store"
+    )
 
 
 def _refuse_large(where: str, size: int, name: str) -> None:

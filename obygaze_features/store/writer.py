@@ -258,9 +258,7 @@ def write_empty_store(
     probe: Mapping[str, NDArray[Any]],
 ) -> None:
     """Write into an empty folder the files of an open store without rows."""
-    import zarr
-
-    group = zarr.create_group(folder, attributes={fmt.ATTRIBUTES: dict(attributes)})
+    group = create_group(folder, {fmt.ATTRIBUTES: dict(attributes)})
     for spec in arrays:
         group.create_array(
             **fmt.array_layout(spec, len(items), attributes["block_rows"], beside=arrays)
@@ -273,6 +271,21 @@ def write_empty_store(
     write_checksums(folder)
     for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
         (folder / name).mkdir()
+
+
+def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
+    """Create a Zarr group in a folder that nobody else writes to.
+
+    Zarr's own local store creates some files by hard links, which not every disk has.
+    """
+    import zarr.storage
+
+    class NewFolder(zarr.storage.LocalStore):
+        async def set_if_not_exists(self, key: str, value: Any) -> None:
+            if not await self.exists(key):
+                await self.set(key, value)
+
+    return zarr.create_group(NewFolder(folder), attributes=dict(attributes))
 
 
 def write_probe(

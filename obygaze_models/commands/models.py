@@ -267,10 +267,13 @@ class _MetricOption(click.Option):
 @click.option(
     "--metric",
     cls=_MetricOption,
-    help="The score that is shown: {}.  [default: f1, of several classes f1_macro]",
+    help="The score that is shown: {}.  [default: auroc, of several classes f1_macro]",
 )
 @click.option(
     "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
+)
+@click.option(
+    "--pooled", is_flag=True, help="Score all clips together, not film by film and then the mean."
 )
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -280,30 +283,30 @@ def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     stores: bool,
+    pooled: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of one RUN or several, on the clips that both were tested on.
+    """Compare models of one RUN or several with a reference, in one ranked table.
 
-    Of several runs each model is compared with that of the same name in the others, of one its
-    models with one another. Both are scored on the same clips and on the same draws of films: the
-    interval is that of their difference, the first minus the second. Where an experiment has
-    several fits, each clip's mean probability counts; `models run` prints the mean of the fits'
-    scores, which stands below the table.
+    The reference is the model that the first run's result is about, or the first --model. Each
+    model is scored on the clips that both were tested on, film by film: the score is the mean over
+    films, and the difference is paired by film, with its 95% interval. p is of the paired t test,
+    adjusted for the number of comparisons by Holm's method.
 
     \b
     Examples:
       obygaze models compare runs/xclip runs/vivit
-      obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric auroc
+      obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric f1
       obygaze models compare runs/xclip runs/vivit -o differences.svg --width 8cm
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, stores=stores)
+    compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
     table = compared.table(metric)
     notes = [
         f"left out: {comparison.test}, which has other classes and so no {metric}"

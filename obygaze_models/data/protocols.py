@@ -452,7 +452,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
         return manifest.runs(name)
     split = manifest.split(name)
     usable = split.where(_with_media(manifest).__contains__)
-    last = split.last_fold
+    last = split.test_fold
 
     def run(fold: int) -> Run:
         train = [clip for clip, own in usable.fold_of.items() if own not in (fold, last)]
@@ -464,7 +464,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
     """The clips of a released split's last fold that have a media file."""
     split = manifest.split(name)
-    return frozenset(_with_media(manifest).intersection(split.fold(split.last_fold)))
+    return frozenset(_with_media(manifest).intersection(split.fold(split.test_fold)))
 
 
 def _with_media(manifest: Manifest) -> set[str]:

@@ -216,8 +216,8 @@ def _compare(
         clips=len(ids),
         class_counts=tuple(first.clips.class_counts),
         scores=estimate_differences(first, second),
-        notes=tuple(dict.fromkeys(_notes(model, reference, test, len(common), ids))),
-        leaks=tuple(dict.fromkeys(_leaks(model, reference, test, ids))),
+        notes=tuple(dict.fromkeys(_notes(reference, model, test, len(common), ids))),
+        leaks=tuple(dict.fromkeys(_leaks(reference, model, test, ids))),
         beside=tuple(
             sentence
             for side in sides

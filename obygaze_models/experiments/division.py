@@ -117,6 +117,12 @@ def make_division(
                 f"{counted(split.last_fold + 1, 'fold')}; {takes_three}; name another, or draw "
                 'folds: split = "", and gap = 5 where clips are of one file'
             )
+        if name == OFFICIAL and split.lost_folds:
+            raise ExperimentError(
+                f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
+                f"{split.name!r} has no clip left, so the others are not the official ones. Let "
+                'each set test in turn: protocol = "split"'
+            )
     else:
         column, labels = experiment.groups, manifest.labels(experiment.label_set)
         gap, items = 0.0 if column else experiment.gap, manifest.items
@@ -142,11 +148,11 @@ def make_division(
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
-            f"{gaps[0]}; number its folds from 0 on without gaps"
+            f"{gaps[0]}; number its folds from 0 on without gaps, or split the clips anew: "
+            "obygaze manifests split MANIFEST --by-film --overwrite"
         )
-    return Division(
-        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), near=near
-    )
+    last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
+    return Division(name, split.name, split.fold_of, last, frozenset(split.ids), near=near)
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
@@ -164,7 +170,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
     once = isinstance(problems[0].train, LevelTask)
     split = manifest.split(name)
-    runs = find_released_runs(manifest, name, first=split.last_fold - 1 if once else 0)
+    runs = find_released_runs(manifest, name, first=split.test_fold - 1 if once else 0)
     tested = {
         task.name: released_test_ids(
             manifest,

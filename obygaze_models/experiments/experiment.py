@@ -128,7 +128,7 @@ class Experiment:
     groups
         The column of the items whose groups stay together: ``film``, ``media``, or another of
         items.csv. Folds that are drawn keep them whole, `leave-film-out` leaves them out in turn,
-        and intervals are over draws of them. By default films, which drawn folds do not keep whole.
+        and scores are means over them. By default films, which drawn folds do not keep whole.
     min_clips
         Of each class, for a group to test by `leave-film-out`; ten by default.
     validation_films
@@ -315,10 +315,6 @@ class Experiment:
                 if self.each_store and spec.fuses and not use:
                     variants = store_variants(listed, stores).items()
                     specs |= {other: replace(spec, use=names) for other, names in variants}
-        if self.headline and self.headline not in specs and not self.predictions:
-            raise ExperimentError(
-                f"{self.name!r}: headline: {unknown_name('estimator', self.headline, specs)}"
-            )
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "

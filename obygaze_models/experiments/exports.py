@@ -243,7 +243,8 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
         ]
         for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
             (media, title, level, _), same = place, [clip for _, clip in found]
-            note = annotate(same[0].start, same[-1].end, f"no prediction: {level}", {})
+            end = max((clip.end for clip in same if clip.end is not None), default=None)
+            note = annotate(same[0].start, end, f"no prediction: {level}", {})
             if level is not None and note is not None:
                 yield Row(film, media, {}, tier, note, title)
 

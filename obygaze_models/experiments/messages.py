@@ -44,7 +44,7 @@ FOLLOWS = {
     "inner-folds": "What was tuned so may suit the training films more than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "one-film": "No interval can be given: it is over draws of several.",
+    "one-film": "No interval can be given: it takes five or more.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
     "positives": "F1 and AP depend on this share: compare within one test set.",

@@ -29,7 +29,7 @@ from obygaze_models.experiments.record import (
     Simulated,
     TestSet,
 )
-from obygaze_models.scoring.intervals import TestedClips, estimate_scores, mean_scores, score_parts
+from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_parts
 from obygaze_models.scoring.metrics import TREC, score, trec_ranks
 
 ANY_FIT = -1
@@ -168,7 +168,7 @@ TOLERANCE = 1e-6
 
 def join_fits(
     fits: Sequence[FitPredictions], group_of: Mapping[str, str], measure: str = ""
-) -> TestedClips:
+) -> ScoredClips:
     """Return the predictions of one model on one test set as they are scored.
 
     Parameters
@@ -182,7 +182,7 @@ def join_fits(
     """
     ids = [clip for fit in fits for clip in fit.ids]
     probabilities = np.concatenate([fit.probabilities for fit in fits])
-    return TestedClips(
+    return ScoredClips(
         ids,
         np.concatenate([fit.labels for fit in fits]),
         probabilities,
@@ -239,19 +239,23 @@ def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
     return score(fit.labels, fit.probabilities, ranks)
 
 
-def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> None:
+def check_scores(
+    scores: ModelScores,
+    predictions: Sequence[FitPredictions],
+    group_of: Mapping[str, str],
+    measure: str,
+) -> None:
     """Raise where a record's scores are not those of its predictions: who edits a run's files can
     write new digests.
     """
     fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
-    by_fit = [score_fit(fit, trec=TREC in scores.over_fits.mean) for fit in fits]
     what = f"{scores.model} on {scores.test}"
     if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
         raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
-    recorded = [*scores.by_fit, scores.over_fits.mean, scores.over_fits.std]
-    over = score_over_fits(by_fit)
-    expected = [*by_fit, over.mean, over.std]
-    for written, computed in zip(recorded, expected, strict=True):
+    [expected] = score_models(fits, group_of, measure=measure)
+    if [*scores.groups] != [*expected.groups]:
+        raise ExperimentError(f"the scores of {what} are of other films; run it again")
+    for written, computed in zip(_all_scores(scores), _all_scores(expected), strict=True):
         for metric, value in computed.items():
             if metric not in written:
                 continue  # the run is older than the metric
@@ -261,6 +265,11 @@ def check_scores(scores: ModelScores, predictions: Sequence[FitPredictions]) -> 
                     f"the {metric} of {what} is not that of its predictions; a file was edited or "
                     f"is damaged; run it again with: {MAKE}"
                 )
+
+
+def _all_scores(scores: ModelScores) -> list[Scores]:
+    over = scores.over_fits
+    return [scores.mean, over.mean, over.std, *scores.by_fit, *scores.groups.values()]
 
 
 def score_test_sets(

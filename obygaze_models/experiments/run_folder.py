@@ -329,8 +329,10 @@ def _read_tables(run: Run) -> Tables:
             )
     if run.record.protocol == "leave-film-out":
         predictions = [replace(part, group=clips[part.ids[0]].group) for part in predictions]
+    group_of = {clip.id: clip.group for clip in clips.values()}
+    measure = run.record.official.measure if run.record.official else ""
     for scores in run.record.scores:
-        check_scores(scores, predictions)
+        check_scores(scores, predictions, group_of, measure)
     return Tables(predictions, clips, explained)
 
 

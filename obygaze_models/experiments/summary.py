@@ -90,8 +90,8 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
     guesses = {name: value for name, of in test_set.baselines.items() if (value := of.get(main))}
-    beside = ""
-    if guesses:
+    beside = "; chance is 0.50" if main == "auroc" else ""
+    if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
         beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
     return f"{model}{among}: {title} {mean:.2f}{brackets} on {test}{beside}"

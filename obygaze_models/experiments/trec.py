@@ -143,7 +143,7 @@ def write_run(
             "For classes use: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)
-    tested = folds.fold(folds.last_fold)
+    tested = folds.fold(folds.test_fold)
     predictions = predict(model, opened, ids=[clip for clip in tested if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
@@ -243,7 +243,7 @@ def score_run(
             f'labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
     folds = manifest.split(split)
-    tested = set(folds.fold(folds.last_fold))
+    tested = set(folds.fold(folds.test_fold))
     level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
     if not level_of:
         raise ExperimentError(

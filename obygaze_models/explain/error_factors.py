@@ -1,7 +1,7 @@
 """Which concepts and levels go with a model's errors: a logistic regression of wrong or right.
 
 A film has few wrong clips and many factors, so a ridge penalty pulls coefficients towards 0.
-Their intervals come from resampling clips; for all films together, from resampling films.
+Their intervals come from resampling clips; for all films together, from the jackknife over films.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from obygaze_models.scoring.intervals import LEVEL, jackknife, leave_each_out
+
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
 
 DIFFER = "annotators differ"
 """The factor of clips on which they do."""
-LEVEL = 0.95
 STEPS = 60
 Array = NDArray[Any]
 
@@ -30,7 +31,8 @@ class Factor:
     """A factor's coefficient in the log-odds of being wrong: above 0, errors go with it.
 
     The coefficient is None if all clips of the film have the factor, or none has. The interval is
-    None if fewer than half of the draws have both wrong and right clips.
+    None if fewer than half of the draws have both wrong and right clips; for all films together, if
+    there are fewer than five films.
     """
 
     name: str
@@ -91,8 +93,8 @@ def error_factors(
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
     film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    drawn = draw(len(film_names))[:, film_index]
-    results = [_film(None, wrong, factors, names, drawn, penalty)]
+    without_each = leave_each_out(len(film_names))[1:, film_index]
+    results = [_film(None, wrong, factors, names, without_each, penalty)]
     for number, film in enumerate(film_names.tolist() if by_film else ()):
         rows = film_index == number
         drawn = draw(int(rows.sum()))
@@ -144,7 +146,10 @@ def _film(
     drawn: Array,
     penalty: float,
 ) -> FilmFactors:
-    """The factors of a film; `drawn` [draws, N] has how often each clip is in each draw."""
+    """Return the factors of a film; `drawn` [draws, N] has how often each clip is in each draw.
+
+    For all films together it has the clips of all films but each one.
+    """
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
         missing = "wrong" if errors == 0 else "right"
@@ -155,10 +160,13 @@ def _film(
     usable = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
     fitted = _fit(X, wrong, weights, penalty)[:, 1:]
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    # With a single film every draw is the same and has no spread.
-    enough = usable.sum() > len(drawn) / 2 and bool((drawn != drawn[0]).any())
-    columns = [fitted[0], *np.quantile(fitted[1:], ends, axis=0)] if enough else [fitted[0]]
+    columns = [fitted[0]]
+    if film is None and usable.all():
+        intervals = [made for values in fitted.T if (made := jackknife(values).interval)]
+        if len(intervals) == fitted.shape[1]:
+            columns += [*np.transpose(intervals)]
+    elif film is not None and usable.sum() > len(drawn) / 2:
+        columns += [*np.quantile(fitted[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)]
     values = iter(np.transpose(columns).tolist())  # of the factors that vary
     nothing: list[float | None] = [None] * 3
     rows = [[*next(values), *nothing] if varying else nothing for varying in varies]

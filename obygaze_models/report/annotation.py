@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from obygaze_features import Manifest, Timelines
-from obygaze_features.annotations.agreement import annotator_label_sets
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.common.files import describe_absent
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.report.runs import ModelResults, ReportRun, merged_sets
+from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
@@ -109,9 +108,8 @@ def open_annotation(source: object) -> Annotation | None:
         return None
     timelines = source if isinstance(source, Timelines) else None
     manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
-    names = annotator_label_sets(manifest)
-    labels = manifest.default_labels or [*names, *manifest.label_names, ""][0]
-    names = merged_sets(manifest, labels) or names
+    labels = manifest.default_labels or [*manifest.annotators, *manifest.label_names, ""][0]
+    names = annotators_of(manifest, labels)
     schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
     annotators = [name for name in names if schemes[name] == schemes[labels]]
     if labels in annotators and len(annotators) > 1:

@@ -15,6 +15,7 @@ from obygaze_features.annotations.agreement import (
     ConceptAgreement,
     Disagreement,
     LabelSetAgreement,
+    Pair,
     compare_label_sets,
     find_disagreements,
     find_pairs,
@@ -26,6 +27,10 @@ from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source
+from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
+
+MIN_MARKED = 20
+"""On fewer clips an agreement says little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,10 @@ class Annotators:
     differences: Sequence[Disagreement]
     remarks: Sequence[Remark]
     merged: bool
+    agreement: Estimate
+    """The kappa of the levels on all clips, the mean over each two, with its jackknife interval."""
+    shared: Mapping[str, int]
+    """How many clips of each film two of them have."""
 
     @property
     def all_of_them(self) -> str:
@@ -50,12 +59,21 @@ class Annotators:
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
     @property
-    def kappa(self) -> float:
-        """The kappa of the levels on all clips, the mean over each two; NaN if it is undefined."""
-        counts = [pair.confusion for pair in self.pairs]
-        codes = {level for of in counts for levels in of for level in levels}
-        tables = [[[of.get((a, b), 0) for b in codes] for a in codes] for of in counts]
-        return float(cohen_kappas(np.array(tables)).mean())
+    def by_chance(self) -> float:
+        """The share of clips to which two would give the same level by chance, over each two."""
+        shares = []
+        for pair in self.pairs:
+            first, second = Counter[str](), Counter[str]()
+            for (a, b), clips in pair.confusion.items():
+                first[a] += clips
+                second[b] += clips
+            shares.append(sum(first[code] * second[code] for code in first) / pair.clips**2)
+        return fmean(shares)
+
+    def few_clips(self, concept: str) -> bool:
+        """Whether a concept is marked in too few clips or films to say how far they agree on it."""
+        counts = [clips for (_, name), clips in self.marked.items() if name == concept]
+        return len(counts) < MIN_GROUPS or sum(counts) < MIN_MARKED
 
     @cached_property
     def kappas(self) -> dict[str, float]:
@@ -115,23 +133,44 @@ def load_annotators(source: Source) -> Annotators | None:
         if value is not None:
             gammas.setdefault(pair.film, []).append(value)
     given = Counter(clip for labels in own for clip in labels.ids)
+    pairs = tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2))
     marks = {(c, name) for of in own for c, names in of.concepts_of.items() for name in names}
     return Annotators(
         {labels.name: labels.level_of for labels in own},
-        tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2)),
+        pairs,
         {film: fmean(of_film) for film, of_film in gammas.items()},
         Counter((manifest[clip].film, name) for clip, name in marks if given[clip] > 1),
         find_disagreements(in_films, manifest.items, distances),
         remarks,
         source.about.labels in manifest.label_names
-        and bool(manifest.labels(source.about.labels).merged_from),
+        and bool(manifest.labels(source.about.labels).merged_annotators),
+        _agreement_on_levels(in_films),
+        Counter(manifest[clip].film for clip, sets in given.items() if sets > 1),
     )
+
+
+def _agreement_on_levels(in_films: Sequence[Pair]) -> Estimate:
+    """Return the kappa of each two on the clips of all films, with its jackknife interval."""
+    films = list(dict.fromkeys(pair.film for pair in in_films))
+    names = list(dict.fromkeys((pair.a, pair.b) for pair in in_films))
+    codes = list(dict.fromkeys(code for pair in in_films for own in pair.common for code in own))
+    tables = np.zeros((len(names), len(films), len(codes), len(codes)))
+    for pair in in_films:
+        place = names.index((pair.a, pair.b)), films.index(pair.film)
+        first, second = ([codes.index(code) for code in own] for own in pair.common)
+        np.add.at(tables[place], (first, second), 1)
+    pooled = np.einsum("df,pfij->pdij", leave_each_out(len(films)), tables)
+    return jackknife(np.mean([cohen_kappas(own) for own in pooled], axis=0))
+
+
+def _title(title: str, clips: int) -> str:
+    return f"{title} (few clips)" if clips < MIN_MARKED else title
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
     """Gamma of each film of `titles` (film -> title) as dots, highest first; None without films."""
     points = [
-        Point(titles[film], value, kind="annotators")
+        Point(_title(titles[film], annotators.shared[film]), value, kind="annotators")
         for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1])
         if film in titles
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import get_args
@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 
 from obygaze_features.common.figures import INK, SERIES, inline_svg
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.manifests.labels import Sense
 from obygaze_features.page.html import Html, html, number
 from obygaze_models.experiments.annotators import differing_clips
@@ -22,7 +22,6 @@ from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_pl
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.findings import Headline
 from obygaze_models.report.runs import ReportRun, default_run
-from obygaze_models.scoring.intervals import too_few
 
 
 @dataclass(frozen=True)
@@ -88,23 +87,8 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         " How a concept is perceived stands beside it." if senses else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
-    if head.rows and (detected := _detected_by(head.run, runs)):
-        names = [name for name in concepts if any(name in dots for dots in detected.values())]
-        missing = [name for name in concepts if name not in names]
-        panel = Panel(
-            [[dots.get(name, Dot(None)) for dots in detected.values()] for name in names],
-            [Series(label, colour) for label, colour in zip(detected, SERIES, strict=False)],
-            "AUROC",
-            line=0.5,
-        )
-        caption = html(
-            "How well each ranks the test clips with the concept above those without. A bottleneck "
-            "measures concepts on its way (of the tested clips, Hard Negative and Sure ones with "
-            "it against all others but Not Sure ones; plus and minus a standard deviation of the "
-            "fits); a model of one concept has its 95% interval. The line is chance.{}",
-            f" No model measures {join_some(missing)}; “Methods” says why." if missing else "",
-        )
-        figures.append(_figure(by_sense(names), panel, "Detected by a model", caption))
+    if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
+        figures.append(detected)
     if head.annotators is not None:
         kappas = head.annotators.kappas
         low = min([0.0, *kappas.values()])
@@ -115,13 +99,52 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             limits=(0.0 if low > -0.05 else -1.0, 1.0),
             line=0.0,
         )
+        few = [name for name in concepts if head.annotators.few_clips(name)]
         caption = html(
             "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
-            "marked it."
+            "marked it.{}",
+            f" Marked in few films or clips, which say little: {join_some(few)}." if few else "",
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
+
+
+def _detected_figure(
+    head: Headline,
+    runs: Sequence[ReportRun],
+    concepts: Sequence[str],
+    by_sense: Callable[[Sequence[str]], list[list[str]]],
+) -> tuple[Html, Html] | None:
+    """Draw how well models detect each concept; None without such a model."""
+    measured = _quality(head.run)
+    models = _detected_by(measured, head.run, runs)
+    if not models:
+        return None
+    shown = dict([*models.items()][: len(SERIES)])
+    names = [name for name in concepts if any(name in dots for dots in shown.values())]
+    missing = [name for name in concepts if not any(name in dots for dots in models.values())]
+    panel = Panel(
+        [[dots.get(name, Dot(None)) for dots in shown.values()] for name in names],
+        [Series(label, colour) for label, colour in zip(shown, SERIES, strict=False)],
+        "AUROC",
+        line=0.5,
+    )
+    notes = []
+    if missing and measured:
+        notes.append(f" No model measures {join_some(missing)}; “Methods” says why.")
+    elif missing:
+        notes.append(f" No model of this page was trained to detect {join_some(missing)}.")
+    if left_out := len(models) - len(shown):
+        notes.append(f" “Methods” has {counted(left_out, 'more model')}.")
+    caption = html(
+        "How well each ranks the test clips with the concept above those without. A bottleneck "
+        "measures concepts on its way (of the tested clips, Hard Negative and Sure ones with "
+        "it against all others but Not Sure ones; plus and minus a standard deviation of the "
+        "fits); a model of one concept has its 95% interval. The line is chance.{}",
+        "".join(notes),
+    )
+    return _figure(by_sense(names), panel, "Detected by a model", caption)
 
 
 def _figure(
@@ -133,7 +156,7 @@ def _figure(
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
     """What goes with the best model's errors over all films; None without any."""
-    row = head.best
+    row = head.row
     if row.run.kind == "concepts":
         return None
     predictions = row.results.predictions
@@ -175,7 +198,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         number(wrong, form=","),
         number(len(clips), form=","),
         join_some(shares, len(shares)),
-        f" (95% of draws of {row.run.group_noun}s)" if has_intervals else "",
+        " (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
@@ -191,12 +214,14 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     return by_model
 
 
-def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[str, Dot]]:
+def _detected_by(
+    measured: Mapping[str, Mapping[str, ConceptQuality]], run: ReportRun, runs: Sequence[ReportRun]
+) -> dict[str, dict[str, Dot]]:
     """By model the AUROC of each concept: of the first bottleneck of `run`, less and plus a
     deviation of fits; and of the models of single concepts, with their intervals.
     """
     detected: dict[str, dict[str, Dot]] = {}
-    for model, by_concept in [*_quality(run).items()][:1]:
+    for model, by_concept in [*measured.items()][:1]:
         detected[f"measured by {model}"] = {
             name: Dot(entry.auroc, *_deviation(entry)) for name, entry in by_concept.items()
         }
@@ -210,11 +235,10 @@ def _detected_by(run: ReportRun, runs: Sequence[ReportRun]) -> dict[str, dict[st
     for other in same:
         of = other.feature if names[other.feature] == 1 else other.name
         for scores in other.record.scores:
-            few = too_few(other.record.tests[scores.test].classes.values(), scores.films)
-            ends = (None, None) if few else scores.interval.get("auroc") or (None, None)
+            ends = scores.interval.get("auroc") or (None, None)
             dots = detected.setdefault(f"{scores.model}, {of}", {})
             dots[scores.test.split(" vs ")[0]] = Dot(scores.mean["auroc"], *ends)
-    return dict([*detected.items()][: len(SERIES)])
+    return detected
 
 
 def _deviation(entry: ConceptQuality) -> tuple[float | None, float | None]:

@@ -21,7 +21,8 @@ from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.findings import Headline
-from obygaze_models.scoring.metrics import METRICS, score
+from obygaze_models.report.runs import ScoreRow
+from obygaze_models.scoring.metrics import METRICS, Scores
 
 TICK_S = 1800
 
@@ -66,7 +67,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     ordered
         All clips, film by film, in scene order.
     """
-    row = head.best if head.rows else None
+    row = head.row if head.rows else None
     source = row.run if row else head.source
     clips, annotators = source.clips, head.annotators
     films = by_film(clips[clip.id] for clip in ordered if clip.id in clips and clip.film)
@@ -109,9 +110,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
             numbers["Gamma"] = number(annotators.gammas.get(film))
         if row and means:
             tested = np.isin(means.ids, ids)
-            # By mean probabilities, as drawn; where no clip is positive, nothing could be found.
-            labels = means.labels[tested]
-            scores = score(labels, means.probabilities[tested]) if labels.any() else {}
+            labels, scores = means.labels[tested], _scores_of_film(row, film)
             counts = number(tested.sum(), form=","), number(len(ids), form=",")
             numbers["Clips tested"] = html("{} of {}", *counts)
             numbers[METRICS[metric].title] = number(scores.get(metric))
@@ -135,6 +134,13 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         rank,
         row.model if row else "",
     )
+
+
+def _scores_of_film(row: ScoreRow, film: str) -> Scores:
+    """The scores of one film; empty where it lacks clips of a class."""
+    if row.entry.pooled and row.run.record.films.tested == 1:
+        return row.entry.mean
+    return row.entry.groups.get(film, {})
 
 
 def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.figures import inline_svg
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
 from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
+from obygaze_models.experiments.comparisons import SIGNIFICANT
 from obygaze_models.experiments.messages import messages_of
-from obygaze_models.experiments.summary import metrics_of
+from obygaze_models.experiments.summary import headline_model, metrics_of
 from obygaze_models.figures.dots import (
     Line,
     Panel,
@@ -25,19 +26,24 @@ from obygaze_models.figures.dots import (
 )
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
-from obygaze_models.report.annotators import Annotators
+from obygaze_models.report.annotators import MIN_MARKED, Annotators
 from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
+from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
-MAX_MODELS = 6
+MAX_MODELS = 12
+"""Models in the first chart."""
 MAX_LIMITS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Headline:
-    """The scores of the first screen: the best models of a test set, best first."""
+    """The scores of the first screen: the models of a test set, the best first.
+
+    `row` is what the result is about: the model that the experiment named before the test.
+    """
 
     source: Source
     metric: str
@@ -51,31 +57,33 @@ class Headline:
         return self.source
 
     @property
-    def best(self) -> ScoreRow:
-        """The best model, of a page that has one."""
-        return self.rows[0]
+    def row(self) -> ScoreRow:
+        """The model that the result is about, of a page that has one."""
+        name = headline_model(self.run.record)
+        own = [row for row in self.rows if row.run is self.run]
+        return next((row for row in own if row.model == name), own[0])
 
     @property
     def opens(self) -> ScoreRow:
-        """What the explorer opens on: the best model that gives reasons, if one does."""
-        return next((row for row in self.rows if row.results.gives_reasons), self.best)
+        """What the explorer opens on: the first model that gives reasons, if one does."""
+        return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
     def compared(self) -> Comparison | None:
-        """The models of the best one's run beside each annotator, on its test set."""
-        return self.best.run.record.annotators.get(self.best.entry.test)
+        """The models of the run beside each annotator, on the test set."""
+        return self.row.run.record.annotators.get(self.row.entry.test)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the best model's score, where there are clips and films enough."""
-        return self.best.interval(self.metric)
+        """The interval of the score, where there are clips and films enough."""
+        return self.row.interval(self.metric)
 
     @property
     def human(self) -> float | None:
         """One annotator's F1 against another on the same task, where no model is beside them."""
-        if self.annotators is None or self.run.kind != "levels":
+        if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
-        record, test = self.best.run.record, self.best.entry.test
+        record, test = self.row.run.record, self.row.entry.test
         beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
         return of_all if beside_models is None else None
 
@@ -105,20 +113,20 @@ def headline(
         and metric in row.entry.mean
     ]
     rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
-    return Headline(run, metric, tuple(rows[:MAX_MODELS]), annotators)
+    return Headline(run, metric, tuple(rows), annotators)
 
 
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     """What changes the conclusion: features made up or of unknown origin, leaks, few clips, one
     film tested.
     """
-    record, row = head.run.record, head.best
+    record, row = head.run.record, head.row
     # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
     messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
     codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
     messages += [message for message in messages_of(record) if message.code in codes]
     lines = list(dict.fromkeys(map(str, messages)))
-    if head.best.few:
+    if head.row.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         lines.append(
             f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
@@ -130,14 +138,49 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def findings(head: Headline) -> list[Html]:
-    """The finding; then what annotators marked, and how they agree or what the best model does."""
+    """The finding; then what annotators marked, and how they agree or what the model does."""
     if not head.rows:
         return [_annotated(head), *_agreement(head)]
+    if head.run.kind == "concepts":
+        return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
-        return [_model(head, _who(head.best)), _annotated(head)]
+        return [_model(head, _who(head.row)), *_named(head), _annotated(head)]
     text, human = "One annotator scored against the other reaches {}.", head.human
     others = [] if human is None else [html(text, number(human))]
-    return [verdict, _annotated(head), _model(head, "The model"), *others]
+    return [verdict, _annotated(head), _model(head, "The model"), *_named(head), *others]
+
+
+def _named(head: Headline) -> list[Html]:
+    """Which of several models the result is about, and that it was named before the test."""
+    models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
+    if len(models) < 2:
+        return []
+    named = head.run.record.experiment.get("headline")
+    how = "which the experiment names" if named else "the first that the experiment lists"
+    text = "The result is about {}, {}: the best of {} on the test clips would look too good."
+    return [html(text, head.row.model, how, number(len(models), form=","))]
+
+
+def _concepts_found(head: Headline) -> Html:
+    """For which concepts the model ranks clips better than chance, adjusted for their number."""
+    rows = [row for row in head.rows if row.run is head.run and row.model == head.row.model]
+    estimates = [row.above_chance() for row in rows]
+    p_values = holm([estimate.p_value for estimate in estimates])
+    better: list[Html] = []
+    others: list[Html] = []
+    for row, estimate, p_value in zip(rows, estimates, p_values, strict=True):
+        concept = html("{} ({})", row.concept, number(row.entry.mean["auroc"]))
+        is_better = p_value is not None and p_value < SIGNIFICANT and (estimate.value or 0) > 0
+        (better if is_better else others).append(concept)
+    noun = head.run.group_noun
+    text = (
+        "{} ranks clips with a concept above those without it, better than chance, for {} of {} "
+        "(AUROC as a mean over {}s; p below .05, adjusted for {} by Holm){}{}."
+    )
+    with_better = html(": {}", joined(better)) if better else Html("")
+    without = html("; not for {}", joined(others)) if others else Html("")
+    counts = number(len(better), form=","), counted(len(rows), "concept")
+    return html(text, _who(head.row), *counts, noun, len(rows), with_better, without)
 
 
 def _annotated(head: Headline) -> Html:
@@ -178,15 +221,44 @@ def _agreement(head: Headline) -> list[Html]:
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
-    equal, two = annotators.equal_levels(head.source.clips), len(annotators.levels) == 2
-    text = "{} of the {} that two or more annotated have one level from all who did.{}"
-    text = "Both gave the same level to {} of the {} that they share.{}" if two else text
     titles = {clip.film: clip.title for clip in head.source.clips.values()}
-    of_films = {titles[film]: value for film, value in annotators.gammas.items() if film in titles}
-    start = " By gamma (1 is always the same level, 0 as in a random order) they"
-    sentence = html(text, number(equal, form="%"), noun, _extremes(start, of_films))
-    start = "Of the concepts, by kappa (1 is always, 0 as by chance), they"
-    return [sentence, *filter(None, [_extremes(start, annotators.kappas)])]
+    of_films = {
+        titles[film]: value
+        for film, value in annotators.gammas.items()
+        if film in titles and annotators.shared[film] >= MIN_MARKED
+    }
+    start = " By gamma (1: always the same level; 0: no better than a random order) they"
+    text = (
+        "Of the {} that {} annotated, {} got the same level from {}; {} would by chance. "
+        "Beyond chance that is a kappa of {} ({}; 1 is full agreement, 0 is chance).{}"
+    )
+    sentence = html(
+        text,
+        noun,
+        "both" if len(annotators.levels) == 2 else "two or more",
+        number(annotators.equal_levels(head.source.clips), form="%"),
+        "both" if len(annotators.levels) == 2 else "everyone",
+        number(annotators.by_chance, form="%"),
+        number(annotators.agreement.value),
+        _interval_of(annotators.agreement),
+        _extremes(start, of_films),
+    )
+    few = [name for name in annotators.kappas if annotators.few_clips(name)]
+    kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in few}
+    start = "Among concepts, by kappa, they"
+    concepts = [_extremes(start, kappas)]
+    if few:
+        text = "{} marked in fewer than {} films or {} clips, which say little: {}."
+        names = join_some(few)
+        verb = "A concept was" if len(few) == 1 else f"{len(few)} concepts were"
+        concepts.append(html(text, verb, MIN_GROUPS, MIN_MARKED, names))
+    return [sentence, *filter(None, concepts)]
+
+
+def _interval_of(estimate: Estimate) -> Html:
+    if estimate.interval is None:
+        return html("too few films to say how sure that is")
+    return html("95% interval {} to {}", *map(number, estimate.interval))
 
 
 def _extremes(start: str, values: Mapping[str, float]) -> Html:
@@ -211,7 +283,7 @@ def _untested(head: Headline) -> str:
     """The levels that the best model's test leaves out, in words; empty of other tasks."""
     if head.run.kind != "levels":
         return ""
-    tested = re.split(r" vs |\+", head.best.entry.test)
+    tested = re.split(r" vs |\+", head.row.entry.test)
     return " or ".join(name for code, name in head.run.about.levels.items() if code not in tested)
 
 
@@ -219,7 +291,7 @@ def _limits_of_labels(head: Headline) -> list[str]:
     """What labels alone do not say."""
     noun, group = head.source.noun, head.source.group_noun
     if head.annotators is None:
-        return [f"how sure these labels are: the {noun} have one annotator’s, or one merged label"]
+        return [f"how sure these labels are: no two annotators of these {noun} can be compared"]
     few = len(head.annotators.levels)
     limits = [f"how others would see these {group}s: {few} annotators are few"]
     if head.annotators.merged:
@@ -231,28 +303,18 @@ def _limits_of_labels(head: Headline) -> list[str]:
 
 
 def _model(head: Headline, who: str) -> Html:
-    """What the best model finds."""
-    row, mean = head.best, head.best.entry.mean
-    official = [metric for metric in metrics_of(row.run.record) if METRICS[metric].official]
-    scores = [
-        html("{} {}", METRICS[metric].title, number(mean[metric]))
-        for metric in (*official, head.metric)
-    ]
-    certainty: Html | str = f"; {head.best.few}" if head.best.few else ""
-    if head.interval is not None:
-        ends = map(number, head.interval)
-        noun = row.run.group_noun
-        text = "; the average over other such {}s would probably be {} to {}"
-        certainty = html(text, noun, *ends)
-    score = html("{}, {}{}", row.model, joined(scores), certainty)
+    """What the model finds, and how it ranks clips."""
+    row, mean, noun = head.row, head.row.entry.mean, head.run.noun
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
+        scores = [*_official_scores(row), _score(row, head.metric)]
+        score = html("{}, {}{}", row.model, joined(scores), _certainty(head))
         return html("{} gives {} of the clips of a level their level ({}).", who, share, score)
+    ranks = _pairs(head)
+    model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
-        return html("{} names no clip at all ({}).", who, score)
-    start, target, noun = Html(""), html("of “{}”", row.entry.test), head.run.noun
-    text = " Of two clips of which one is positive, it gives that the higher probability in {}."
-    pairs = html(text, number(mean["auroc"], form="%")) if row.interval("auroc") else ""
+        return html("{} ({}) names no clip at all.{}", who, model, ranks)
+    start, target = Html(""), html("of “{}”", row.entry.test)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
         which = in_words(row.entry.test, names).replace(" vs ", " or ")
@@ -263,8 +325,46 @@ def _model(head: Headline, who: str) -> Html:
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
     found, right = number(mean["recall"], form="%"), number(mean["precision"], form="%")
-    text = "{}{} finds {} {}{}; of the {} that it names, {} are right ({}).{}"
-    return html(text, start, who, found, target, row.averaged, noun, right, score, pairs)
+    text = "{}{} ({}) finds {} {}{}; of the {} that it names, {} are right.{}"
+    return html(text, start, who, model, found, target, row.averaged, noun, right, ranks)
+
+
+def _official_scores(row: ScoreRow) -> list[Html]:
+    """The official measure of a benchmark, if there is one."""
+    metrics = metrics_of(row.run.record)
+    return [_score(row, metric) for metric in metrics if METRICS[metric].official]
+
+
+def _score(row: ScoreRow, metric: str) -> Html:
+    return html("{} {}", METRICS[metric].title, number(row.entry.mean[metric]))
+
+
+def _certainty(head: Headline) -> Html:
+    """The interval of the score; or why there is none."""
+    if head.interval is not None:
+        ends = map(number, head.interval)
+        text = "; the average over other such {}s would probably be {} to {}"
+        return html(text, head.row.run.group_noun, *ends)
+    return html("; {}", head.row.few) if head.row.few else Html("")
+
+
+def _pairs(head: Headline) -> Html:
+    """How often the model rates a positive clip above a negative one of the same film."""
+    row = head.row
+    area = row.entry.mean["auroc"]
+    if area is None or head.run.kind != "levels":
+        return Html("")
+    names = head.source.about.levels
+    top = " or ".join(names.get(code, code) for code in row.run.positives)
+    same = "" if row.entry.pooled else f" of the same {row.run.group_noun}"
+    clip = head.run.noun.removesuffix("s")
+    text = " Given one {} and one other {}{}, it rates the {} one higher {} of the time ({}{})."
+    score = html("{} {}", METRICS["auroc"].title, number(area))
+    ends = row.interval("auroc")
+    certainty = html("; {}", row.few) if row.few else Html("")
+    if ends:
+        certainty = html(", {} to {}", *map(number, ends))
+    return html(text, top, clip, same, top, number(area, form="%"), score, certainty)
 
 
 def _who(row: ScoreRow) -> str:
@@ -280,39 +380,52 @@ def _verdict(head: Headline) -> Html:
     """Whether its probabilities put clips in order, and its verdicts are better than guessing;
     empty where neither can be said.
     """
-    row, guess, ends = head.best, head.best.best_guess(head.metric), head.best.interval("auroc")
-    score, verdict, is_clear = row.entry.mean[head.metric], Html(""), False
-    if guess is not None and score is not None:
-        low, _ = head.interval or (0.0, 1.0)
-        is_clear = min(score, low) > guess[1]
-        unclear = "may be no better" if score > guess[1] else "are not better"
-        better, title = "are better" if is_clear else unclear, METRICS[head.metric].title
-        numbers = title, number(score), number(guess[1])
-        verdict = html("{} than guessing ({} {}; guessing {})", better, *numbers)
-        if row.few and score > guess[1]:
-            text = "score above guessing ({} {}; guessing {}), on {} more"
-            verdict = html(text, *numbers, row.few)
+    row, ends = head.row, head.row.interval("auroc")
+    verdict = _verdicts_beside_guess(row) if head.run.kind == "levels" else Html("")
     if ends is None or head.run.kind == "classes":
         return verdict and html("The verdicts of a{} {}.", _who(row)[1:], verdict)
-    ranks = ends[0] > 0.5
-    better = "ranks clips better" if ranks else "may rank clips no better"
-    text = "{} {} than chance (AUROC {}, {} to {})"
-    ranking = html(text, _who(row), better, *map(number, (row.entry.mean["auroc"], *ends)))
-    joint = "but" if ranks and not is_clear else "and"
+    who = _who(row)
+    area = html("AUROC {}, {} to {}", *map(number, (row.entry.mean["auroc"], *ends)))
+    if ends[0] > 0.5:
+        ranking = html("{} ranks clips better than chance ({})", who, area)
+    else:
+        who = who[0].lower() + who[1:]
+        ranking = html("We cannot say that {} ranks clips better than chance ({})", who, area)
+    joint = "but" if ends[0] > 0.5 and not row.beats_guess else "and"
     return html("{}, {} its verdicts {}.", ranking, joint, verdict) if verdict else ranking
+
+
+def _verdicts_beside_guess(row: ScoreRow) -> Html:
+    """Whether a model's verdicts have a higher F1 than the best guess, film by film."""
+    guess, score = row.best_guess("f1"), row.entry.mean["f1"]
+    if guess is None or score is None:
+        return Html("")
+    numbers = METRICS["f1"].title, number(score), number(guess[1])
+    if row.few and score > guess[1]:
+        text = "score above guessing ({} {}; guessing {}), on {} more"
+        return html(text, *numbers, row.few)
+    if row.beats_guess:
+        better = "are better"
+    elif score > guess[1]:
+        better = "may be no better"
+    else:
+        better = "are not better"
+    return html("{} than guessing ({} {}; guessing {})", better, *numbers)
 
 
 def beside_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
     compared, own = head.compared, head.annotators
-    sentence = compared.sentence(head.best.model, head.run.group_noun) if compared else ""
+    sentence = compared.sentence(head.row.model, head.run.group_noun) if compared else ""
     if not compared or not sentence:
         return []
-    where = f"{head.best.entry.test}: " if head.run.kind == "concepts" else ""
+    where = f"{head.row.entry.test}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
-        lines.append(html(text, "the annotators’ own kappa over all levels", number(own.kappa)))
+        lines.append(
+            html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))
+        )
     return [Html(" ".join(lines))]
 
 
@@ -335,8 +448,7 @@ def limits(head: Headline) -> list[str]:
     """What may not be concluded, the gravest first."""
     if not head.rows:
         return _limits_of_labels(head)
-    record, guess = head.best.run.record, head.best.best_guess(head.metric)
-    low = head.interval[0] if head.interval else None
+    record, guess = head.row.run.record, head.row.best_guess("f1")
     codes = {warning.code for warning in head.run.record.warnings}
     films, noun = head.run.record.films, head.run.group_noun
     candidates = [
@@ -350,10 +462,10 @@ def limits(head: Headline) -> list[str]:
             f"how the model does on other {noun}s than {join_some([*films.titles.values()])}",
             films.tested == 1 and bool(films.untested),
         ),
-        ("how large the score is: the test clips are too few", bool(head.best.few)),
+        ("how large the score is: the test clips are too few", bool(head.row.few)),
         (
             "that the model’s verdicts are better than guessing",
-            guess is not None and low is not None and low <= guess[1],
+            guess is not None and not head.row.few and not head.row.beats_guess,
         ),
         (
             f"that the model would do as well on a {noun} that it has never seen",
@@ -399,7 +511,7 @@ def _beside_annotators(head: Headline) -> list[Point]:
         return []
     group = f"On {compared.clips:,} {head.run.noun}, with each annotator"
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
-    model = raters[head.best.model, "model"]
+    model = raters[head.row.model, "model"]
     both = " with ".join(compared.annotators)
     rows = {
         f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
@@ -428,7 +540,7 @@ def score_figure(head: Headline) -> Html:
     alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
     points, beside = [], _beside_annotators(head)
     merged = "Scored against the merged labels" if beside else ""
-    for row in head.rows:
+    for row in head.rows[:MAX_MODELS]:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
         parts += [row.told_apart.split(" → ")[0]] * tasks
@@ -443,10 +555,12 @@ def score_figure(head: Headline) -> Html:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {in_words(head.best.entry.test, head.run.about.levels)}"
-        if guess := head.best.best_guess(head.metric):
-            points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
-            lines.append(Line(guess[1], "best guess", merged if beside else None))
+        title += f", {in_words(head.row.entry.test, head.run.about.levels)}"
+    if head.metric == "auroc":
+        lines.append(Line(0.5, "chance", merged if beside else None))
+    elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
+        points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
+        lines.append(Line(guess[1], "best guess", merged if beside else None))
     figure = dot_plot(
         points + beside,
         title=title,
@@ -460,4 +574,8 @@ def score_figure(head: Headline) -> Html:
         value="model",
         reference="the paper",
     )
-    return Html(inline_svg(figure))
+    if len(head.rows) <= MAX_MODELS:
+        return Html(inline_svg(figure))
+    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
+    note = html(text, MAX_MODELS, number(len(head.rows), form=","))
+    return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)

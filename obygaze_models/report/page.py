@@ -119,7 +119,7 @@ def report(
     films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     gammas = gamma_figure(annotators, titles) if annotators and films else None
-    compared = head.best.run.record.annotators if runs else {}
+    compared = head.row.run.record.annotators if runs else {}
     agreed = compared or (annotators and annotators.kappas)
     opens = head.opens.results if head.rows else None
     title = title or page_title(runs, main)

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
     FitPredictions,
@@ -20,10 +23,9 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
-from obygaze_models.experiments.summary import main_metric, metrics_of
+from obygaze_models.experiments.summary import main_metric, metrics_of, ranking_metric
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.intervals import too_few
-from obygaze_models.scoring.metrics import METRICS
+from obygaze_models.scoring.intervals import Estimate, estimate_mean, too_few
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +59,11 @@ class ModelResults:
         return any(entry.kind != "sensitivity" for entry in self.explained)
 
 
-def merged_sets(manifest: Manifest, labels: str) -> list[str]:
-    """The label sets of a manifest that one of its sets was merged from."""
-    merged = manifest.labels(labels).merged_from if labels in manifest.label_names else []
-    return [name for name in merged if name in manifest.label_names]
+def annotators_of(manifest: Manifest, labels: str) -> list[str]:
+    """Return the annotators' label sets that one was merged from, or else all of the manifest."""
+    everyone = manifest.annotators
+    merged = manifest.labels(labels).merged_annotators if labels in manifest.label_names else []
+    return [name for name in merged if name in everyone] or everyone
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +98,7 @@ class ReportRun:
         """The label sets that the run's were merged from, else those of single annotators; none
         where the manifest is gone.
         """
-        if self.manifest is None:
-            return []
-        sets = map(self.manifest.labels, self.manifest.label_names)
-        own = [labels.name for labels in sets if labels.is_annotators_own]
-        return merged_sets(self.manifest, self.about.labels) or own
+        return [] if self.manifest is None else annotators_of(self.manifest, self.about.labels)
 
     @property
     def group_noun(self) -> str:
@@ -172,9 +171,8 @@ class ReportRun:
 
     @property
     def headline_metric(self) -> str:
-        """The main metric; where it is an official one, the next, which guesses have as well."""
-        metrics = list(metrics_of(self.record))
-        return metrics[1 if METRICS[metrics[0]].official else 0]
+        """The score that models are ranked by, which guesses have as well."""
+        return ranking_metric(self.record)
 
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
@@ -258,6 +256,11 @@ class ScoreRow:
         return self.entry.model
 
     @property
+    def concept(self) -> str:
+        """The concept that its test set is about."""
+        return self.entry.test.split(" vs ")[0]
+
+    @property
     def test(self) -> TestSet:
         """The test set."""
         return self.run.record.tests[self.entry.test]
@@ -280,11 +283,34 @@ class ScoreRow:
 
     @property
     def averaged(self) -> str:
-        """Over what a score is a mean; empty of a single fit."""
-        fits, films = len(self.entry.fits), self.run.record.films
-        alone = fits == films.tested and not films.also_trained
-        noun = f"{self.run.group_noun}s" if alone else "fits"
-        return f", on average over {noun}" if fits > 1 else ""
+        """Over what a score is a mean; empty where all clips are scored together."""
+        return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
+
+    def above_chance(self) -> Estimate:
+        """How far the AUROC is above one half, on average over films."""
+        areas = [scores["auroc"] for scores in self.entry.groups.values()]
+        return estimate_mean(np.array(areas, dtype=np.float64) - 0.5)
+
+    @cached_property
+    def beats_guess(self) -> bool:
+        """Whether the F1 is above that of the best guess, by the films' differences."""
+        guess = self.best_guess("f1")
+        if guess is None or self.few or self.entry.pooled:
+            return False
+        clips = self.run.run.clips()
+        labels: dict[str, dict[str, int]] = {group: {} for group in self.entry.groups}
+        for fit in self.run.run.predictions():
+            if (fit.model, fit.test) == (self.model, self.entry.test):
+                for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True):
+                    if clips[clip].group in labels:
+                        labels[clips[clip].group][clip] = label
+        differences = []
+        for group, own in labels.items():
+            share = sum(own.values()) / len(own)
+            guessed, score = baselines(share)[guess[0]]["f1"], self.entry.groups[group]["f1"]
+            differences.append(np.nan if score is None or guessed is None else score - guessed)
+        interval = estimate_mean(np.array(differences)).interval
+        return interval is not None and interval[0] > 0
 
     @property
     def told_apart(self) -> str:
@@ -317,14 +343,15 @@ class ScoreTable:
     @property
     def caption(self) -> str:
         """What stands in a cell."""
-        several = any(len(row.entry.fits) > 1 for row in self.rows)
-        intervals = any(any(row.entry.interval.values()) for row in self.rows)
-        groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in self.rows))
-        return (
-            ("Mean and ± standard deviation over fits" if several else "Of one fit each")
-            + (f"; in brackets 95% intervals over draws of {groups}" if intervals else "")
-            + ". Levels compared: in training → in testing."
+        groups = " or ".join(
+            dict.fromkeys(f"{row.run.group_noun}s" for row in self.rows if not row.entry.pooled)
         )
+        what = f"Means over {groups}" if groups else "Of all test clips together"
+        if groups and any(row.entry.pooled for row in self.rows):
+            what += ", or of all test clips together where fewer than two count"
+        intervals = any(any(row.entry.interval.values()) for row in self.rows)
+        brackets = "; in brackets 95% intervals" if intervals else ""
+        return f"{what}{brackets}. Levels compared: in training → in testing."
 
     def varies(self, attribute: str) -> bool:
         """Whether the rows' runs differ in this, so that it needs a column."""

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from obygaze_features.common.text import group_by
 from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.messages import notes, table_warnings
-from obygaze_models.experiments.predictions import average_over_fits
+from obygaze_models.experiments.predictions import average_over_fits, score_over_fits
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.error_factors import factors_of_clips
@@ -57,7 +58,14 @@ def films_left_out(context: ReproductionContext) -> Pending:
 def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     run = films_left_out(context)()
-    groups = next(scores for scores in run.record.scores if scores.model == MODEL).groups
+    scores_of_run = next(scores for scores in run.record.scores if scores.model == MODEL)
+    films = {fit.fit: fit.group for fit in run.predictions() if fit.model == MODEL}
+    by_film = group_by(
+        zip(scores_of_run.fits, scores_of_run.by_fit, strict=True), lambda pair: films[pair[0]]
+    )
+    groups = {
+        film: score_over_fits([scores for _, scores in fits]) for film, fits in by_film.items()
+    }
     published = published_films() if context.is_published("xclip") else {}
     labels = _labels_by_film(run)
     lines: list[Line] = []
@@ -143,8 +151,8 @@ def fig6(context: ReproductionContext) -> Artifacts:
     texts = (
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
         "a ridge penalty; in brackets the 95% interval over draws of the film's clips, of all "
-        "films over draws of films. A dash: all of the film's clips have the factor, or none "
-        "has.",
+        "films by the jackknife over films. A dash: all of the film's clips have the factor, or "
+        "none has.",
         "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
         "out of training, each clip by its mean probability over the fits that tested it.",
     )

@@ -64,6 +64,8 @@ _HOW_TO_READ = (
     "ENHN-S both against Sure. In brackets the standard deviation over the fits; where there is "
     "none the model was trained once. native: the model's own clip vector; max: over its tokens. "
     "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression.",
+    "Scores are means over fits, each on all its test clips, as in the paper; `models run` and the "
+    "report print means over films.",
     "For a number of your own cite a leak-free block; the released ones are there to be compared "
     "with the paper's.",
 )
@@ -98,10 +100,10 @@ class _Row:
         ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
         for column, (train, test) in COLUMNS.items():
             for scores in self.runs[train]().record.scores:
-                mean = scores.mean[metric]
+                mean = scores.over_fits.mean[metric]
                 if (scores.model, scores.test) == (self.model, TESTS[test]) and mean is not None:
                     several = len(scores.fits) > 1
-                    ours[column] = Value(mean, scores.std[metric] if several else None)
+                    ours[column] = Value(mean, scores.over_fits.std[metric] if several else None)
         return [Line(self.title, "ours", ours), *_published(self.published, metric, ours)]
 
 
@@ -344,7 +346,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
     if context.has_released_splits:
         splits = {test: context.manifest.split(RELEASED[frozenset({*test, "S"})]) for test in TESTS}
         classes = {
-            test: [split.class_of[clip] for clip in split.fold(split.last_fold)]
+            test: [split.class_of[clip] for clip in split.fold(split.test_fold)]
             for test, split in splits.items()
         }
         shares_by_title["Guesses at the released test folds, all of their clips"] = {

@@ -40,7 +40,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class TestedClips:
+class ScoredClips:
     """A model's predictions on a test set; a clip that several fits tested has several rows.
 
     Parameters
@@ -81,7 +81,8 @@ class TestedClips:
     def class_counts(self) -> list[int]:
         """How many clips each class has, a clip once."""
         labels = self.labels[self.rounds[0]]
-        return np.bincount(labels, minlength=self.classes).tolist()
+        counts: list[int] = np.bincount(labels, minlength=self.classes).tolist()
+        return counts
 
     def ranks(self, rows: Array) -> Array | None:
         """Return the ranks that trec_eval gives to some rows; None where nobody asks for them."""
@@ -159,14 +160,15 @@ class Difference:
     p_value: float | None
 
 
-def score_groups(clips: TestedClips) -> GroupScores:
+def score_groups(clips: ScoredClips) -> GroupScores:
     """Score each group of clips by itself, and average over the rounds.
 
     A group counts if it has clips of every class. Where fewer than two count, all clips are one
     group without a name.
     """
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
-    complete, left_out = [], []
+    complete: list[int] = []
+    left_out: list[int] = []
     for number, name in enumerate(names.tolist()):
         has_every_class = len(np.unique(clips.labels[members == number])) == clips.classes
         if name:
@@ -183,7 +185,7 @@ def score_groups(clips: TestedClips) -> GroupScores:
     return GroupScores(counted, names[left_out].tolist(), 0 if counted == [""] else unnamed, values)
 
 
-def _score_rounds(clips: TestedClips, chosen: Array) -> Scores:
+def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
     """Return the mean of the scores over the rounds in which they are defined."""
     by_round = []
     for rows in clips.rounds:
@@ -202,7 +204,7 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
     return means
 
 
-def score_pooled(clips: TestedClips) -> dict[str, Array]:
+def score_pooled(clips: ScoredClips) -> dict[str, Array]:
     """Score all clips together, then without each group: the values that `jackknife` takes."""
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
     weights = leave_each_out(len(names))
@@ -225,12 +227,12 @@ class ScoreParts:
     `pooled` has, by metric, the values for `jackknife` of the scores of all clips together.
     """
 
-    clips: TestedClips
+    clips: ScoredClips
     groups: GroupScores
     pooled: Mapping[str, Array]
 
 
-def score_parts(clips: TestedClips, *, pooled: bool = False) -> ScoreParts:
+def score_parts(clips: ScoredClips, *, pooled: bool = False) -> ScoreParts:
     """Score the groups of a test set, and all clips together for the scores that need it.
 
     Those are the benchmark's official measure; and all scores where fewer than two groups count,
@@ -358,8 +360,7 @@ def jackknife(values: Array) -> Estimate:
     pseudo = groups * value - (groups - 1) * np.array(others)
     if groups < MIN_GROUPS or np.isnan(pseudo).any():
         return Estimate(value, groups=groups)
-    low, high = t_interval(pseudo - pseudo.mean() + value)
-    return Estimate(value, (float(low), float(high)), groups)
+    return estimate_mean(pseudo - pseudo.mean() + value)
 
 
 def _defined(value: float) -> float | None:

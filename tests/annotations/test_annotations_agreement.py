@@ -23,7 +23,6 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix,
 import obygaze_features as of
 from obygaze_features.annotations.agreement import (
     Disagreement,
-    annotator_label_sets,
     compare_label_sets,
     find_disagreements,
     find_pairs,
@@ -43,7 +42,8 @@ from obygaze_features.annotations.measures import (
 from obygaze_features.annotations.timelines import Film, Segment
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.files import csv_rows
+from tests.kit.authors import SIX_CLIPS, clip_table
+from tests.kit.files import csv_rows, refused, write
 
 A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
 B = ["EN", "HN", "HN", "NS", "EN", "S", "EN", "S", "EN", "EN"]
@@ -59,6 +59,9 @@ def apart(a, b):
     return Fraction(sum(tenths), 10 * len(tenths))
 
 
+OWN = {"origin": "annotator"}
+
+
 def make_manifest(films, seconds=60.0, spans=None):
     """Films of clips of one length, or with `spans`; a dot for a clip an annotator lacks."""
     items, labels = [], {}
@@ -71,7 +74,7 @@ def make_manifest(films, seconds=60.0, spans=None):
                 if level != ".":
                     labels.setdefault(name, {})[f"{film}-{number:02}"] = level
     sets = [
-        LabelSet(name, list(level_of), list(level_of.values()), [()] * len(level_of))
+        LabelSet(name, list(level_of), list(level_of.values()), [()] * len(level_of), about=OWN)
         for name, level_of in labels.items()
     ]
     return of.Manifest("made", Items.of(items)).with_parts(labels=sets)
@@ -128,7 +131,7 @@ def test_pairs_are_compared_on_the_clips_that_both_have():
     assert uniform.closed == pytest.approx(np.mean(others))
     pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
     assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
-    with pytest.raises(UsageError, match=r"needs two label sets or more .got 1.*has ann"):
+    with pytest.raises(UsageError, match=r"made: .*two annotators.*by one annotator .ann.$"):
         find_pairs(make_manifest({"f": {"ann": A}}))
 
 
@@ -164,6 +167,12 @@ def test_stretches_that_differ_have_levels_times_and_distance():
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(1, 2), (0, 1), (2, 3), (3, 50), (50, 51), (51, 53)]
     assert [run.first for run in disagreements(labels, spans)] == ["c-03", "c-01", "c-05"]
+    # A shot inside a longer clip ends no stretch; only what no clip covers does.
+    spans = [(0, 100), (10, 20), (30, 40), (100, 110), (111, 120)]
+    runs = disagreements([("EN", "S")] * 5, spans)
+    assert sorted((run.first, run.clips, run.end) for run in runs) == [
+        ("c-00", 4, 110), ("c-04", 1, 120),
+    ]  # fmt: skip
 
 
 LEVEL = st.sampled_from([*CODES, "."])
@@ -320,19 +329,94 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
         assert [c.concept for c in concepts] == [name for name in CONCEPTS if name in marked]
 
 
-def test_whose_label_sets_are_compared_and_on_which_task():
+def test_label_sets_without_common_clips_and_the_task_of_a_scheme():
     items = Items.of([Item("a"), Item("b")])
     x, y = (LabelSet(name, [i], ["S"], [()]) for name, i in (("x", "a"), ("y", "b")))
-    manifest = of.Manifest("m", items).with_parts(labels=[x, y])
-    result = compare_label_sets(manifest, "x", "y")
+    result = compare_label_sets(of.Manifest("m", items).with_parts(labels=[x, y]), "x", "y")
     assert (result.clips, result.concepts, result.to_json()["equal_levels"]) == (0, (), None)
-    # Annotators are the projected label sets, where there are any.
-    assert annotator_label_sets(manifest) == ["x", "y"]
-    parts = [replace(x, name=n, about={"annotator": n}) for n in ("p", "q")]
-    parts.append(replace(x, name="m", about={"of": {"p": {}}}))
-    assert annotator_label_sets(manifest.with_parts(labels=parts)) == ["p", "q"]
     scheme = LabelScheme("mood", (Level("calm", "Calm"), Level("NS", "Not sure"), Level("x", "X")))
     assert sure_task(scheme) == (("x",), ("calm",))
+
+
+#: Of label sets the JSON, who made them by that, and whether that is an annotator.
+MADE = {
+    "said": ({"origin": "annotator"}, "annotator", True),
+    "ruled": ({"origin": "rule", "annotator": "by mistake"}, "rule", False),
+    # As earlier versions wrote them.
+    "projected": ({"annotator": "Ann", "rule": "a segment counts"}, "annotator", True),
+    "copied": ({"rule": "as in clips.csv"}, "", False),
+    "bare": ({}, "", False),
+    "vouched": ({"rule": "as in theirs.csv"}, "", True),
+    "derived": ({"rule": "visual concepts only"}, "rule", False),
+    "both": ({"rule": "the highest", "of": {"projected": {}, "derived": {"rule": "v"}}},
+             "merge", False),
+    "more": ({"of": {"both": {"of": {"vouched": {}}}, "ruled": {"origin": "rule"}}},
+             "merge", False),
+}  # fmt: skip
+
+
+def test_who_made_a_label_set_is_read_from_its_json(tmp_path, obygaze):
+    folder = tmp_path / "m"
+    of.Manifest("m", Items.of([Item("a", film="f")])).save(folder)
+    for name, (about, _, _) in MADE.items():
+        write(folder / f"labels/{name}.csv", "id,level", "a,S")
+        write(folder / f"labels/{name}.json", json.dumps(about))
+    manifest = of.Manifest.load(folder)
+    origins = {name: manifest.labels(name).origin for name in MADE}
+    assert origins == {name: origin for name, (_, origin, _) in MADE.items()}
+    assert manifest.annotators == sorted(name for name, (*_, is_one) in MADE.items() if is_one)
+    assert manifest.labels("more").merged_annotators == ["vouched"]
+    write(folder / "labels/bare.json", '{"origin": "anotator"}')
+    result = obygaze("manifests", "check", folder, code=1)
+    assert "bare.json: unknown origin 'anotator'; did you mean annotator?" in result.stdout
+
+
+def test_rules_are_not_compared_as_annotators(tmp_path, obygaze):
+    source, folder = tmp_path / "clips.csv", tmp_path / "m"
+    source.write_bytes(clip_table(*SIX_CLIPS))
+    obygaze("manifests", "import", "obygaze12", source, "-o", folder, code=0)
+    rules = [word for name in ("paper", "raw") for word in ("--labels", name)]
+
+    def refuse():
+        result = obygaze("annotations", "agreement", folder)
+        refused(result, "two annotators", "by a rule (paper, raw, released)", code=2)
+        refused(obygaze("annotations", "agreement", folder, *rules), "by a rule", code=2)
+        refused(obygaze("annotations", "merge", folder), "two annotators or more", code=2)
+
+    assert of.Manifest.load(folder).labels("raw").origin == "rule"
+    refuse()
+    obygaze("annotations", "merge", folder, *rules, code=0)
+    assert of.Manifest.load(folder).labels("merged").merged_annotators == []
+    for path in (folder / "labels").glob("merged.*"):
+        path.unlink()
+    for path in (folder / "labels").glob("*.json"):  # as earlier versions wrote it
+        about = json.loads(path.read_text())
+        path.write_text(json.dumps({"rule": about["rule"]}))
+    refuse()
+
+
+def test_tables_that_name_their_annotator_are_compared(tmp_path, obygaze):
+    folder, rows = tmp_path / "m", ["a,f,S", "b,f,EN", "c,f,S", "d,f,EN"]
+    first = write(tmp_path / "first.csv", "id,film,level", *rows)
+    second = write(tmp_path / "second.csv", "id,level", "a,S", "b,S", "c,S", "d,EN")
+    third = write(tmp_path / "third.csv", "id,level", "a,EN", "b,EN", "c,S", "d,EN")
+    label, agree = ("manifests", "label", folder), ("annotations", "agreement", folder)
+    obygaze("manifests", "import", "csv", first, "-o", folder, "--annotator", "Ann B.", code=0)
+    obygaze(*label, second, "--annotator", "ben", code=0)
+    obygaze(*label, third, code=0)
+    assert of.Manifest.load(folder).annotators == ["Ann_B", "ben"]
+    [pair] = json.loads(obygaze(*agree, "--json", code=0).stdout)["overall"]
+    assert (pair["a"], pair["b"], pair["equal_levels"]) == ("Ann_B", "ben", 0.75)
+    obygaze("annotations", "merge", folder, code=0)
+    assert of.Manifest.load(folder).labels("merged").merged_from == ["Ann_B", "ben"]
+    # Whose the third one is nobody said; naming it says that it is an annotator's.
+    of_two = ("--labels", "ben", "--labels", "third")
+    [pair] = json.loads(obygaze(*agree, *of_two, "--json", code=0).stdout)["overall"]
+    assert (pair["a"], pair["b"], pair["equal_levels"]) == ("ben", "third", 0.5)
+    (folder / "labels/Ann_B.csv").unlink()
+    (folder / "labels/merged.csv").unlink()
+    facts = "two annotators", "by one annotator (ben)", "(third)", "--labels A --labels B"
+    refused(obygaze(*agree), *facts, code=2)
 
 
 @given(levels)

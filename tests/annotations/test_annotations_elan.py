@@ -1,6 +1,9 @@
 """ELAN's files: what another program writes is read, and hostile ones are refused in one line."""
 
+import json
 import re
+from dataclasses import asdict, replace
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,6 +27,8 @@ from obygaze_features.common.elan import (
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Concept, LabelScheme, Level
 from tests.kit.files import refused, write
+from tests.kit.second import SCHEME, darkness
+from tests.kit.timelines import check_schema
 
 LEVELS = "known are Easy Negative, Hard Negative, Not Sure, Sure"
 
@@ -140,7 +145,9 @@ def timelines(draw):
     end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
     used = sorted({segment.film for segment in segments})
     films = {film: Film(draw(TEXTS), end) for film in used}
-    return of.Timelines.of("t", segments, films=films, scheme=scheme)
+    about = {name: draw(TEXTS) for name in ("licence", "citation")}
+    source = draw(TEXTS.filter(bool))  # without one, it is the files
+    return of.Timelines.of("t", segments, films=films, scheme=scheme, source=source, **about)
 
 
 @given(timelines())
@@ -150,11 +157,102 @@ def test_elan_round_trip(tmp_path, drawn):
         path.unlink()
     for name, text in elan_files(drawn).items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    own = None if drawn.scheme == of.obygaze_scheme() else drawn.scheme
-    back = of.Timelines.from_elan(tmp_path, levels=own)
-    assert (back.segments, back.films, back.scheme) == (drawn.segments, drawn.films, drawn.scheme)
+    back = of.Timelines.from_elan(tmp_path)
+    assert asdict(back) | {"remarks": ()} == asdict(drawn)
     expected = ("overlaps", "no film has two annotators")
     assert all(remark.what.startswith(expected) for remark in back.remarks)
+
+
+def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
+    """Commands, without an option: from timelines to ELAN, back, and to a manifest."""
+    made, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
+    made.save(folders[0])
+    for call in (("export", folders[0], "--elan", "-o", folders[1]),
+                 ("import", "elan", folders[1], "-o", folders[2])):  # fmt: skip
+        text = obygaze("annotations", *call, code=0).output
+    assert "levels: High key: bright < Cannot tell < Dusk < Night, or almost (the highest)" in text
+    assert asdict(of.Timelines.load(folders[2])) == asdict(made)
+    clips = [of.Timelines.load(folder).project(10).manifest for folder in folders[::2]]
+    assert clips[0].header() == clips[1].header()
+    assert clips[1].citation == made.citation
+    # Another program reads them, and what it saves is read again.
+    for path in folders[1].glob("*.eaf"):
+        check_schema(ElementTree.parse(path).getroot())
+        read = Eaf(str(path))
+        for name, entries in (("levels", SCHEME.levels), ("concepts", SCHEME.concepts)):
+            offered = [text for ((text, *_),), _ in read.get_cv_entries(name).values()]
+            assert offered == [entry.name for entry in entries]
+        read.to_file(str(path))
+    assert asdict(of.Timelines.from_elan(folders[1])) == asdict(made)
+    # A scheme that somebody names counts, and that of the files does not.
+    renamed = replace(SCHEME, name="mine")
+    assert of.Timelines.from_elan(folders[1], levels=renamed).scheme.name == "mine"
+
+
+@pytest.mark.parametrize("scheme", [of.obygaze_scheme(), SCHEME], ids=["obygaze", "second"])
+def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
+    """As ELAN makes them: from the template with all that it has, and annotations."""
+    own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
+    template = ("--elan", tmp_path / "own.etf", "--scheme", own)
+    obygaze("manifests", "thesaurus", *template, code=0)
+    film = Eaf(str(tmp_path / "own.etf"))
+    film.add_annotation("annotator1", 1000, 2500, scheme.levels[0].name)
+    film.add_ref_annotation("annotator1, concepts", "annotator1", 1500, scheme.concepts[0].name)
+    (tmp_path / "bea").mkdir()
+    film.to_file(str(tmp_path / "bea/1984.eaf"))
+    back = of.Timelines.from_elan(tmp_path)
+    expected = Segment("1984", "bea", 1, 2.5, scheme.codes[0], (scheme.concept_names[0],))
+    assert (back.segments, back.remarks) == ((expected,), ())
+    assert asdict(back.scheme) == asdict(scheme)
+
+
+def test_files_of_several_data_sets(tmp_path, obygaze):
+    made, folder = darkness(), tmp_path / "elan"
+
+    def put(timelines):
+        for name, text in elan_files(timelines).items():
+            write(folder / name, text, end="")
+
+    put(made)
+    more = SCHEME.with_concepts([Concept("fog")])
+    for changes in ({"name": "other", "citation": "C. (2025)"}, {"scheme": more}):
+        put(replace(made.of_films(["M"]), **changes))
+        back = of.Timelines.from_elan(folder)
+        assert len(back.segments) == len(made.segments)
+        assert (back.name, back.citation) == (
+            (made.name, made.citation) if "scheme" in changes
+            else ("elan", f"{made.citation}; C. (2025)")
+        )  # fmt: skip
+    assert asdict(back.scheme) == asdict(more)
+    # Files of other levels are not read by the first one's.
+    call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
+    put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
+    refused(obygaze(*call), "a.eaf has other levels (c, t)", "--scheme FILE")
+    for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
+        path = folder / "a.eaf"
+        text = re.sub('(NAME="obygaze scheme">)[^<]*', rf"\g<1>{damage}", path.read_text())
+        write(path, text)
+        refused(obygaze(*call[:3], path, *call[4:]), f"{path}: ", fact, "--scheme FILE")
+        assert fact in obygaze(*call, "--overwrite", code=3).output  # the others are read
+
+
+def test_levels_are_suggested_in_an_order_that_somebody_gave(tmp_path, obygaze):
+    """Of the file's own list, else none; alphabetically they are none, strong, weak."""
+    marks = [Annotation(9 * n, 9 * n + 9, name) for n, name in enumerate(["weak", "none"])]
+    path = tmp_path / "f.eaf"
+    call = ("annotations", "import", "elan", path, "-o", tmp_path / "t")
+    write(path, to_eaf(Document([Tier("a", "segment", marks)])))
+    strong = [replace(marks[0], value="strong")]
+    more = write(tmp_path / "g.eaf", to_eaf(Document([Tier("a", "segment", strong)])))
+    result = obygaze(*call, more, code=1)
+    assert "--levels LOWEST,...,HIGHEST (found: 'none', 'strong', 'weak')" in result.stderr
+    scheme = LabelScheme("mine", tuple(Level(name, name) for name in ("none", "weak", "strong")))
+    timelines = of.Timelines.of("t", [Segment("f", "a", 0, 1, "none")], scheme=scheme)
+    [text] = elan_files(timelines).values()
+    write(path, re.sub("<PROPERTY NAME=.obygaze scheme.*?</PROPERTY>", "", text))
+    option = re.search("--levels [^ ;()]+", obygaze(*call, code=1).stderr)[0]
+    assert option == "--levels none,weak,strong"
+    assert "none < weak < strong (the highest)" in obygaze(*call, *option.split(), code=0).stdout
 
 
 def test_times_and_films_of_edited_files(tmp_path):

@@ -29,6 +29,7 @@ SEGMENTS = [
     Segment("juno", "bob", 0, 30, "HN", (), "Été\r\n«x» <&>\x0b"),
     Segment("leon", "ann", 3600, 3725.25, "NS", ("Speech",)),
 ]
+OWN = {"origin": "annotator"}
 CLIPS = [
     Item("juno-1", film="juno", media="Juno.mkv", start=0.0, end=10.0),
     Item("juno-2", film="juno", media="Juno.mkv", start=10.0, end=20.5),
@@ -48,9 +49,9 @@ def marked():
 def manifest():
     ids = ["juno-1", "juno-2", "other-1"]
     sets = [
-        LabelSet("ann", ids, ["EN", "S", "EN"], [(), ("Body", "Look"), ()]),
+        LabelSet("ann", ids, ["EN", "S", "EN"], [(), ("Body", "Look"), ()], about=OWN),
         LabelSet("merged", ids, ["HN", "S", "EN"], [(), ("Body",), ()]),
-        LabelSet("bob", ["juno-1", "other-1"], ["HN", "EN"], [(), ()]),
+        LabelSet("bob", ["juno-1", "other-1"], ["HN", "EN"], [(), ()], about=OWN),
     ]
     return of.Manifest("clips", Items.of(CLIPS)).with_parts(labels=sets)
 
@@ -156,7 +157,8 @@ def test_a_gap_ends_what_is_to_discuss():
     starts = (0, 10, 3000)
     items = [Item(f"c{at}", film="f", media=f"{at}.mkv", start=at, end=at + 10) for at in starts]
     ids = [item.id for item in items]
-    sets = [LabelSet(name, ids, [level] * 3, [()] * 3) for name, level in (("a", "S"), ("b", "EN"))]
+    sets = [LabelSet(name, ids, [level] * 3, [()] * 3, about=OWN)
+            for name, level in (("a", "S"), ("b", "EN"))]  # fmt: skip
     timelines = of.Timelines.of("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
     manifest = of.Manifest("m", Items.of(items)).with_parts(labels=sets)
     [text] = elan_files(timelines, manifest).values()

@@ -81,7 +81,8 @@ def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_wi
 
 
 def prefetch(name: str, *how: Any, **options: Any) -> Any:
-    code = f"from cli import main; main(['features', 'prefetch', {name!r}])"
+    call = f"main(['features', 'prefetch', {name!r}])"
+    code = f"from obygaze_models.commands.main import main; {call}"
     return run_python(code, *how, **options)
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def run(line: str, checkout: Path) -> str:
     """A line of a console; the command is that of the copy."""
     name, *arguments = shlex.split(line)
-    own = [sys.executable, "-c", "from cli import main; main()"]
+    own = [sys.executable, "-c", "from obygaze_models.commands.main import main; main()"]
     words = [*(own if name == "obygaze" else [name]), *arguments]
     env = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     result = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True)
@@ -30,9 +30,8 @@ def run(line: str, checkout: Path) -> str:
 @pytest.mark.gate
 def test_one_file_and_one_line_add_a_backbone(tmp_path):
     checkout = tmp_path / "checkout"
-    for name in ("obygaze_features", "examples"):
+    for name in ("obygaze_features", "obygaze_models", "examples"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "cli.py", checkout)
     (checkout / "manifests").symlink_to(ROOT / "manifests")
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone, step by step\n")[2].partition("\n## ")[0]

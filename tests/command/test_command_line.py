@@ -40,7 +40,7 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
 
 #: Code that a fresh interpreter runs, one line after the other, and what is loaded then.
 LIGHT = {
-    "from cli import main": set(),
+    "from obygaze_models.commands.main import main": set(),
     **{f"main({words}, standalone_mode=False)": set()
        for words in (["--help"], ["models", "--help"], ["--version"])},
     "import obygaze_features.errors": set(),

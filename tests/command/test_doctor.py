@@ -1,7 +1,12 @@
-"""What the doctor says, against what the package's own metadata and pip say."""
+"""What the doctor says, against what the package's own metadata and pip say; and what commands say
+of a package that is installed and cannot be imported."""
 
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module, metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +18,12 @@ from obygaze_features.commands.doctor import EXTRAS, check_extra
 doctor = import_module("obygaze_features.commands.doctor")  # the package has its command
 
 
+@pytest.fixture
+def without_imports(monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "try_imports", lambda packages: dict.fromkeys(packages, ""))
+
+
+@pytest.mark.usefixtures("without_imports")
 def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
     assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
@@ -25,6 +36,7 @@ def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
     assert "torch" not in core["installed"]
 
 
+@pytest.mark.usefixtures("without_imports")
 def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaze) -> None:
     changed, real = {"av": "", "pillow": "2.0.1"}, metadata.version
 
@@ -42,6 +54,7 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaz
     assert obygaze("doctor").exit_code == 1
 
 
+@pytest.mark.usefixtures("without_imports")
 def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
     gpu = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9)
     busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
@@ -55,3 +68,77 @@ def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obyga
     assert shown["cuda:1"] == f"CANNOT be used: {busy}"
     assert shown["torch"] == f"{torch.__version__}, built for CUDA 12.8"
     assert shown["workers"].startswith("7 processes decode by default")
+
+
+def install_broken(site: Path, error: str) -> Path:
+    """A torchvision of another build than torch's, and timm, which imports it."""
+    for name, version, needs, code in (
+        ("torchvision", "0.28.0", "torch", f"raise {error}"),
+        ("timm", "1.0.31", "torchvision", "import torchvision"),
+    ):
+        info = site / f"{name}-{version}.dist-info"
+        for folder in (site / name, info):
+            folder.mkdir(parents=True)
+        (site / name / "__init__.py").write_text(code)
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {needs}\n"
+        (info / "METADATA").write_text(about)
+        (info / "top_level.txt").write_text(name)
+    return site
+
+
+def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, obygaze) -> None:
+    missing = "OSError('libc10_cuda.so: cannot open shared object file\\nNo such file')"
+    monkeypatch.syspath_prepend(install_broken(tmp_path, missing))
+    jobs = {extra: EXTRAS[extra] for extra in ("", "timm")}
+    monkeypatch.setattr(doctor, "EXTRAS", jobs)
+    shown = obygaze("doctor", code=0).stdout.splitlines()  # what every job needs is there
+    core, timm = (next(line for line in shown if line.startswith(jobs[e])) for e in jobs)
+    assert ("ready" in core, "BROKEN" in timm, "timm cannot be imported" in timm) == (True,) * 3
+    [reason] = [line for line in shown if "libc10_cuda.so" in line]
+    for fact in ("timm: torchvision 0.28.0 ", f"fits torch {torch.__version__},", "uninstall"):
+        assert fact in reason
+    (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")
+    assert doctor.try_imports(["colorsys", "lab_crash", "wave"]) == {
+        "colorsys": "", "lab_crash": "its import ended the process (exit code 7)", "wave": "",
+    }  # fmt: skip
+
+
+LOAD = """
+import obygaze_features as of
+from obygaze_models.commands.main import main
+for spec in ("tiny-xclip", "timm:test_vit", "torchvision:r3d_18"):
+    try:
+        of.load_backbone(spec, "cpu")
+    except of.ObygazeError as error:
+        print(error)
+main(["features", "make-weights", "tiny-xclip", "weights"])
+"""
+
+
+#: How transformers imports what it is asked for. The real one takes many seconds.
+LAZY = """
+def __getattr__(name):
+    try:
+        import torchvision
+    except RuntimeError as problem:
+        raise ModuleNotFoundError(f"Could not import module '{name}'.") from problem
+"""
+
+
+@pytest.mark.parametrize("lazy", [LAZY, pytest.param("", marks=pytest.mark.gate)])
+def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> None:
+    site = install_broken(tmp_path, "RuntimeError('operator torchvision::nms does not exist')")
+    if lazy:
+        (site / "transformers.py").write_text(lazy)
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), str(site)])
+    run = subprocess.run(
+        [sys.executable, "-c", LOAD], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    lines = [*run.stdout.splitlines(), *run.stderr.splitlines()]
+    begins = ("torchvision", "timm:test_vit cannot", "torchvision:r3d_18 cannot", "Error: torchv")
+    assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
+    for line in lines:
+        assert "torchvision 0.28.0 is installed, but cannot be imported (RuntimeError: op" in line
+        assert f"fits torch {torch.__version__}, or remove it" in line
+    assert run.returncode == 1

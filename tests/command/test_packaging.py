@@ -1,12 +1,17 @@
 """What the wheel must hold, and that it stands in nobody's way."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import cli
 import obygaze_models as om
 from obygaze_features.common.package import reference_file
+from obygaze_models.commands.main import main
 from obygaze_models.data.example import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +38,25 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
+def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) -> None:
+    """What an installation makes of the entry point, where PYTHONPATH has a lab's own modules."""
+    for name in ("cli", "main", "commands"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the lab')\n")
+    [(name, target)] = PROJECT["project"]["scripts"].items()
+    point = EntryPoint(name, target, "console_scripts")
+    script = f"import sys; from {point.module} import {point.attr}; sys.exit({point.attr}())"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-c", script, "manifests", "--help"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "import" in run.stdout
+    # Nothing but our two packages is put where others' modules are.
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    parts = {path for path in wheel["only-include"] if not path.startswith((*wheel["sources"],))}
+    assert parts == {"obygaze_features", "obygaze_models"}
+    assert cli.main is main  # python cli.py, in a checkout
+
+
 def test_versions_are_those_of_this_checkout() -> None:
     # An installation that copied files would shadow what stands here.
     assert Path(cli.__file__) == ROOT / "cli.py"
@@ -46,7 +70,11 @@ def test_versions_are_those_of_this_checkout() -> None:
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
     gate = (ROOT / ".ci/gate").read_text()
     assert f"for version in {' '.join(versions)}; do" in gate
-    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    assert pins["torch"] == "2.13.0"
+    # torchvision 0.28 is built for torch 2.13, and each later one for the next.
+    assert pins["torchvision"].split(".")[1] == str(int(pins["torch"].split(".")[1]) + 15)
+    assert "timm" in pins  # it brings torchvision
 
 
 def test_what_is_not_imported() -> None:

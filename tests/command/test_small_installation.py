@@ -21,12 +21,22 @@ HIDDEN = (
 )
 SCRIPT = """
 import json, sys
+from importlib import metadata
 from importlib.machinery import PathFinder
 from click.testing import CliRunner
 
-hidden, find = sys.argv[1].split(), PathFinder.find_spec
+hidden, find, version = sys.argv[1].split(), PathFinder.find_spec, metadata.version
+modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "sklearn"}
+modules["sentence-transformers"] = "transformers"
+
+def version_of(name):
+    if modules.get(name, name.replace("-", "_")) in hidden:
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+
+metadata.version = version_of
 PathFinder.find_spec = lambda name, *at: None if name.split(".")[0] in hidden else find(name, *at)
-from cli import main
+from obygaze_models.commands.main import main
 for call in json.loads(sys.argv[2]):
     result = CliRunner().invoke(main, call)
     print(json.dumps([result.exit_code, result.stdout, result.stderr, repr(result.exception)]))

@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,7 +30,16 @@ def test_files_get_the_permissions_that_the_user_wants(tmp_path):
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
 
 
-def test_one_of_many_publishers_wins(tmp_path):
+@pytest.fixture
+def no_hard_links(monkeypatch):
+    """A disk such as exFAT."""
+    refused = PermissionError(errno.EPERM, "Operation not permitted")
+    monkeypatch.setattr(os, "link", Mock(side_effect=refused))
+
+
+@pytest.mark.parametrize("disk", ["tmp_path", "no_hard_links"])
+def test_one_of_many_publishers_wins(tmp_path, request, disk):
+    request.getfixturevalue(disk)
     path, barrier = tmp_path / "record", threading.Barrier(8)
 
     def publish(number: int) -> bool:
@@ -40,6 +50,18 @@ def test_one_of_many_publishers_wins(tmp_path):
         won = [number for number, first in enumerate(pool.map(publish, range(8))) if first]
     assert [path.read_text()] == [str(number) for number in won]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_links, monkeypatch):
+    """Not blamed: there is nothing to free, and the same command would fail again."""
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
+    with (
+        pytest.raises(StoreError, match=r"no hard links and no rename .* another disk") as problem,
+        files.disk_errors(tmp_path, StoreError),
+    ):
+        files.publish_exclusively(tmp_path / "record", b"x")
+    assert "free or check the disk" not in str(problem.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_disk_says_is_one_line(tmp_path):

@@ -2,16 +2,20 @@
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import diff, open_store, remote, verify
+from obygaze_features.store import diff, finalise, open_store, remote, verify
 from obygaze_features.store.remote import open_file_system
 from obygaze_features.store.transfer import pull
-from tests.kit.servers import Served, bucket, serve
-from tests.kit.store import files_of, flip_bit, pack, push
+from tests.kit.servers import Served, bucket, in_a_thread, serve
+from tests.kit.store import files_of, flip_bit, open_state, pack, push
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.gate)])
@@ -121,6 +125,51 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "toy.zip", "whole.zarr", *(f"{number}.zarr" for number in range(4)),
     }  # fmt: skip
+
+
+class WithoutRanges(SimpleHTTPRequestHandler):
+    """As ``python -m http.server``; at last it refuses, so that no test fills a disk."""
+
+    asked = 0
+    #: Says that it is a part, and sends the whole file.
+    status = HTTPStatus.OK
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        if self.asked > 100:
+            self.send_error(HTTPStatus.FORBIDDEN)
+        else:
+            super().do_GET()
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        super().send_response(self.status if code == HTTPStatus.OK else code, message)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
+def test_a_file_as_long_as_a_request_ends_without_ranges(tmp_path, status, obygaze):
+    """A shard of 8 MiB: the next request would get its beginning again, and so on for ever."""
+    rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
+    store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
+    assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES
+    handler = type("Handler", (WithoutRanges,), {"status": status})
+    served = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=tmp_path / "www"))
+    with in_a_thread(served):
+        url, output = f"http://127.0.0.1:{served.server_port}/x.zarr", tmp_path / "x.zarr"
+        result = obygaze("stores", "pull", url, "-o", output, code=None)
+        if status == HTTPStatus.OK:
+            assert result.exit_code == 0
+            assert files_of(output) == files_of(store.path)
+            assert verify(url) == []
+            rest = remote.Remote(url).stream("rows.csv", 5)
+            assert b"".join(rest) == (output / "rows.csv").read_bytes()[5:]
+        else:
+            assert result.exit_code == 1
+            assert "another part of the file than was asked for" in result.stderr
+            assert not output.exists()
+    assert handler.asked <= 100
 
 
 def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch):

@@ -48,8 +48,8 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     note, first, wrote, *tables = result.stdout.splitlines()
     assert note == "Tests 10 of 100 clips"
     record = json.loads((tmp_path / "runs/sure/run.json").read_text(encoding="utf-8"))
-    score = record["scores"][0]["mean"]["f1"]
-    assert first.startswith(f"logistic: F1 positive {score:.2f} (too few clips to say) on ")
+    score = record["scores"][0]["mean"]["auroc"]
+    assert first.startswith(f"logistic: AUROC {score:.2f} (too few clips to say) on ")
     assert wrote.startswith("Wrote runs/sure;")
     assert "EN vs S: 5 of 10 positive" in tables
     assert max(map(len, tables)) <= 100
@@ -115,19 +115,21 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     groups = {f"film {film}": list(scores.groups.values())[film % FILMS] for film in range(20)}
     scores = [msgspec.structs.replace(scores, groups=groups)]
     record_of_many = msgspec.structs.replace(record, scores=scores)
-    means = sorted(group.mean["auroc"] for group in groups.values())
+    means = sorted(group["auroc"] for group in groups.values())
     text = describe_run(record_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text
     assert f"median {np.median(means):.2f}" in text
-    assert "AUROC (0.5 is chance), film left out (20 films)" in text
+    assert "AUROC (0.5 is chance) by film, 20 films" in text
     full = describe_run(record_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
     for count, why in (
-        (0, "no films are named"), (1, "the test clips are of one film"),
-        (4, "the test clips are of 4 films, and 5 are needed"),
+        (0, "no films are named"), (4, "the scores are of 4 films, and 5 are needed"),
     ):  # fmt: skip
         films = msgspec.structs.replace(record.films, tested=count)
-        scores = [msgspec.structs.replace(record.scores[0], films=max(1, count))]
+        few = dict(list(groups.items())[:count])
+        nothing = dict.fromkeys(record.scores[0].interval)
+        changes = {"groups": few, "pooled": count == 0, "interval": nothing}
+        scores = [msgspec.structs.replace(record.scores[0], **changes)]
         of_few = msgspec.structs.replace(record, films=films, scores=scores)
         printed = describe_run(of_few)
         assert f"no interval: {why}" in " ".join(printed.split())

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import defaultdict
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -242,6 +243,23 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert "holds a model's predictions, and no annotations" in alone.output
 
 
+@pytest.mark.parametrize(("titles", "named"), [
+    (["Titanic", "Juno"], "1 film: film"), (["Titanic"], "2 films: Juno, film"),
+    (["Titanic", "Juno", "film"], None),
+])  # fmt: skip
+def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named):
+    theirs = tmp_path / "theirs"
+    marks = Timelines.of("t", [Segment(title, "ann", 0, 9, "S") for title in titles])
+    for name, text in elan_files(marks).items():
+        write(theirs / name, text)
+    call = ("--elan", tmp_path / "out", "--annotations", theirs)
+    lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
+    assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
+    start = f"no file in {theirs} of "
+    lacking = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    assert [line.partition(" (")[0] for line in lacking] == ([named] if named else [])
+
+
 def test_predictions_go_into_the_file_of_their_film(tmp_path):
     segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
     titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
@@ -275,6 +293,11 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
     spans = [(clip.start * 1000, clip.end * 1000) for clip in ends.values()]
     assert [(row.note.start, row.note.end) for row in rows] == spans
+    # A clip inside a longer one ends nothing, and a stretch ends with its latest clip.
+    ends[alike[0].id] = replace(alike[0], end=alike[-1].end + 10)
+    rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
+    [span] = [(row.note.start, row.note.end) for row in rows]
+    assert span == (alike[0].start * 1000, alike[-1].end * 1000 + 10_000)
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [

@@ -432,9 +432,8 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     record, [fit, *_] = run.record, run.predictions()
     assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
     scores = record.scores[0]
-    assert scores.mean["squares"] == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
-    low, high = scores.interval["squares"]
-    assert low <= scores.mean["squares"] <= high
+    squares = scores.over_fits.mean["squares"]
+    assert squares == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
     page = om.report(run, tmp_path / "page.html").read_text()
     for text in ("First fold: one fit, for a look", "Squares", "what is missing to certainty"):
         assert text in page, text

@@ -13,7 +13,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
-from obygaze_features.manifests import Concept, Manifest, Split
+from obygaze_features.manifests import Concept, Manifest, Split, leave_film_out
 from obygaze_models.experiments.messages import run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
@@ -43,9 +43,14 @@ def test_scores_are_those_of_the_predictions(finished_run):
             expected.append(f1_score(fit.labels, fit.probabilities > 0.5))
         assert [values["f1"] for values in scores.by_fit] == pytest.approx(expected)
         row = rows[scores.model, scores.test, "f1"]
-        assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(expected))
-        assert row["std"] == scores.std["f1"] == pytest.approx(np.std(expected))
-        assert (row["low"], row["high"]) == scores.interval["f1"]
+        over = scores.over_fits
+        assert (over.mean["f1"], over.std["f1"]) == pytest.approx(
+            (np.mean(expected), np.std(expected))
+        )
+        films = [group["f1"] for group in scores.groups.values()]
+        assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(films))
+        assert row["films"] == len(films)
+        assert (row["low"], row["high"]) == (scores.interval["f1"] or (None, None))
         guess = run.record.tests[scores.test].baselines["all positive"]["f1"]
         assert scores.mean["f1"] > guess + 0.2
     assert run.record.warnings == []
@@ -114,6 +119,23 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
 
 
+def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
+    manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
+    one_test = {"test_negatives": ()}
+    by_film = {"split": "leave-film-out", "protocol": None}
+    run = make_run("films", manifest=tmp_path / "films", **by_film, **one_test)
+    tested = [{clip[:3] for clip in fit.ids} for fit in run.predictions()]
+    assert tested == [{"tt1"}, {"tt2"}, {"tt3"}]
+    fold_of = manifest.split("ten").fold_of
+    ids = [clip for clip in manifest.ids if fold_of[clip] not in (0, 4)]
+    manifest.select(ids=ids).save(tmp_path / "folds")
+    run = make_run("folds", manifest=tmp_path / "folds", **one_test)
+    assert len(run.record.fits) == 7
+    assert {fold_of[clip] for fit in run.predictions() for clip in fit.ids} == {9}
+
+
 PROTOCOLS = [
     ({"protocol": "leak-free"}, True),
     ({"protocol": "split", "balance": "none"}, False),
@@ -166,7 +188,7 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
 def test_films_are_left_out_in_turn(world, make_run, tmp_path):
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
-    means = [group.mean["auroc"] for group in scores.groups.values()]
+    means = [group["auroc"] for group in scores.groups.values()]
     assert np.mean(means) == pytest.approx(scores.mean["auroc"])
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
@@ -310,7 +332,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
         films = run.record.films
         assert (films.by, films.tested, films.also_trained) == ("director", 5, 0)
         assert run.record.scores[0].films == 5
-        assert "over draws of directors" in describe_run(run.record)
+        assert "Scores are means over 5 directors" in describe_run(run.record)
         seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
         for fit in run.predictions():
             tested = {group_of[clip] for clip in fit.ids}

@@ -6,34 +6,46 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 from sklearn import metrics as theirs
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from statsmodels.stats.multitest import multipletests
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_models.estimators.baselines import baselines
+from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
-from obygaze_models.scoring.intervals import ScoredClips, film_intervals, paired_differences
 from obygaze_models.scoring.metrics import (
     METRICS,
     TREC,
     score,
     trec_average_precision,
-    trec_ranks,
     weighted_scores,
 )
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
 from tests.kit.run import write_store
+
+
+def calibration_error(labels, probabilities):
+    """Clips are sorted by the first digit of their probability; 1 is among those of 0.9."""
+    gaps = defaultdict(float)
+    for label, probability in zip(labels, probabilities, strict=True):
+        digit = "9" if probability == 1 else f"{probability:.2f}"[2]
+        gaps[digit] += probability - label
+    return sum(map(abs, gaps.values())) / len(labels)
+
 
 BINARY = {
     "f1": lambda y, p: theirs.f1_score(y, p > 0.5, zero_division=np.nan),
@@ -45,10 +57,7 @@ BINARY = {
     "balanced_accuracy": lambda y, p: (
         theirs.balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
     ),
-    "calibration_error": lambda y, p: (
-        sum(abs((p - y)[np.minimum(9, (p * 10).astype(int)) == k].sum()) for k in range(10))
-        / len(y)
-    ),
+    "calibration_error": calibration_error,
     "brier": theirs.brier_score_loss,
     "log_loss": lambda y, p: theirs.log_loss(y, p, labels=[0, 1]),
 }
@@ -63,7 +72,7 @@ CLASSES = {
     "brier": theirs.brier_score_loss,
     "log_loss": theirs.log_loss,
 }
-PROBABILITY = st.sampled_from([0.0, 0.2, 0.4, 0.5, 0.7, 1.0])
+PROBABILITY = st.sampled_from([0.0, 0.13, 0.18, 0.2, 0.4, 0.5, 0.7, 0.97, 1.0])
 PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
 
 
@@ -101,45 +110,6 @@ def check_weights(labels, probabilities, seed):
         assert actual == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize("film_a_fit", [False, True])
-def test_intervals_are_those_of_a_plain_loop(film_a_fit):
-    """Draw films, repeat their clips, score each fit, average by what share was drawn."""
-    chance, fits = np.random.default_rng(1), []
-    for number in range(5):
-        films = [f"f{number}"] * 40 if film_a_fit else chance.choice([*"abcde"], 40).tolist()
-        labels = chance.integers(0, 2, 40)
-        fits.append(ScoredClips(labels, labels * 0.3 + chance.random(40) * 0.7, films))
-    names, films = np.unique([film for fit in fits for film in fit.films], return_inverse=True)
-    shares, means = np.full(len(names), 1 / len(names)), []
-    for times in np.random.default_rng(5).multinomial(len(names), shares, size=40):
-        drawn, scores, weights = np.repeat(np.arange(200), times[films]), [], []
-        for number, fit in enumerate(fits):
-            rows = drawn[drawn // 40 == number] - 40 * number
-            value = score(fit.labels[rows], fit.probabilities[rows])["f1"] if len(rows) else None
-            if value is not None:
-                scores.append(value)
-                weights.append(len(rows) / 40)
-        if scores:
-            means.append(np.average(scores, weights=weights))
-    intervals = film_intervals(fits, seed=5, replicates=40)
-    assert intervals["f1"] == pytest.approx(np.quantile(means, [0.025, 0.975]))
-    assert film_intervals(fits, seed=5, replicates=40) == intervals
-
-
-def test_four_films_tell_nothing_and_the_better_model_is_ahead():
-    labels = np.tile([0, 1, 1], 20)
-    first, second = labels * 0.98 + 0.01, 0.99 - labels * 0.98
-    few = film_intervals([ScoredClips(labels, first, [*"abcd"] * 15)], seed=0)
-    assert set(few.values()) == {None}
-    [score] = {(d.interval, d.ahead) for d in paired_differences(
-        labels, first, second, [*"abcd"] * 15).values()}  # fmt: skip
-    assert score == (None, None)
-    differences = paired_differences(labels, first, second, [*"abcde"] * 12)
-    assert {difference.ahead for difference in differences.values()} == {1.0}
-    for same in paired_differences(labels, first, first, [*"abcde"] * 12).values():
-        assert (same.difference, same.interval, same.ahead) == (0, (0, 0), 0.5)
-
-
 def trec_eval(ids, scores, positives, judged=()):
     relevant = dict.fromkeys([*judged], 0) | dict.fromkeys(positives, 1)
     evaluator = pytrec_eval.RelevanceEvaluator({"q": relevant}, {"map"})
@@ -162,21 +132,6 @@ def test_random_rankings_with_ties(seed):
     value = trec_average_precision(ids, scores, positives)
     assert value == pytest.approx(trec_eval(ids, scores, positives, ids), abs=1e-12)
     assert trec_average_precision(ids, scores, []) is None
-
-
-def test_an_official_score_has_an_interval_over_films():
-    """A film that is drawn twice counts as if its clips were there twice, at the same ranks."""
-    chance = np.random.default_rng(4)
-    labels, scores = chance.integers(0, 2, 60), chance.integers(0, 9, 60) / 8
-    ids, films = [f"v{row}" for row in range(60)], [f"film {row % 6}" for row in range(60)]
-    scored = ScoredClips(labels, scores, films, trec_ranks(ids, scores))
-    low, high = film_intervals([scored], seed=1)["trec_average_precision"]
-    positives = [clip for clip, label in zip(ids, labels, strict=True) if label]
-    assert low < trec_average_precision(ids, scores, positives) < high
-    distinct = replace(scored, probabilities=scored.trec / 60, trec=None)
-    intervals = film_intervals([distinct], seed=1)
-    assert intervals["average_precision"] == (low, high)
-    assert "trec_average_precision" not in intervals
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.sampled_from([True, False, None]))
@@ -218,6 +173,18 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     assert baselines(0.2)["majority"]["precision"] is None
 
 
+def test_a_fair_coin_scores_as_all_of_its_throws_do():
+    """Every way in which a coin may fall for five clips, each scored by scikit-learn."""
+    labels = np.array([1, 1, 0, 0, 0])
+    names = ("f1", "f1_weighted", "precision", "recall")
+    throws = [[BINARY[name](labels, np.array(throw)) for name in names]
+              for throw in product([0, 1], repeat=5)]  # fmt: skip
+    coin = simulated(5, 2, seed=0)
+    for key, summary in (("mean", np.nanmean), ("std", np.nanstd)):
+        expected = dict(zip(names, summary(throws, axis=0), strict=True))
+        assert coin[key] == pytest.approx(expected, abs=0.015)
+
+
 @pytest.fixture(scope="module")
 def run(make_run):
 
@@ -230,70 +197,111 @@ def run(make_run):
 
 @pytest.fixture(scope="module")
 def noisy(world, run, tmp_path_factory):
-    """The same clips with features that tell much less; by the split's folds."""
+    """The same clips with features that tell much less."""
     path = tmp_path_factory.mktemp("other") / "noisy.zarr"
     noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
     rows = dict(zip(world.ids, world.features * 0.3 + noise, strict=True))
     write_store(path, Manifest.load(world.manifest), rows)
-    return run("noisy", store=path, protocol="split")
+    return run("noisy", store=path, protocol="leave-film-out")
 
 
 @pytest.fixture(scope="module")
 def good(run):
-    return run("good-split", protocol="split")
+    return run("good-films", protocol="leave-film-out")
 
 
-def mean_by_clip(run, model, test):
-    by_clip, labels = defaultdict(list), {}
-    for row in csv_rows(run.folder / "predictions.csv"):
-        if (row["model"], row["test"]) == (model, test):
-            by_clip[row["id"]].append(float(row["probability"]))
-            labels[row["id"]] = int(row["label"])
-    return {clip: (labels[clip], np.mean(values)) for clip, values in by_clip.items()}
+def rows_of(run, model, test):
+    rows = csv_rows(run.folder / "predictions.csv")
+    return [row for row in rows if (row["model"], row["test"]) == (model, test)]
 
 
-def test_models_of_a_name_are_compared_across_runs(good, noisy):
-    """Not the runs' own scores, which are means over fits, but of mean probabilities."""
+def auroc_by_film(run, model, test):
+    """Of each film the mean over the fits that tested it; scikit-learn's."""
+    by_film = defaultdict(list)
+    for row in rows_of(run, model, test):
+        by_film[row["id"][:3], row["fit"]].append((int(row["label"]), float(row["probability"])))
+    areas = defaultdict(list)
+    for (film, _), pairs in by_film.items():
+        areas[film].append(roc_auc_score(*zip(*pairs, strict=True)))
+    return {film: np.mean(values) for film, values in sorted(areas.items())}
+
+
+def test_models_are_ranked_beside_the_one_named_before(good, noisy):
     compared = om.compare(good, str(noisy.folder))
-    assert [(row.test, row.first.name, row.second.name) for row in compared.comparisons] == [
-        (test, f"good-split: {model}", f"noisy: {model}")
-        for model in ("logistic", "majority")
-        for test in ("HN vs S", "EN+HN vs S")
+    names = ["good-films: majority", "noisy: logistic", "noisy: majority"]
+    assert [(row.model.name, row.test) for row in compared.comparisons] == [
+        (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
+    assert {row.reference.name for row in compared.comparisons} == {"good-films: logistic"}
     assert compared.left_out == ()
-    comparison = compared.comparisons[0]
-    for side, run in zip(("first", "second"), (good, noisy), strict=True):
-        labels, means = zip(*mean_by_clip(run, "logistic", "HN vs S").values(), strict=True)
-        score = getattr(comparison.scores["auroc"], side)
-        assert score == pytest.approx(roc_auc_score(labels, means))
+    for row in compared.comparisons:
+        first = auroc_by_film(good, "logistic", row.test)
+        run = good if row.model.run == "good-films" else noisy
+        second = auroc_by_film(run, row.model.model, row.test)
+        score = row.scores["auroc"]
+        assert score.reference.value == pytest.approx(np.mean([*first.values()]))
+        assert score.model.value == pytest.approx(np.mean([*second.values()]))
+        differences = [second[film] - first[film] for film in first]
+        interval = ttest_1samp(differences, 0).confidence_interval(0.95)
+        assert score.difference.interval == pytest.approx(tuple(interval))
     with pytest.raises(UsageError, match="did you mean auroc"):
         compared.table("aurco")
 
 
-def test_the_headline_says_whether_models_differ(good, noisy):
+def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
+    listed = {
+        (name, row["model"], row["test"]): row["mean"]
+        for name, run in (("good-films", good), ("noisy", noisy))
+        for row in run.scores()
+        if row["metric"] == "auroc"
+    }
+    for row in om.compare(good, noisy).comparisons:
+        key = row.model.run, row.model.model, row.test
+        assert row.scores["auroc"].model.value == pytest.approx(listed[key])
+    pooled = om.compare(good, noisy, pooled=True).comparisons[2]
+    # Each film has been tested as often, so that a round has one prediction of each clip.
+    table = pd.DataFrame(rows_of(noisy, "logistic", "HN vs S"))
+    rounds = table.groupby(table.groupby("id").cumcount())
+    areas = [
+        roc_auc_score(own.label.astype(int), own.probability.astype(float)) for _, own in rounds
+    ]
+    assert pooled.scores["auroc"].model.value == pytest.approx(np.mean(areas))
+
+
+def test_p_values_are_adjusted_for_all_comparisons_of_a_metric(good, noisy):
+    rows = om.compare(good, noisy).comparisons
+    scores = [row.scores["auroc"] for row in rows]
+    raw = [score.difference.p_value for score in scores]
+    adjusted = multipletests(raw, method="holm")[1]
+    assert [score.p_value for score in scores] == pytest.approx(adjusted.tolist())
+    assert [row.differs("auroc") for row in rows] == (adjusted < 0.05).tolist()
+
+
+def test_the_headline_says_which_models_differ(good, noisy):
     alone = om.compare(good, noisy, models=["logistic"])
-    clear = [c for c in alone.comparisons if np.prod(c.scores["auroc"].interval) > 0]
+    clear = [row for row in alone.comparisons if row.differs("auroc")]
     assert len(clear) == len(alone.comparisons) == 2
-    widest = max(clear, key=lambda comparison: comparison.scores["auroc"].difference)
-    difference = widest.scores["auroc"].difference
+    widest = min(clear, key=lambda row: row.scores["auroc"].difference.value)
+    difference = widest.scores["auroc"].difference.value
     assert alone.headline("auroc").startswith(
-        "2 of 2 comparisons differ clearly; the most: good-split: logistic is better than "
-        f"noisy: logistic on {widest.test}: AUROC {difference:+.3f} (95% interval "
+        "2 of 2 differ: the most: noisy: logistic is worse than good-films: logistic on "
+        f"{widest.test}: AUROC {difference:+.3f} (95% interval "
     )
-    same = replace(alone, comparisons=[replace(clear[0], second=clear[0].first)])
-    same.comparisons[0].scores["auroc"] = replace(
-        clear[0].scores["auroc"], difference=-0.0001, interval=(-0.1, 0.0001)
-    )
-    assert " do not differ clearly on " in same.headline("auroc")
-    assert "AUROC 0.000 (95% interval -0.100 to 0.000)" in same.headline("auroc")
-    assert "-0.000" not in same.table("auroc")
+    score = clear[0].scores["auroc"]
+    tiny = replace(score.difference, value=-0.0001, interval=(-0.1, 0.0001))
+    same = replace(clear[0], scores={"auroc": replace(score, difference=tiny, p_value=0.9)})
+    alone = replace(alone, comparisons=[same])
+    assert " do not differ clearly on " in alone.headline("auroc")
+    assert "AUROC 0.000 (95% interval -0.100 to 0.000" in alone.headline("auroc")
+    assert "-0.000" not in alone.table("auroc")
 
 
 def test_models_of_a_run_and_named_models_across_runs(run, good, noisy):
     [comparison, _] = om.compare(good).comparisons
-    assert (comparison.first.name, comparison.second.name) == ("logistic", "majority")
-    named = om.compare(good, noisy, models=["logistic", "majority"]).comparisons
-    assert len({(comparison.first.name, comparison.second.name) for comparison in named}) == 6
+    assert (comparison.model.name, comparison.reference.name) == ("majority", "logistic")
+    named = om.compare(good, noisy, models=["majority"]).comparisons
+    assert {row.model.name for row in named} == {"noisy: majority"}
+    assert {row.reference.name for row in named} == {"good-films: majority"}
     alone = run("alone", estimators=("majority",))
     for runs, models, fact in (
         ([good, noisy], ["logistics"], "did you mean logistic"),
@@ -318,21 +326,20 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         "others", manifest=tmp_path / "manifest", labels="others", protocol="split",
         estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
-    compared = om.compare(a, b)
+    compared = om.compare(a, b, models=["logistic"])
     [_, full] = compared.comparisons
     assert compared.left_out == (
-        "no counterpart of that name in another run: good: majority, others: knn; "
-        "to compare these with each other: --model majority --model knn",
         "EN vs S is a test set of others: logistic, not of good: logistic",
     )
-    tested, there = (mean_by_clip(run, "logistic", "EN+HN vs S") for run in (a, b))
+    tested, there = (
+        {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
+    )
     assert full.clips == len(tested) - 3
     text = " / ".join(full.notes)
     for note in (
         "different label sets: all in good, others in others",
         "different protocols: leak-free in good, split in others",
-        f"left out: {len(set(there) - set(tested))} clips of EN+HN vs S that only others",
-        "good is the mean of 9 fits, others of 10;",
+        f"left out: {len(there - tested)} clips of EN+HN vs S that only others",
         "left out: 1 clip of EN+HN vs S that only good has",
         "left out: 2 clips of EN+HN vs S annotated otherwise in the two",
     ):
@@ -344,12 +351,13 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         "different balance: undersample in good, none in unbalanced",
         "different training tasks: HN vs S in good, EN vs S in unbalanced",
     )
-    assert om.compare(a, unbalanced).comparisons[0].notes == notes
+    [*_, comparison] = om.compare(a, unbalanced).comparisons
+    assert comparison.notes == notes
     # Whether an experiment names the protocol's own balance or leaves it out is the same.
     films = run("by-film", protocol="split", balance="undersample", **guess)
     assert "different balance" not in " ".join(om.compare(a, films).comparisons[0].notes)
     said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
-    assert said.index("different protocols: split in by-film") < said.index("F1")
+    assert said.index("different protocols: split in by-film") < said.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
     assert "too few clips to say" in sparse.stdout
@@ -360,7 +368,7 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     shutil.copytree(a.folder, tmp_path / "leaky")
     path = tmp_path / "leaky/run.json"
     record = json.loads(path.read_text())
-    record["leaked"] = sorted(mean_by_clip(a, "logistic", "HN vs S"))[:3]
+    record["leaked"] = sorted({row["id"] for row in rows_of(a, "logistic", "HN vs S")})[:3]
     path.write_text(json.dumps(record | {"sha256": seal(record)}))
     result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
     leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or to stop leaky, "
@@ -379,7 +387,7 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     a = run("guess", **guess)
     fewer = run("fewer", store=tmp_path / "part.zarr", **guess)
     [comparison, *_] = om.compare(a, fewer).comparisons
-    tested = mean_by_clip(a, "majority", "HN vs S")
+    tested = {row["id"] for row in rows_of(a, "majority", "HN vs S")}
     assert comparison.clips == sum(clip[:3] != "tt3" for clip in tested) < len(tested)
     elsewhere = run("turned", manifest=tmp_path / "turned", split="turned", **guess)
     with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
@@ -394,10 +402,11 @@ def test_the_command(good, noisy, tmp_path):
     assert result.exit_code == 0, result.output
     compared = om.compare(a, b)
     assert compared.table("auroc") in result.stdout
-    # The figure has a point of logistic for each test set; `tips` has the last.
-    score = compared.comparisons[1].scores["auroc"]
-    text = f"{score.difference:+.2f} ({score.interval[0]:+.2f} to {score.interval[1]:+.2f})"
-    assert tips(tmp_path / "d.svg")["logistic, difference"] == text.replace("-", "−")
+    # The figure has a point of each model for each test set; `tips` has the last.
+    row = next(r for r in reversed(compared.comparisons) if r.model.name == "noisy: logistic")
+    difference = row.scores["auroc"].difference
+    text = "{:+.2f} ({:+.2f} to {:+.2f})".format(difference.value, *difference.interval)
+    assert tips(tmp_path / "d.svg")["noisy: logistic, difference"] == text.replace("-", "−")
     help_text = run_obygaze("models", "compare", "--help").stdout
     assert [key for key in METRICS if key not in help_text] == [TREC]
     refused(run_obygaze("models", "compare", a, b, "--metric", "aurc"), "mean auroc?", code=2)

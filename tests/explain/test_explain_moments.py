@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t, ttest_1samp
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import obygaze_models as om
@@ -24,7 +25,6 @@ from obygaze_models.explain.moment_scores import (
 )
 from obygaze_models.explain.moments import Moment, moment_figure
 from obygaze_models.saved.inference import average_frames
-from obygaze_models.scoring.intervals import draw_films, percentile_interval
 from tests.kit.files import write
 
 NAN = float("nan")
@@ -267,7 +267,7 @@ def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
     frames = [("f", row, row + 1, value / 5) for row, value in enumerate(values)]
     segments = [("f", start / 1000, (start + length) / 1000) for start, length in spans]
     moments, rest = make_moments(frames), mark([("f", 0, 20)], level="EN")
-    [film] = score(moments, [*mark(segments), *rest], replicates=5).films
+    [film] = score(moments, [*mark(segments), *rest]).films
     labels = np.zeros(20_000, int)
     for start, length in spans:
         labels[start : start + length] = 1
@@ -319,7 +319,7 @@ def test_map_equals_the_definition(drawn, spans, chance):
     ]
     segments = sorted((film, start, start + length) for film, start, length in spans)
     frames = [(film, 0, 60, 0.5) for film in "fg"]
-    entry = score(make_moments(frames, moments), mark(segments), replicates=5)
+    entry = score(make_moments(frames, moments), mark(segments))
     films = {film for film, _, _ in segments}
     moments = [moment for moment in moments if moment[0] in films]
     for tiou in TIOUS:
@@ -337,23 +337,29 @@ def three_films():
         yield frames, moments, [(start, start + 10) for start in starts]
 
 
-def test_intervals_are_those_of_copies_of_the_drawn_films():
+def test_intervals_are_over_films():
+    """Of frames scipy's t interval of the films' scores; of moments the jackknife's."""
     films = list(three_films())
 
-    def measure(counts, replicates):
-        copies = [films[number % 3] for number in np.repeat(range(5), counts)]
+    def measure(chosen):
         frames, moments, spans = (
-            [(f"film{copy}", *row) for copy, parts in enumerate(copies) for row in parts[table]]
+            [(f"film{number}", *row) for number in chosen for row in films[number % 3][table]]
             for table in range(3)
         )
-        return score(make_moments(frames, moments), mark(spans), replicates=replicates).scores
+        return score(make_moments(frames, moments), mark(spans))
 
-    drawn = draw_films(5, seed=0, replicates=8)
-    copied = [measure(counts, 1) for counts in drawn]
-    for key, found in measure([1] * 5, 8).items():
-        expected = percentile_interval(np.array([scores[key].value for scores in copied]))
-        assert found.interval == pytest.approx(expected), key
-    assert {found.interval for found in measure([1, 1, 1, 1, 0], 8).values()} == {None}
+    whole = measure(range(5))
+    for key in ("frame_average_precision", "frame_auroc"):
+        values = [film.scores[key] for film in whole.films]
+        expected = ttest_1samp(values, 0).confidence_interval(0.95)
+        assert whole.scores[key].interval == pytest.approx(tuple(expected)), key
+    without = [measure([n for n in range(5) if n != left]).scores for left in range(5)]
+    for key in ("map_0.3", "map_mean"):
+        value, others = whole.scores[key].value, [scores[key].value for scores in without]
+        error = (4 / 5 * ((np.array(others) - np.mean(others)) ** 2).sum()) ** 0.5
+        half = t.ppf(0.975, 4) * error
+        assert whole.scores[key].interval == pytest.approx((value - half, value + half)), key
+    assert {found.interval for found in measure(range(4)).scores.values()} == {None}
 
 
 def test_what_scorers_get_that_know_nothing():

@@ -17,6 +17,8 @@ from obygaze_features.extraction.extract import fill
 from obygaze_features.extraction.plan import BrokenBackbones, Options
 
 STORE_BYTES = 100 * 2**20
+STUCK_AFTER = 38
+"""Clips, of 70 in blocks of 32, 32 and 6, in whichever order they come."""
 
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):
@@ -70,6 +72,12 @@ def changed(backbone: Backbone, before: Callable[[list[int]], object], **more: A
 
 def slow(spec: str, device: str, **settings: Any) -> Backbone:
     return changed(load_backbone(spec, device, **settings), lambda sizes: time.sleep(0.3))
+
+
+def stuck(spec: str, device: str, **settings: Any) -> Backbone:
+    """It embeds a block or two of three, and then waits until its process is killed."""
+    wait = lambda sizes: time.sleep(86_400 if sum(sizes) > STUCK_AFTER else 0)  # noqa: E731
+    return changed(load_backbone(spec, device, **settings), wait)
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:

@@ -10,11 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 import obygaze_features as of
+from obygaze_features.commands.extract import extract as command
 from obygaze_features.errors import BrokenBackbone, UsageError, VideoError
+from obygaze_features.extraction.plan import Options
 from obygaze_features.extraction.readers import Decoder
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
@@ -172,6 +175,8 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 #: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
+    "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
+    "limit in words": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "no clip of the film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
@@ -196,6 +201,23 @@ SLIPS = {
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
 }  # fmt: skip
+
+
+def test_python_refuses_the_numbers_that_the_command_refuses():
+    ranges = {
+        option.name: option.type
+        for option in command.params
+        if isinstance(option.type, click.IntRange | click.FloatRange)
+    }
+    assert ranges.keys() >= {"limit", "workers", "batch", "max_hours", "stall_timeout"}
+    for name, allowed in ranges.items():
+        outside = [allowed.min if allowed.min_open else allowed.min - 1]
+        outside += [allowed.max + 1] if allowed.max else []
+        for number in outside:
+            with pytest.raises(UsageError, match=rf"^{name} .*got {number}"):
+                Options(**{name: number})
+        inside = allowed.max or allowed.min or 0.5
+        assert getattr(Options(**{name: inside}), name) == inside
 
 
 @pytest.mark.parametrize("slip", SLIPS)

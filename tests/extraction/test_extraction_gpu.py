@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,21 @@ if not {"passes", "bits", "memory", "nvdec"} & set(sys.argv):
 sys.modules.update(dict.fromkeys(lacking))
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
+
+
+class Few(Bench):
+    """A network that sees and one that hears, in place of every family."""
+
+    families = ("tiny-xclip", "tiny-ast")
+
+
+def test_the_benchmark_compares_what_sees_and_what_hears(tmp_path):
+    bench = Few("cpu", tmp_path, small=True)
+    parity, resize = (list(gpu.section(name)(bench)) for name in ("parity", "resize"))
+    assert [result for result in [*parity, *resize] if not result.holds] == []
+    assert {result.name.partition(",")[0] for result in parity} == set(Few.families)
+    # Only what sees has pictures to resize.
+    assert {re.split("[ ,]+", result.name)[1] for result in resize} == {"tiny-xclip"}
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,8 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.windows import resample
 from obygaze_features.extraction import ray_engine
 from obygaze_features.extraction import uploads as uploading
 from obygaze_features.extraction.forward import Forward
@@ -25,7 +28,7 @@ from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.readers import ReadItem
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item, Items, Manifest
-from tests.kit.films import rows
+from tests.kit.films import rows, write_clip
 from tests.kit.gpu import GPU, Event, Gpu, install
 
 
@@ -82,12 +85,13 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     assert device.endswith("attention by flash or math)")
     # What the run waited for does not overlap.
     assert sum(summary.shares.values()) == pytest.approx(1)
-    uploads = [entry[1:] for entry in gpu.log if entry[0] == "upload"]
-    aside = [(stream, shape) for stream, shape in uploads if stream is not gpu.compute]
+    aside = [entry[1:] for entry in gpu.log if entry[0] == "upload"]
     assert sum(shape[0] for _, shape in aside) == summary.frames * 120 * 160 * 3
-    assert len(uploads) - len(aside) == len(three)  # the probe of each store
-    assert len({stream for stream, _ in aside}) <= uploading.MAX_UPLOADS
-    assert {stream.most for stream, _ in aside} == {1}
+    streams = {stream for stream, _ in aside}
+    assert (len(streams) <= uploading.MAX_UPLOADS, gpu.compute in streams) == (True, False)
+    assert {stream.most for stream in streams} == {1}
+    pageable = [entry[1] for entry in gpu.log if entry[0] == "pageable upload"]
+    assert pageable == [gpu.compute] * len(three)  # the probe of each store
     # Rows are converted before they are downloaded.
     downloads = {entry[1] for entry in gpu.log if entry[0] == "download" and entry[2][0] == 8}
     assert downloads == {torch.float32, torch.float16, torch.bool}
@@ -114,6 +118,20 @@ def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monke
     gpu.late, gpu.defect = True, defect
     of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
     assert not are_equal(by_cpu, tmp_path)
+
+
+@pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.night)])
+def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(tiny, gpu, tmp_path, late):
+    """A decoder gives 128 frames at a time; each clip has 144."""
+    write_clip(tmp_path / "film.mp4", "S", seconds=8)
+    spans = [Item(f"clip-{n:02}", media="film.mp4", start=n / 8, end=n / 8 + 6) for n in range(6)]
+    manifest = Manifest("made-up", Items.of(spans))
+    backbone = resample(tiny, Sampling(144, rate=24))
+    extract = partial(of.extract, manifest, tmp_path, workers=3, batch=3)
+    assert extract(backbone, tmp_path / "cpu", device="cpu").frames == 6 * 144
+    gpu.late = late
+    extract(gpu.on(backbone), tmp_path / "gpu")
+    assert are_equal(tmp_path / "cpu", tmp_path / "gpu")
 
 
 def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
@@ -209,6 +227,7 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path,
 
 def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, monkeypatch):
     embedding, uploaded, on_gpu = threading.Event(), threading.Event(), gpu.on(tiny)
+    gpu.late = True
 
     def wait(pixels, present, names):
         embedding.set()
@@ -229,9 +248,42 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
     (expected,) = Forward(tiny)(clips[1:])
     assert row == 32
     np.testing.assert_array_equal(done.values["native"], expected["native"])
-    uploads = [entry for entry in gpu.log if entry[0] == "upload"]
+    uploads = [entry for entry in gpu.log if entry[0].endswith("upload")]
+    assert {kind for kind, *_ in uploads} == {"upload"}  # from pinned memory
     assert all(stream is not gpu.compute for _, stream, _ in uploads)
-    assert {len(shape) for *_, shape in uploads} == {1}  # of bytes, from pinned memory
+
+
+def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(
+    tiny, gpu, tmp_path, monkeypatch
+):
+    begun, uploading, refused = (threading.Event() for _ in range(3))
+    on_gpu, users = gpu.on(tiny), []
+
+    def upload(frames: torch.Tensor) -> None:
+        if frames.any():  # of the second block: it goes on when the first found no memory
+            uploading.set()
+            assert refused.wait(10)
+            time.sleep(0.1)
+
+    def compute(pixels, present, names):
+        users.append(sum(stream.users for stream in gpu.streams))
+        if len(users) == 1:
+            begun.set()
+            assert uploading.wait(10)
+            refused.set()
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return on_gpu.encode_clips(pixels, present, names)
+
+    gpu.before_upload = upload
+    computer = computer_of([replace(on_gpu, encode_clips=compute)], 1, tmp_path, monkeypatch)
+    clips = [torch.full((8, 3, 32, 32), value, dtype=torch.uint8) for value in range(2)]
+    blocks = [[ReadItem(None, {"tiny": clip.numpy()})] for clip in clips]
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
+        assert begun.wait(10)
+        threads.submit(computer.compute, BlockTask(1, {"tiny": [32]}), blocks[1]).result()
+    assert list(first.result().outcomes["tiny"]) == [0]
+    assert users[1] == 0  # while it was tried again
 
 
 FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
@@ -266,7 +318,10 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(tiny, gpu, monkeypatch
     inputs, event, by_cpu = FrameResizer(GPU)(FRAMES, {"tiny": view})
     assert by_cpu
     # What the CPU resized is uploaded on the same stream, before the event.
-    (_, _, first), (_, stream, second) = (entry for entry in gpu.log if entry[0] == "upload")
-    assert (first, second) == ((5 * 40 * 60 * 3,), (inputs["tiny"].numel(),))  # both pinned
+    (first, _, frames), (second, stream, resized) = (
+        entry for entry in gpu.log if entry[0].endswith("upload")
+    )
+    assert first == second == "upload"  # from pinned memory
+    assert (frames, resized) == ((5 * 40 * 60 * 3,), (inputs["tiny"].numel(),))
     assert gpu.log[-1] == ("uploaded", event, stream)
     assert torch.equal(inputs["tiny"].cpu(), resize_and_crop(FRAMES, *view))

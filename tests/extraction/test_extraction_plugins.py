@@ -199,6 +199,41 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
         of.load_backbone(video)
 
 
+def test_at_a_rate_no_array_is_filled_with_the_embedding_of_another(films, tmp_path):
+    """A network of single frames says how it embeds one, and so nothing of its other arrays."""
+    names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
+    preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).preprocessing
+    lab = of.Backbone(
+        nn.Identity(), Sampling(2), preprocessing,
+        tuple(ArraySpec(name, (3,), "float32", meaning) for name, meaning in names.items()),
+        lambda pixels, present, wanted: {
+            "native": pixels.mean((1, 3, 4)), "max": pixels.mean((3, 4)).amax(1),
+            "cls": 10 + pixels.mean((1, 3, 4)),
+        },
+        (), {}, ArraySpec("native", (3,), "float32", "mean colour"),
+        lambda pixels: pixels.mean((2, 3)), per_frame=True, name="lab",
+    )  # fmt: skip
+    manifest, fast = clips("clip5.mp4"), {"sampling": "24 fps"}
+    loaded = of.load_backbone(lab, "cpu")
+    for backbone, arrays in ((lab, None), (lab, ["native", "lab:cls"]), (loaded, None)):
+        with pytest.raises(UsageError, match=r"^lab .*array cls\. .*--arrays native,max,frames$"):
+            of.extract(manifest, films, backbone, tmp_path / "s", arrays=arrays, **fast)
+    assert not (tmp_path / "s").exists()
+    own = of.extract(manifest, films, lab, tmp_path / "own")
+    row = of.open_store(own.stores[0])["clip5"]
+    np.testing.assert_allclose(row["cls"], 10 + row["native"], rtol=1e-6)
+
+    wanted = ["native", "max", "frames"]
+    summary = of.extract(manifest, films, lab, tmp_path / "s", arrays=wanted, **fast)
+    store = of.open_store(summary.stores[0])
+    assert {*store.arrays} == {*wanted, "frame_index", "frame_time"}
+    seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
+    colours, row = torch.stack(seen).mean((2, 3)), store["clip5"]
+    np.testing.assert_allclose(row["frames"][: len(seen)], colours, atol=2e-3)
+    np.testing.assert_allclose(row["native"], colours.mean(0), atol=1e-5)
+    np.testing.assert_allclose(row["max"], colours.amax(0), atol=1e-5)
+
+
 def fake_library(library: str) -> SimpleNamespace:
     """The part of timm or torchvision that is used; they are not always installed."""
     scaling = {"mean": (0.5,) * 3, "std": (0.25,) * 3}

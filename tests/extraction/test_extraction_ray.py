@@ -206,16 +206,16 @@ def test_what_kills_is_left_to_do(cluster, manifest, films, weights, tiny, tmp_p
 COMMAND = """
 import obygaze_features.backbones
 from tests.extraction import ray_clusters
-obygaze_features.backbones.load_backbone = ray_clusters.slow
-from cli import main
+obygaze_features.backbones.load_backbone = ray_clusters.stuck
+from obygaze_models.commands.main import main
 main()
 """
-FIRST_BLOCK = "tiny.zarr/blocks/000000.json"
+A_BLOCK = "tiny.zarr/blocks/*.json"
 
 
 @pytest.fixture
 def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
-    def start(output: Path, *more: str, until: str = FIRST_BLOCK) -> subprocess.Popen[str]:
+    def start(output: Path, *more: str, until: str = A_BLOCK) -> subprocess.Popen[str]:
         home = output.with_name("manifest")
         if not home.exists():
             manifest.save(home)
@@ -228,7 +228,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         end = time.monotonic() + 300  # Ray takes minutes to start on a busy machine
-        while not (output / until).exists() and process.poll() is None:
+        while not any(output.glob(until)) and process.poll() is None:
             if time.monotonic() > end:
                 os.killpg(process.pid, signal.SIGKILL)
                 pytest.fail(f"no block after 300 s: {process.communicate()[1]}")
@@ -239,7 +239,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("until", ["../manifest", FIRST_BLOCK])
+@pytest.mark.parametrize("until", ["*", A_BLOCK])
 def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store, tmp_path, until):
     output = tmp_path / "stores"
     with start(output, until=until) as process:
@@ -254,7 +254,7 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
     lines = [line for line in stderr.splitlines() if not re.match(r"Extracting: |\[20", line)]
     assert (len(lines), "Extracting 70 clips" in lines[0]) == (2, True), stderr
     assert lines[1].startswith("Error: ")
-    if until == FIRST_BLOCK:
+    if until == A_BLOCK:
         line = r"Error: the Ray cluster \(.*\) no longer answers; .* resumes"
         assert re.fullmatch(line, lines[1])
         assert 0 < of.open_store(output / "tiny.zarr").status.sum() < len(manifest)
@@ -287,7 +287,7 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_signal_while_ray_starts_leaves_nothing_behind(start, tmp_path, number, seconds):
-    with start(tmp_path / "stores", until="../manifest") as process:
+    with start(tmp_path / "stores", until="*") as process:
         while "gcs_server" not in below(process.pid).values():
             time.sleep(0.01)
         time.sleep(seconds)

@@ -262,7 +262,8 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
 ])  # fmt: skip
 def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, number, code, word):
     rows(2000).save(tmp_path / "manifest")
-    command = [sys.executable, "-m", "cli", "features", "extract", tmp_path / "manifest"]
+    command = [sys.executable, "-m", "obygaze_models.commands.main"]
+    command += ["features", "extract", tmp_path / "manifest"]
     command += ["--videos", films, "-o", tmp_path, "--device", "cpu", "--workers", "1"]
     command += ["--backbone", f"tiny={weights}", "--backbone", f"second={weights}"]
     with subprocess.Popen(

@@ -1,7 +1,7 @@
 /* Preloaded: below a folder, the N-th call that changes a file kills the process or fails.
 
    mode 0 counts, 1 kills, 2 fails once with EIO, 3 fails with ENOSPC, and so do all later calls
-   that need space. */
+   that need space. 10 more: there are no hard links, as on exFAT. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 static char folder[PATH_MAX];
-static long wanted, mode;
+static long wanted, mode, linkless;
 static volatile long count;
 static volatile int armed;
 
 void faults_arm(const char *path, long number, long how) {
     strncpy(folder, path, sizeof folder - 1);
-    wanted = number, mode = how, count = 0, armed = 1;
+    wanted = number, mode = how % 10, linkless = how / 10, count = 0, armed = 1;
 }
 long faults_count(void) { return count; }
 
@@ -42,6 +42,9 @@ static int fd_below(int fd) {
 static int at_below(int fd, const char *path) {
     return path[0] == '/' || fd == AT_FDCWD ? below(path) : fd_below(fd);
 }
+static int is_refused(const char *call) {
+    return linkless && !strncmp(call, "link", 4) ? errno = EPERM, 1 : 0;
+}
 static int fails(int here, int needs_space) {
     if (!armed || !here) return 0;
     long number = __sync_add_and_fetch(&count, 1);
@@ -59,6 +62,7 @@ static int fails(int here, int needs_space) {
         int error = errno; \
         REAL(type, #name, __VA_ARGS__); \
         if (armed && fails(where, space)) return -1; \
+        if (armed && where && is_refused(#name)) return -1; \
         errno = error; \
         return real call; \
     }

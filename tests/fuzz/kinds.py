@@ -192,7 +192,8 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     array = array.copy()
     if way == 0 and array.size:
         numbers = (10**9, -(10**9), -1, 10**4, *[float("nan")] * (array.dtype.kind == "f"))
-        array.flat[dice.randrange(array.size)] = dice.choice(numbers)
+        at, number = dice.randrange(array.size), dice.choice(numbers)
+        array.flat[at] = np.array(number).astype(array.dtype)  # one that the type cannot hold wraps
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
     elif way == 2 and array.size:

@@ -43,6 +43,7 @@ class Gpu:
         self.streams: list[Stream] = []
         self.free: dict[Any, list[torch.Tensor]] = defaultdict(list)
         self.in_use: list[tuple[Any, torch.Tensor, list[Mark]]] = []
+        self.pinned: dict[int, torch.Tensor] = {}  # by their addresses
         self.compute = Stream(self)
 
     @property
@@ -91,9 +92,15 @@ class Gpu:
         return target
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
+        """The driver reads memory that is not pinned at once, and slowly."""
         self.before_upload(source)
-        self.log.append(("upload", self.stream, tuple(source.shape)))
-        self.copy(target, source, non_blocking)
+        pinned = source.untyped_storage().data_ptr() in self.pinned
+        kind = "upload" if pinned else "pageable upload"
+        self.log.append((kind, self.stream, tuple(source.shape)))
+        self.copy(target, source if pinned else source.clone(), non_blocking)
+
+    def pin(self, memory: torch.Tensor) -> torch.Tensor:
+        return self.pinned.setdefault(memory.data_ptr(), memory)
 
     def fetch(self, tensor: "GpuTensor", *, non_blocking: bool = False) -> torch.Tensor:
         self.log.append(("download", tensor.dtype, tuple(tensor.shape)))
@@ -265,7 +272,8 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
 
     def make(real: Any, *size: Any, device: Any = "cpu", pin_memory: bool = False, **options: Any):
         if device != GPU:
-            return real(*size, device=device, **options)
+            memory = real(*size, device=device, **options)
+            return gpu.pin(memory) if pin_memory else memory
         shape = size if isinstance(size[0], int) else size[0]
         tensor = gpu.new(shape, options.get("dtype", torch.float32))
         return tensor.zero_() if real is zeros else tensor

@@ -101,10 +101,9 @@ def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
     manifest = of.Manifest.from_accede(folder)
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
-    for command in ("merge", "agreement"):
-        pair = ("--labels", "violence", "--labels", "valence")
-        result = obygaze("annotations", command, tmp_path / "m", *pair)
-        refused(result, "of accede have different levels or concepts")
+    pair = (tmp_path / "m", "--labels", "violence", "--labels", "valence")
+    refused(obygaze("annotations", "merge", *pair), "of accede have different levels or concepts")
+    refused(obygaze("annotations", "agreement", *pair), "by a rule (violence, valence)", code=2)
     own = ("--labels", "others", "--labels", "valence")
     assert obygaze("annotations", "merge", tmp_path / "m", *own).exit_code == 0
     merged = of.Manifest.load(tmp_path / "m")

@@ -33,7 +33,7 @@ SLIPS = [
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; known are id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span from 1 to 0.5 seconds does not go forward"),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
-    ("csv", "id,level\na,calm\nb,tense\n", "own: --levels calm,tense (the least first)"),
+    ("csv", "id,level\na,tense\nb,calm\n", "--levels LOWEST,...,HIGHEST (found: 'calm', 'tense')"),
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),

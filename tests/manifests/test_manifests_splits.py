@@ -124,6 +124,27 @@ def test_overlaps_in_time_against_brute_force(spans, cut, gap):
     ]
 
 
+class Compared(np.ndarray):
+    """Numbers of files that count how many of them are looked at."""
+
+    looked_at = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        plain = [np.asarray(values) for values in inputs]
+        Compared.looked_at += max(values.size for values in plain)
+        return getattr(ufunc, method)(*plain, **options)
+
+
+def test_a_split_with_a_gap_looks_at_each_of_many_files_a_few_times():
+    count = 600
+    items = Items.of(Item(f"i{row}", media=f"{row}.mp4", start=0, end=5) for row in range(count))
+    manifest = labelled(["EN", "S"] * (count // 2), items)
+    expected = of.stratified(manifest, gap=5).folds
+    vars(items)["files"] = items.files.view(Compared)
+    assert of.stratified(manifest, gap=5).folds == expected
+    assert 0 < Compared.looked_at < 20 * count
+
+
 def test_the_command(manifest, obygaze, tmp_path):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output

@@ -1,5 +1,6 @@
 """The page without a model, against the shipped labels; and a film's time axis, in a browser."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -8,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t
 from sklearn.metrics import cohen_kappa_score
 
 import obygaze_models as om
@@ -20,6 +22,7 @@ from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelS
 from obygaze_models.data.example import example_path
 from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
+from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.files import refused
 from tests.kit.run import LEVELS
 from tests.report.conftest import Page, explorer_of, grown, plain, render_report
@@ -45,6 +48,17 @@ def labels():
     return om.load_example()
 
 
+def kappa_over_films(first, second, films):
+    """Kappa of all minutes, scikit-learn's, and its jackknife t interval over films, by hand."""
+    kappa = cohen_kappa_score(first, second)
+    names = np.unique(films)
+    without = np.array([cohen_kappa_score(first[films != f], second[films != f]) for f in names])
+    count = len(names)
+    error = ((count - 1) / count * ((without - without.mean()) ** 2).sum()) ** 0.5
+    half = t.ppf(0.975, count - 1) * error
+    return kappa, kappa - half, kappa + half
+
+
 def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     assert films.stat().st_size < 600_000
     page, (first, second) = Page(films.read_text(encoding="utf-8")), labels.y.values()
@@ -52,14 +66,16 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     marks, names = [*labels.concepts.values()], labels.concept_names
     kappas = {name: cohen_kappa_score(*(m[:, at] for m in marks)) for at, name in enumerate(names)}
     worst, best = (pick(kappas, key=kappas.__getitem__) for pick in (min, max))
+    kappa, low, high = kappa_over_films(first, second, labels.groups)
+    shares = [np.mean(own[:, None] == np.unique(first), axis=0) for own in (first, second)]
     for words in (
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
-        f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
-        "minutes that they share. By gamma (1 is always the same level, 0 as in a random order) "
+        f"{sure.all(0).sum()} to both. Of the minutes that both annotated, {equal.mean():.0%} got "
+        f"the same level from both; {shares[0] @ shares[1]:.0%} would by chance. Beyond chance "
+        f"that is a kappa of {kappa:.2f} (95% interval {low:.2f} to {high:.2f}; 1 is full",
         "they agree most on Indiana Jones and the Last Crusade (1989) (0.64), least on Silver "
         "Linings Playbook (2012) (0.11).",
-        f"by kappa (1 is always, 0 as by chance), they agree most on {best} ({kappas[best]:.2f}), "
-        f"least on {worst} (",
+        f"by kappa, they agree most on {best} ({kappas[best]:.2f}), least on {worst} (",
     ):
         assert words in page.text
     assert "kappaCohen’s kappa: how much more often two agree" in page.text
@@ -139,7 +155,8 @@ def test_other_labels_have_a_page_too(tmp_path):
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
     marks = {"anna": "ucuc", "bert": "uucc"}
-    sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()])
+    sets = [LabelSet(name, items.ids, [*levels], [("Door",), (), (), ()],
+                     about={"origin": "annotator"})
             for name, levels in marks.items()]  # fmt: skip
     scheme = {"label_scheme": obygaze_scheme().to_json()}
     mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=scheme)
@@ -178,6 +195,24 @@ def test_other_labels_have_a_page_too(tmp_path):
     refused(run_obygaze("report", header, header.parent), "a folder is named twice", code=2)
 
 
+def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
+    (tmp_path / "clips.csv").write_bytes(clip_table(*SIX_CLIPS))
+    manifest = Manifest.from_obygaze12(tmp_path / "clips.csv")
+    manifest.save(tmp_path / "m")
+    for path in (tmp_path / "m/labels").glob("*.json"):  # as earlier versions wrote it
+        path.write_text(json.dumps({"rule": json.loads(path.read_text())["rule"]}))
+    for source in (manifest, tmp_path / "m"):
+        html = om.report(source, tmp_path / "x.html", overwrite=True).read_text(encoding="utf-8")
+        page = Page(html)
+        assert "2 of 6 clips of 2 films are Sure." in page.text
+        assert not re.search("at least one|agree|annotators differ", page.text)
+        names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
+        assert "agreement" not in names
+        assert explorer_of(html)["clips"][0]["sets"] == []
+        assert [row[1:] for row in page.rows if "(199" in row[0]] == [
+            ["annotators", "100%"], ["annotators", "20%"]]  # fmt: skip
+
+
 def test_three_annotators_of_two_films_of_a_title(tmp_path):
     levels_of = {"a": "EN", "b": "EN", "c": "S"}
     segments = [Segment(film, name, 0, 175, level)
@@ -188,8 +223,11 @@ def test_three_annotators_of_two_films_of_a_title(tmp_path):
     of_two = merge_labels([manifest.labels("a"), manifest.labels("b")], manifest, "ab").labels
     of_two = replace(manifest.with_parts(labels=[of_two]), default_labels="ab")
     for source, words in (
-        (timelines, "0% of the minutes that two or more annotated have one level"),
-        (of_two, "to both. Both gave the same level to 100% of the minutes that they share"),
+        (
+            timelines,
+            "Of the minutes that two or more annotated, 0% got the same level from everyone",
+        ),
+        (of_two, "to both. Of the minutes that both annotated, 100% got the same level from both"),
     ):
         path = om.report(source, tmp_path / "x.html", overwrite=True)
         page = Page(path.read_text(encoding="utf-8"))

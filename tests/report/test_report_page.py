@@ -96,9 +96,9 @@ def test_a_runs_page_tells_its_story(page, run):
     cells = dict(zip(heads, ["mlp", *page.row("mlp")], strict=True))
     assert cells["Levels compared"] == "HN vs S → EN vs S"
     assert (cells["Clips"], cells["Positive"]) == ("24", "12")
-    mean, std = scores.mean["f1"], scores.std["f1"]
-    assert cells["F1 positive"].startswith(f"{mean:.2f} ± {std:.2f}")
-    assert cells["Best guess"] == "0.67 all positive"
+    assert cells["F1 positive"].startswith(f"{scores.mean['f1']:.2f}")
+    guess = run.record.tests["EN vs S"].baselines["all positive"]["f1"]
+    assert cells["F1 of a guess"] == f"{guess:.2f} all positive"
 
 
 def test_a_page_opens_on_the_run_that_tests_most(results):
@@ -153,33 +153,55 @@ def test_one_film_tested_gives_no_interval(run):
     assert "interval includes" not in figures[-1][0]
 
 
+def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
+    def detected(name):
+        prepared = prepare_runs([results[name]])
+        head = finding.headline(score_tables(prepared), default_run(prepared), None)
+        captions = [plain(caption) for _, caption in concept_figures(head, prepared)]
+        [caption] = [text for text in captions if text.startswith("How well each")]
+        return caption
+
+    assert "“Methods”" not in detected("concepts")
+    assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
+    assert "trained to detect" not in detected("first")
+
+
 def with_f1(run, f1, **more):
-    scores = [to_builtins(of) | {"mean": of.mean | {"f1": f1}} | more for of in run.record.scores]
+    scores = [
+        to_builtins(of)
+        | {"mean": of.mean | {"f1": f1}}
+        | {"groups": {film: own | {"f1": f1} for film, own in of.groups.items()}}
+        | more
+        for of in run.record.scores
+    ]
     return with_record(run, scores=scores)
 
 
 def test_a_score_no_better_than_a_guess_is_called_so(results):
     films = results["films"]
     low, better = (said(finding.findings, run) for run in (with_f1(films, 0.2), films))
-    assert "F1 positive 0.20; the average over other such films would probably be 0." in low[2]
+    assert "it rates the Sure one higher 9" in low[2]
     start = "A model that never saw the film ranks clips better than chance (AUROC 0."
     assert low[0].startswith(start)
     assert better[0].startswith(start)
     assert ", but its verdicts are not better than guessing (F1 positive 0.20; guess" in low[0]
     assert ", and its verdicts are better than guessing (F1 positive 0." in better[0]
-    unclear = said(finding.findings, with_f1(films, 0.99, interval={"f1": (0.1, 1.0)}))
-    assert "may be no better than guessing (F1 positive 0.99; guessing" in unclear[0]
+    by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
+    worst = next(iter(by_film))
+    by_film[worst] |= {"f1": 0.0}  # one film of five
+    unclear = said(finding.findings, with_f1(films, 0.79, groups=by_film))
+    assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
     classes = said(finding.findings, results["classes"])
     assert re.search(r"their level .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = said(finding.findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
-    assert "over other such files" in by_file[2]
+    assert "other clip of the same file" in by_file[2]
     own = results["films"].record.experiment | {"gap": 5.0}
     text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
-    assert all(words in text for words in ("each file in turn", "95% of draws of files"))
+    assert all(words in text for words in ("each file in turn", "by the jackknife over files"))
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
     verdict, _, *others = said(finding.findings, unnamed)

@@ -59,6 +59,9 @@ def weighted_f1(labels, called):
     return f1_score(labels, called, average="weighted", zero_division=0)
 
 
+MEASURES = {"f1_weighted": weighted_f1, "f1": f1_score}
+
+
 def scores_of(run, model, test):
     """F1 of each fit by scikit-learn, by metric, from predictions.csv."""
     by_fit = defaultdict(list)
@@ -66,8 +69,7 @@ def scores_of(run, model, test):
         if row["test"] == test:
             by_fit[row["fit"]].append((int(row["label"]), float(row["probability"]) > 0.5))
     pairs = [tuple(map(np.array, zip(*fit, strict=True))) for fit in by_fit.values()]
-    measures = {"f1_weighted": weighted_f1, "f1": f1_score}
-    return {name: [measure(*fit) for fit in pairs] for name, measure in measures.items()}
+    return {name: [measure(*fit) for fit in pairs] for name, measure in MEASURES.items()}
 
 
 def call(dataset, output, *words, manifest=None, code=None, **stores):
@@ -111,21 +113,41 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
     assert [printed.count(name) for name in names] == [1, 1, 1, 1, 0]
 
 
-def test_ours_minus_the_papers_where_the_features_are_known(dataset, tmp_path):
-    store, known = of.open_store(dataset.stores["lsmdc"]), tmp_path / "known.zarr"
+@pytest.fixture(scope="module")
+def table5(dataset, tmp_path_factory):
+    """Table 5 of features whose backbone is known: what it printed, and its JSON."""
+    folder = tmp_path_factory.mktemp("table5")
+    store, known = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
     backbone = {"name": "xclip-lsmdc", "revision": "1", "weights_sha256": "0" * 64, "config": {}}
     recipe = replace(RECIPE, backbone=backbone, arrays=tuple(store.specs))
     rows = {name: store.read(name) for name in store.arrays}
     write_rows(known, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
     words = ("table5", "--protocol", "paper")
-    result = call(dataset, tmp_path / "out", *words, lsmdc=known, code=0)
+    result = call(dataset, folder / "out", *words, lsmdc=known, code=0)
+    return result, json.loads((folder / "out/table5.json").read_text(encoding="utf-8"))
+
+
+def test_ours_minus_the_papers_where_the_features_are_known(table5):
+    result, data = table5
     assert "median" in result.stdout.splitlines()[0]
     assert "published, and ours minus it" in result.stdout
-    data = json.loads((tmp_path / "out/table5.json").read_text(encoding="utf-8"))
     ours, theirs = data["blocks"][0]["lines"][:2]
     for column, value in theirs["values"].items():
         expected = ours["values"][column]["mean"] - value["mean"]
         assert value["difference"] == pytest.approx(expected)
+
+
+def test_guesses_are_at_the_share_of_sure_clips(dataset, table5):
+    """As scikit-learn scores one who calls every clip positive."""
+    levels = of.Manifest.load(dataset.manifest).labels().levels
+    blocks = [part for part in table5[1]["blocks"] if "whole dataset's share" in part["title"]]
+    assert [part["score"] for part in blocks] == ["f1_weighted", "f1"]
+    for part, (column, (_, test)) in product(blocks, COLUMNS.items()):
+        sure = np.array([level == "S" for level in levels if level in re.split(r" vs |[+]", test)])
+        all_positive = MEASURES[part["score"]](sure, np.ones(len(sure)))
+        ours = {line["name"]: line["values"].get(column) for line in part["lines"]}
+        assert ours["Share of positives"]["mean"] == pytest.approx(sure.mean())
+        assert ours["All positive"]["mean"] == pytest.approx(all_positive)
 
 
 @pytest.mark.gate

@@ -1,9 +1,12 @@
 """Writers that were killed, overtaken or failed by the disk: what counts, who may resume.
 ``tests/faults`` kills writers at each system call."""
 
+import contextlib
+import errno
 import importlib
 import json
 import os
+import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -31,10 +34,15 @@ def row(number: float) -> Done:
     return Done({"native": np.full(3, number)}, "ab" * 32)
 
 
-@pytest.fixture
-def path(tmp_path):
-    StoreWriter.create(tmp_path / "toy.zarr", MANIFEST, RECIPE, block_rows=2)
-    return tmp_path / "toy.zarr"
+@pytest.fixture(params=["hard links", "no hard links"])
+def path(tmp_path, request):
+    """An empty store on a disk such as ext4, and on one such as exFAT."""
+    with pytest.MonkeyPatch.context() as disk:
+        if request.param == "no hard links":
+            refused = PermissionError(errno.EPERM, "Operation not permitted")
+            disk.setattr(os, "link", Mock(side_effect=refused))
+        StoreWriter.create(tmp_path / "toy.zarr", MANIFEST, RECIPE, block_rows=2)
+        yield tmp_path / "toy.zarr"
 
 
 def resume(path) -> StoreWriter:
@@ -71,6 +79,26 @@ def test_what_was_committed_and_not_moved_is_read_and_moved(path):
     resume(path)
     assert not staged.exists()
     assert native(path)[:2] == [1, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("steps", [["os.fdopen"], ["os.link", "ctypes.CDLL"]])
+def test_a_record_that_a_kill_cut_short_is_no_block(path, monkeypatch, steps):
+    """Killed when its file is there and empty, and when it is written and has no name yet."""
+    writer, has_links = resume(path), not isinstance(os.link, Mock)
+    child = os.fork()
+    if not child:
+        step = steps[0] if has_links else steps[-1]
+        monkeypatch.setattr(step, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        with contextlib.suppress(BaseException):
+            writer.write_block(0, [row(1), row(1)])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert len([*(path / "blocks").iterdir()]) == 1
+    assert of.open_store(path).status.tolist() == [0] * 4
+    assert [entry for entry in verify(path) if not entry.harmless] == []
+    resume(path).write_block(0, [row(2), row(2)])
+    assert native(path)[:2] == [2, 2]
 
 
 def overtaken(monkeypatch, name, meanwhile, after=False):

@@ -81,7 +81,8 @@ def test_nothing_else_is_given(port, path):
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
     shutil.copytree(sound / "final.zarr", folder / "toy.zarr")
-    command = [sys.executable, "-u", "-m", "cli", "stores", "serve", str(folder), "--port", "0"]
+    command = [sys.executable, "-u", "-m", "obygaze_models.commands.main"]
+    command += ["stores", "serve", str(folder), "--port", "0"]
     interrupted = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with Popen(command, stdout=PIPE, stderr=PIPE, text=True, preexec_fn=interrupted) as process:
         served, there = process.stdout.readline(), process.stdout.readline()

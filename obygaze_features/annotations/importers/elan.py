@@ -9,17 +9,18 @@ tiers whose names have the word level, concepts or comment say these instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
 from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Film, Segment, Timelines
-from obygaze_features.common.elan import Annotation, Document, read_eaf
+from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
+from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
+from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
-from obygaze_features.errors import AnnotationError
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import (
     LabelScheme,
@@ -35,8 +36,10 @@ SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discus
 #: The kinds that the zoo writes: a model's predictions are nobody's annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
-FILE = "obygaze file"
-Vocabulary = frozenset[str]
+FILE, SCHEME = "obygaze file", "obygaze scheme"
+#: What a file says of the data set that it is a part of: by its name in `Timelines` the property.
+ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
+ReadTier = tuple[Tier, list[Segment]]
 #: What ELAN and our template call a tier that nobody has named.
 UNNAMED_TIERS = ("annotator1", "default")
 #: A word in a dependent tier's name, in the singular -> the field that the tier has.
@@ -57,42 +60,95 @@ def import_timelines(
     film
         The film that all files are of; by default each is of the film that it is named after.
     levels
-        Your levels, as for a table.
+        Your levels, as for a table; by default those that the files carry, or ObyGaze's.
     """
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
     rows: list[SourceRow | Remark] = []
+    documents, schemes = _read_files(files, rows, film, carried=levels is None)
+    scheme = choose_scheme("elan", levels) or _shared_scheme(schemes) or obygaze_scheme()
     details: dict[str, Film] = {}
-    own = choose_scheme("elan", levels) or obygaze_scheme()
-    errors: list[AnnotationError] = []
+    shared = _shared_tier_names(documents, files)
+    names = {path: film or film_name(document, path.stem) for path, document in documents.items()}
+    read = {path: _read_tiers(d, names[path], scheme) for path, d in documents.items()}
+    hints = _suggestions(documents, read)
+    for path, document in documents.items():
+        name = names[path]
+        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
+        rows += _rows(read[path], name, path.name, scheme, files[path], shared, hints)
+    for name, given in read_films(films).items():
+        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), given)
+    rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
+    return build_timelines(rows=rows, films=details, scheme=scheme, **_about([*files], documents))
+
+
+def _read_files(
+    paths: Iterable[Path], rows: list[SourceRow | Remark], film: str | None, *, carried: bool
+) -> tuple[dict[Path, Document], dict[Path, LabelScheme]]:
+    """Read files, and the label schemes that they carry; `rows` gets what is odd or left out."""
     documents: dict[Path, Document] = {}
-    for path in files:
+    schemes: dict[Path, LabelScheme] = {}
+    errors: list[AnnotationError] = []
+    for path in paths:
         try:
             document, left_out, ignored = read_eaf(path, AnnotationError)
+            if carried and SCHEME in document.properties:
+                schemes[path] = _parse_scheme(document.properties[SCHEME], path)
         except AnnotationError as error:
             errors.append(error)
             rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
             continue
         documents[path] = document
         name = film or film_name(document, path.stem)
-        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         for location, problem in left_out:
             rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
+        if document.tiers and all(tier.kind in MODEL_KINDS for tier in document.tiers):
+            problem = "holds a model's predictions, and no annotations"
+            rows.append(Remark(path.name, name, "", problem, LEFT_OUT))
         rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
-    shared = _shared_tier_names(documents, files)
-    for path, document in documents.items():
-        name = film or film_name(document, path.stem)
-        rows += _rows(document, name, path.name, own, files[path], shared)
-    if len(errors) == len(files):
+    if not documents:
         raise errors[0]
-    for name, given in read_films(films).items():
-        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), given)
-    first, *others = (path.name for path in files)
+    return documents, schemes
+
+
+def _parse_scheme(text: str, path: Path) -> LabelScheme:
+    """Read the label scheme that a file carries."""
+    try:
+        return LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
+    except ManifestError as error:
+        raise AnnotationError(
+            f"{path}: its label scheme cannot be read ({error}); give one: --scheme FILE"
+        ) from None
+
+
+def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
+    """Return the scheme that files carry, with all their concepts; raise if their levels differ."""
+    scheme = None
+    for path, own in schemes.items():
+        scheme = scheme or own
+        if own.levels != scheme.levels:
+            raise AnnotationError(
+                f"{path} has other levels ({', '.join(own.codes)}) than {next(iter(schemes))} "
+                f"({', '.join(scheme.codes)}); import them one by one, or give the scheme of all: "
+                "--scheme FILE"
+            )
+        scheme = scheme.with_concepts(own.concepts)
+    return scheme
+
+
+def _about(paths: Sequence[Path], documents: Mapping[Path, Document]) -> dict[str, str]:
+    """Return what files say of their data set; where several are said, all but their names."""
+    said = {
+        name: [*dict.fromkeys(d.properties[key] for d in documents.values() if key in d.properties)]
+        for name, key in ABOUT.items()
+    }
+    about = {name: "; ".join(texts) for name, texts in said.items()}
+    first, *others = (path.name for path in paths)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
-    name = "elan" if others else safe_id(Path(first).stem)
-    rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
-    return build_timelines(name, rows, details, own, source=source)
+    if len(said["name"]) != 1:
+        about["name"] = "elan" if others else safe_id(Path(first).stem)
+    return about | {"source": about["source"] or source}
 
 
 def _update(before: Film, new: Film) -> Film:
@@ -150,19 +206,40 @@ def field_of(tier: str) -> str | None:
     return next((_FIELDS[word] for word in words if word in _FIELDS), None)
 
 
+def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[ReadTier]:
+    """Return the tiers of people's annotations, and these as segments of nobody yet."""
+    exact = _parse_exact_times(document.properties.get(TIMES, ""))
+    offered = {text for texts in document.pick_lists.values() for text in texts}
+    return [
+        (tier, [_segment(n, film, exact, scheme, offered) for n in tier.annotations])
+        for tier in document.tiers
+        if tier.kind not in (CLIP_KIND, DISCUSS_KIND, *MODEL_KINDS) and tier.annotations
+    ]
+
+
+def _suggestions(
+    documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
+) -> dict[str, str]:
+    """Return how to read tiers whose levels are not known, by their names in all files."""
+    found: dict[str, set[str]] = {}
+    order: dict[str, Sequence[str]] = {}
+    for path, tiers in read.items():
+        for tier, segments in tiers:
+            found.setdefault(tier.name, set()).update(segment.level for segment in segments)
+            order.setdefault(tier.name, documents[path].pick_lists.get(tier.kind, ()))
+    return {name: suggest_levels(levels, order[name]) for name, levels in found.items()}
+
+
 def _rows(
-    document: Document, film: str, file: str, scheme: LabelScheme, folder: str, shared: set[str]
+    read: Sequence[ReadTier],
+    film: str,
+    file: str,
+    scheme: LabelScheme,
+    folder: str,
+    shared: set[str],
+    hints: Mapping[str, str],
 ) -> Iterator[SourceRow | Remark]:
     """The rows of a document; its only tier of a `shared` name is by whom `folder` names."""
-    exact = _parse_exact_times(document.properties.get(TIMES, ""))
-    of_people = [tier for tier in document.tiers if tier.kind not in MODEL_KINDS]
-    if document.tiers and not of_people:
-        yield Remark(file, film, "", "holds a model's predictions, and no annotations", LEFT_OUT)
-    read = [
-        (tier, [_segment(n, film, exact, scheme, document.vocabulary) for n in tier.annotations])
-        for tier in of_people
-        if tier.kind not in (CLIP_KIND, DISCUSS_KIND) and tier.annotations
-    ]
     have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
     unnamed = [
         tier.name
@@ -182,7 +259,7 @@ def _rows(
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
             if not any(have_levels):
-                problem += f"; {suggest_levels(segment.level for segment in segments)}"
+                problem += f"; {hints[tier.name]}"
             yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
 
 
@@ -203,7 +280,11 @@ def film_name(document: Document, stem: str) -> str:
 
 
 def _segment(
-    note: Annotation, film: str, exact: Mapping[int, float], scheme: LabelScheme, lists: Vocabulary
+    note: Annotation,
+    film: str,
+    exact: Mapping[int, float],
+    scheme: LabelScheme,
+    offered: Collection[str],
 ) -> Segment:
     """A segment whose annotator is not known yet; what a pick-list offers is one concept."""
     texts: dict[str, list[str]] = {"concepts": []}
@@ -219,7 +300,7 @@ def _segment(
     if "level" in fields and not scheme.has_level(level):
         # The annotation's own text is then a comment.
         concepts, comment = "", comment or note.value
-    named = ((text,) if text in lists else parse_concepts(text) for text in texts["concepts"])
+    named = ((text,) if text in offered else parse_concepts(text) for text in texts["concepts"])
     names = (*chain(*named), *parse_concepts(concepts))
     start, end = (exact.get(time, time / 1000) for time in (note.start, note.end))
     level = fields.get("level", level).strip()

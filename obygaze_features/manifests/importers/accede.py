@@ -168,6 +168,7 @@ def _labels(
         if values
         else {},
         about={
+            "origin": "rule",
             "rule": f"{name}Class of {source.files}",
             "measure": measure,
             "label_scheme": scheme.to_json(),

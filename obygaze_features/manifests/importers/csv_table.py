@@ -40,6 +40,7 @@ def import_manifest(
     delimiter: str | None = None,
     levels: OwnLevels = None,
     name: str | None = None,
+    annotator: str | None = None,
 ) -> Manifest:
     """Read any table into a manifest; columns without a meaning are kept as they are.
 
@@ -60,6 +61,8 @@ def import_manifest(
         timelines that has one. By default those of ObyGaze12.
     name
         The manifest's name; by default the file's.
+    annotator
+        Whose labels they are, if they are one person's: their label set is named after them.
     """
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
@@ -79,7 +82,9 @@ def import_manifest(
         return manifest
     present = [column for column in labels.COLUMNS if column in table.columns]
     label_table = table.select(present, _labelled_rows(table))
-    return manifest.with_parts(labels=[_label_set("annotations", label_table, chosen)])
+    label_name = safe_id(annotator or "annotations")
+    label_set = _label_set(label_name, label_table, chosen, _made_by(annotator))
+    return manifest.with_parts(labels=[label_set])
 
 
 def read_labels(
@@ -90,6 +95,7 @@ def read_labels(
     delimiter: str | None = None,
     levels: OwnLevels = None,
     name: str | None = None,
+    annotator: str | None = None,
 ) -> tuple[LabelSet, list[str]]:
     """Read labels of a manifest's items; also the names in the table that match no item.
 
@@ -105,7 +111,9 @@ def read_labels(
     levels
         Your levels, as for `import_manifest`; by default those of the manifest.
     name
-        The label set's name; by default the file's.
+        The label set's name; by default the annotator's, or else the file's.
+    annotator
+        Whose labels they are, if they are one person's.
     """
     table = _read(source, columns, delimiter, "level")
     table = table.select(table.columns, _labelled_rows(table))
@@ -134,8 +142,10 @@ def read_labels(
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
     own = _choose_scheme(table, levels)
-    about = {"label_scheme": own.to_json()} if own else {}
-    name = name or safe_id(source.stem)
+    about = _made_by(annotator)
+    if own:
+        about["label_scheme"] = own.to_json()
+    name = name or safe_id(annotator or source.stem)
     return _label_set(name, label_table, own or manifest.scheme, about), unmatched
 
 
@@ -227,10 +237,14 @@ def _labelled_rows(table: Table) -> list[int]:
     return [row for row, level in enumerate(table["level"]) if level]
 
 
+def _made_by(annotator: str | None) -> dict[str, object]:
+    return {"origin": "annotator", "annotator": annotator} if annotator else {}
+
+
 def _label_set(
-    name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object] | None = None
+    name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object]
 ) -> LabelSet:
-    about = {"rule": f"as in {table.path.name}", **(about or {})}
+    about = {"rule": f"as in {table.path.name}", **about}
     for row, (level, cell) in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
         try:
             scheme.level(level)

@@ -73,7 +73,7 @@ def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
         concepts,
         ratio=table["overlap_ratio"],
         extra={"raw_label": table["label"], "raw_concepts": table["concepts"]},
-        about={"rule": RULES["raw"]},
+        about={"origin": "rule", "rule": RULES["raw"]},
     )
 
 
@@ -84,7 +84,8 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     concepts = [tuple(name for name in names if name in visual) for names in raw.concepts]
     lowest = scheme.codes[0]
     levels = [level if seen else lowest for level, seen in zip(raw.levels, concepts, strict=True)]
-    labels = replace(raw, name=rule, levels=levels, concepts=concepts, about={"rule": RULES[rule]})
+    about = {**raw.about, "rule": RULES[rule]}
+    labels = replace(raw, name=rule, levels=levels, concepts=concepts, about=about)
     if rule == "paper":
         return labels
     return labels.where(lambda i: bool(labels.concepts_of[i]) or raw.level_of[i] == lowest)

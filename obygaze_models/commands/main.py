@@ -1,0 +1,73 @@
+"""The `obygaze` command: joins the two components' commands, and holds no logic."""
+
+from __future__ import annotations
+
+import click
+
+from obygaze_features.common.cli import RootGroup
+
+__all__ = ["main"]
+
+
+@click.group(
+    cls=RootGroup,
+    lazy={
+        "manifests": (
+            "obygaze_features.commands.manifests:manifests",
+            "Lists of clips with their labels and splits.",
+        ),
+        "annotations": (
+            "obygaze_features.commands.annotations:annotation_commands",
+            "From annotators' timelines to labels of clips.",
+        ),
+        "features": (
+            "obygaze_features.commands.features:features",
+            "From film clips to stores of frame features.",
+        ),
+        "stores": (
+            "obygaze_features.commands.stores:stores",
+            "Look into feature stores, check, finalise, join and compare them.",
+        ),
+        "models": (
+            "obygaze_models.commands.models:models",
+            "Train and evaluate models on stores, on a CPU.",
+        ),
+        "report": (
+            "obygaze_models.commands.report:report",
+            "Write annotations, or the results of runs, as an HTML page.",
+        ),
+        "reproduce": (
+            "obygaze_models.commands.reproduce:reproduce",
+            "Reproduce a table or figure of the paper, or all, beside the published numbers.",
+        ),
+        "bias": (
+            "obygaze_models.commands.bias:bias",
+            "Measures of bias in embeddings, captions and labels, from the field's other works.",
+        ),
+        "doctor": (
+            "obygaze_features.commands.doctor:doctor",
+            "What is installed, and what is missing for which job.",
+        ),
+    },
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="obygaze")
+def main(debug: bool) -> None:
+    """Detect how films objectify their characters, or any labels of any clips: features to reports.
+
+    \b
+    In four steps:
+      obygaze manifests import ...   list the clips and their labels
+      obygaze features extract ...   films -> store (GPU or CPU, needs the films)
+      obygaze models run ...         store -> models and their scores (CPU, seconds)
+      obygaze report ...             scores -> a page to read
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Scores by film, their intervals and comparisons, beside scipy, statsmodels and scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from statsmodels.stats.multitest import multipletests
+
+from obygaze_models.scoring.intervals import (
+    MIN_SHARE,
+    ScoredClips,
+    estimate_differences,
+    estimate_mean,
+    estimate_scores,
+    holm,
+    jackknife,
+    leave_each_out,
+    score_parts,
+)
+from obygaze_models.scoring.metrics import TREC, trec_average_precision
+
+SCORERS = {
+    "auroc": roc_auc_score,
+    "average_precision": average_precision_score,
+    "f1": lambda labels, p: f1_score(labels, p > 0.5),
+}
+
+
+def some_clips(films=8, size=30, fits=1, share=0.4, seed=0):
+    """Clips of several films, each tested by as many fits."""
+    chance = np.random.default_rng(seed)
+    names = np.repeat([f"film {n}" for n in range(films)], size)
+    labels = (chance.random(films * size) < share).astype(np.int64)
+    ids = [f"{film}-{n}" for n, film in enumerate(names)]
+    probabilities = [
+        np.clip(0.2 * labels + 0.8 * chance.random(len(ids)), 0, 1) for _ in range(fits)
+    ]
+    rows = np.tile(np.arange(len(ids)), fits)
+    return ScoredClips(
+        [ids[row] for row in rows],
+        labels[rows],
+        np.concatenate(probabilities),
+        names[rows].tolist(),
+    )
+
+
+def by_film(clips, scorer, rows=slice(None)):
+    labels, scores = clips.labels[rows], clips.probabilities[rows]
+    films = np.array(clips.groups)[rows]
+    return np.array([scorer(labels[films == f], scores[films == f]) for f in np.unique(films)])
+
+
+@pytest.mark.parametrize("key", SCORERS)
+def test_a_score_is_the_mean_over_films_with_scipys_t_interval(key):
+    clips = some_clips()
+    values = by_film(clips, SCORERS[key])
+    estimate = estimate_scores(score_parts(clips))[key]
+    assert estimate.value == pytest.approx(values.mean())
+    test = stats.ttest_1samp(values, 0)
+    assert estimate.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert estimate.groups == 8
+
+
+def test_a_film_that_several_fits_tested_counts_once():
+    """Each fit is scored by itself: their probabilities are never ranked together."""
+    clips = some_clips(fits=3)
+    size = len(clips.ids) // 3
+    by_fit = [by_film(clips, roc_auc_score, slice(n * size, (n + 1) * size)) for n in range(3)]
+    estimate = estimate_scores(score_parts(clips))["auroc"]
+    assert estimate.value == pytest.approx(np.mean(by_fit))
+    test = stats.ttest_1samp(np.mean(by_fit, axis=0), 0)
+    assert estimate.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+
+
+def test_differences_are_paired_by_film():
+    first, second = some_clips(seed=1), some_clips(seed=1)
+    noise = np.random.default_rng(2).normal(0, 0.2, len(second.ids))
+    second = ScoredClips(
+        second.ids, second.labels, np.clip(second.probabilities + noise, 0, 1), second.groups
+    )
+    made = estimate_differences(score_parts(first), score_parts(second))["auroc"]
+    test = stats.ttest_rel(by_film(first, roc_auc_score), by_film(second, roc_auc_score))
+    assert made.p_value == pytest.approx(test.pvalue)
+    assert made.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+
+
+def test_the_pooled_score_is_of_all_clips_with_a_jackknife_over_films():
+    clips = some_clips(films=6)
+    estimate = estimate_scores(score_parts(clips, pooled=True))["auroc"]
+    films = np.array(clips.groups)
+    whole = roc_auc_score(clips.labels, clips.probabilities)
+    without = [
+        roc_auc_score(clips.labels[films != f], clips.probabilities[films != f])
+        for f in np.unique(films)
+    ]
+    assert estimate.value == pytest.approx(whole)
+    error = (5 / 6 * ((np.array(without) - np.mean(without)) ** 2).sum()) ** 0.5
+    half = stats.t.ppf(0.975, 5) * error
+    assert estimate.interval == pytest.approx((whole - half, whole + half))
+
+
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=12))
+def test_the_jackknife_of_a_mean_is_its_t_interval(values):
+    weights = leave_each_out(len(values))
+    made = jackknife(weights @ np.array(values) / weights.sum(axis=1))
+    plain = estimate_mean(np.array(values))
+    assert made.value == pytest.approx(plain.value)
+    assert made.interval == pytest.approx(plain.interval, abs=1e-9)
+
+
+def test_films_without_clips_of_each_class_do_not_count():
+    clips = some_clips()
+    labels = np.where(np.array(clips.groups) == "film 3", 0, clips.labels)
+    parts = score_parts(ScoredClips(clips.ids, labels, clips.probabilities, clips.groups))
+    assert parts.groups.left_out == ["film 3"]
+    assert estimate_scores(parts)["auroc"].groups == 7
+    unnamed = ["" if film == "film 3" else film for film in clips.groups]
+    parts = score_parts(ScoredClips(clips.ids, clips.labels, clips.probabilities, unnamed))
+    assert (parts.groups.unnamed, len(parts.groups.groups)) == (30, 7)
+
+
+@pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
+def test_clips_of_one_film_or_none_are_scored_together_without_interval(films):
+    clips = some_clips()
+    parts = score_parts(ScoredClips(clips.ids, clips.labels, clips.probabilities, films))
+    estimate = estimate_scores(parts)["auroc"]
+    assert parts.groups.pooled
+    assert estimate.value == pytest.approx(roc_auc_score(clips.labels, clips.probabilities))
+    assert estimate.interval is None
+
+
+@pytest.mark.parametrize("films", [4, 5])
+def test_fewer_than_five_films_have_no_interval(films):
+    estimate = estimate_scores(score_parts(some_clips(films=films)))["auroc"]
+    assert (estimate.interval is not None) == (films == 5)
+
+
+def test_rare_positives_leave_skewed_scores_without_interval():
+    """benchmarks/intervals.py shows that theirs would not cover what they say."""
+    estimates = estimate_scores(score_parts(some_clips(size=200, share=MIN_SHARE / 2)))
+    lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
+    assert lacking == {"average_precision", "precision", "recall"}
+
+
+def test_an_official_measure_is_of_all_clips_together():
+    clips = some_clips()
+    official = ScoredClips(clips.ids, clips.labels, clips.probabilities, clips.groups, measure=TREC)
+    estimate = estimate_scores(score_parts(official))[TREC]
+    positives = [clip for clip, label in zip(clips.ids, clips.labels, strict=True) if label]
+    expected = trec_average_precision(clips.ids, clips.probabilities, positives)
+    assert estimate.value == pytest.approx(expected)
+    low, high = estimate.interval
+    assert low < expected < high
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_is_that_of_statsmodels(p_values):
+    expected = multipletests(p_values, method="holm")[1]
+    assert holm(p_values) == pytest.approx(expected.tolist())
+    assert holm([*p_values, None])[-1] is None

@@ -1,0 +1,59 @@
+"""A second world of labels, nothing like the paper's: how dark pictures are, in three films.
+
+Levels ascend in no alphabetical order, and their names are not their codes. Concepts have the marks
+that separate names elsewhere. One film's name is a number, and another's has spaces and a sign.
+"""
+
+from obygaze_features.annotations import Film, Segment, Timelines
+from obygaze_features.manifests import Concept, LabelScheme, Level
+
+SCHEME = LabelScheme(
+    "darkness",
+    (
+        Level("very-high", "High key: bright", ("daylight",), about="no shadow to speak of"),
+        Level("not sure", "Cannot tell", about="the print is too worn"),
+        Level("A", "Dusk", about="faces are still seen"),
+        Level("A+", "Night, or almost", ("pitch dark",)),
+    ),
+    (
+        Concept("rain, snow", sense="seen", about="water: any", instances=("drizzle", "hail")),
+        Concept("door: open", source="ours", examples=("a door ajar; light behind",)),
+        Concept("him vs her", visual=False, sense="told", about="who is in the light"),
+        Concept("hum/none", visual=False, aliases=("drone",), sense="heard"),
+    ),
+    sub_constructs={"key": "how the scene is lit", "fill": "what lightens its shadows"},
+)
+#: By id: the first is named by a number, the second by a name that is no id.
+FILMS = {
+    "1984": Film("1984", 95.5),
+    "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),
+    "M": Film("M: eine Stadt, 1931", 120.000021),
+}
+ANNOTATORS = {"Ann_B": "Ann B.", "zoe": ""}
+MARKS = [
+    ("1984", "Ann_B", 0, 20.5, "very-high"),
+    ("1984", "Ann_B", 20.5, 60, "A+", "rain, snow", "him vs her"),
+    ("1984", "zoe", 0, 40.041708, "not sure", "door: open"),
+    ("1984", "zoe", 50, 95.5, "A", "rain, snow"),
+    ("Kite_Wind", "Ann_B", 3, 41, "A", "hum/none"),
+    ("Kite_Wind", "zoe", 0, 61.25, "A+"),
+    ("M", "zoe", 10, 11, "not sure", "rain, snow", "door: open", "him vs her", "hum/none"),
+]
+
+
+def darkness() -> Timelines:
+    """Marks of two annotators, who are called by names that are ids and that are not."""
+    segments = [
+        Segment(film, annotator, float(start), float(end), level, tuple(concepts))
+        for film, annotator, start, end, level, *concepts in MARKS
+    ]
+    return Timelines.of(
+        "Darkness, 2nd edition",
+        segments,
+        scheme=SCHEME,
+        films=FILMS,
+        names={annotator: name for annotator, name in ANNOTATORS.items() if name},
+        source="an archive: reels 1 to 9",
+        licence="CC-BY-4.0",
+        citation="B., A. & Zoë (2024). Darkness < light.\nFilm & Co., 3(1), 1-9.",
+    )
