@@ -60,10 +60,10 @@ def _table_2(folder: Path, name: str, known: ClipDataset, share: int) -> Iterato
     yield from _mlps(folder, f"16 MLPs that {name}", known, TABLE_2, paper_folds(known), share)
 
 
-def paper_folds(known: ClipDataset) -> Callable[[Problem], list[Fold]]:
+def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
     """Makes the folds of a problem."""
 
-    def make_folds(problem: Problem) -> list[Fold]:
+    def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
         return PaperSplit(known.folds, last=9).make_folds(labels, tests)
@@ -75,7 +75,7 @@ def fit_all(
     name: str,
     data: ClipDataset,
     problems: Sequence[Problem],
-    make_folds: Callable[[Problem], list[Fold]],
+    make_folds: Callable[[Problem], Sequence[Fold]],
 ) -> list[FitResult]:
     """An estimator in every fold of every problem, as a run fits and tests it."""
     memo, spec = FitMemo(), EstimatorSpec(name)
@@ -90,7 +90,7 @@ def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
     """Each film tests, each other one validates."""
     problem = Problem(HARD, (ALL,))
 
-    def make_folds(problem: Problem) -> list[Fold]:
+    def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
         tests = {task.name: task.labels(known) for task in problem.tests}
         cv = LeaveFilmOut(balance="none")
@@ -105,7 +105,7 @@ def _mlps(
     name: str,
     known: ClipDataset,
     problems: Sequence[Problem],
-    make_folds: Callable[[Problem], list[Fold]],
+    make_folds: Callable[[Problem], Sequence[Fold]],
     share: int,
 ) -> Iterator[Result]:
     """Ours from a store, every model; of each peer's models one in `share`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ that cannot weigh classes do, too.
 """
 RandomState = int | np.random.RandomState | None
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,48 @@ class Fold:
         return np.unique(np.concatenate([np.array([], dtype=np.int64), *self.tests.values()]))
 
 
+class MadeWhenNeeded(Sequence[T], Generic[T]):
+    """A sequence whose elements are made when they are asked for; only the last one is kept.
+
+    Of N films that are left out in pairs there are N * (N - 1) folds, each with thousands of rows.
+
+    Parameters
+    ----------
+    count
+        How many there are.
+    make
+        Makes one by its number.
+
+    Examples
+    --------
+    >>> squares = MadeWhenNeeded(4, lambda number: number**2)
+    >>> len(squares), squares[-1], list(squares[1:])
+    (4, 9, [1, 4, 9])
+    """
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._count, self._make = count, make
+        self._last: tuple[int, T] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> T: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> MadeWhenNeeded[T]: ...
+
+    def __getitem__(self, number: int | slice) -> T | MadeWhenNeeded[T]:
+        if isinstance(number, slice):
+            numbers = range(self._count)[number]
+            return MadeWhenNeeded(len(numbers), lambda place: self[numbers[place]])
+        number = range(self._count)[number]  # raises IndexError
+        if self._last is None or self._last[0] != number:
+            self._last = number, self._make(number)
+        return self._last[1]
+
+
 FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
 """A fold before its training rows are drawn: its name; which clips train, validate, and test, as a
 boolean each, perhaps by test set; and its group."""
@@ -83,7 +126,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         return cls(**options)
 
     @abstractmethod
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterable[FoldParts]:
         """What each fold trains on before it is balanced, validates and tests."""
 
     def make_folds(
@@ -93,8 +136,8 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         *,
         groups: Sequence[str] | Array | None = None,
         near: Near = None,
-    ) -> list[Fold]:
-        """The folds of an experiment.
+    ) -> Sequence[Fold]:
+        """Return the folds of an experiment. Each is made when it is asked for.
 
         Parameters
         ----------
@@ -108,8 +151,12 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             From the rows of a fold's test clips to a boolean for each clip: whether it is too near
             to one of these to train or to validate.
         """
-        parts, folds = list(self._parts(y, groups, near)), []
-        for index, seed in enumerate(draw_seeds(self.random_state, len(parts))):
+        check_balance(self.balance)
+        made = self._parts(y, groups, near)
+        parts = made if isinstance(made, Sequence) else list(made)
+        seeds = draw_seeds(self.random_state, len(parts))
+
+        def make_fold(index: int) -> Fold:
             name, train, validation, tested, group = parts[index]
             sets = {
                 test: select_rows(tested[test] if isinstance(tested, Mapping) else tested, codes)
@@ -118,12 +165,13 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             test_rows = np.unique(np.concatenate([*sets.values()]))
             too_near = near(test_rows) if near else np.zeros(len(y), dtype=bool)
             train, validation = train & ~too_near, validation & ~too_near
-            pool = select_rows(train, y)
+            pool, seed = select_rows(train, y), seeds[index]
             learn, stop = balanced(pool, y, seed, self.balance), select_rows(validation, y)
             drawn_from = 0 if self.balance is None else len(pool)
             rest = sets, group, drawn_from, np.flatnonzero(too_near)
-            folds.append(Fold(index, name, seed, learn, stop, *rest))
-        return folds
+            return Fold(index, name, seed, learn, stop, *rest)
+
+        return MadeWhenNeeded(len(parts), make_fold)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows, for scikit-learn.
@@ -224,7 +272,7 @@ class Leak:
 
 
 def find_leaks(
-    folds: Sequence[Fold],
+    folds: Iterable[Fold],
     ids: Sequence[str],
     *,
     seen: Mapping[int, Array] | None = None,
@@ -255,10 +303,15 @@ def find_leaks(
     return [leak for leak in leaks if leak.ids]
 
 
-def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+def check_balance(balance: str | None) -> None:
+    """Raise if there is no such balance."""
     if balance not in (None, *BALANCES):
         raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
+
+
+def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
+    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+    check_balance(balance)
     if balance != "undersample":
         return rows
     chance = np.random.default_rng(seed)

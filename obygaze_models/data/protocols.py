@@ -39,6 +39,7 @@ from obygaze_models.data.folds import (
     Balance,
     ByFolds,
     FoldParts,
+    MadeWhenNeeded,
     Near,
     RandomState,
     Splitter,
@@ -144,6 +145,9 @@ class LeakFree(ByFolds):
 class LeaveFilmOut(Splitter):
     """Each eligible film tests in turn, and each other eligible one validates in turn.
 
+    N films give N * (N - 1) folds. Fewer validate with `validation_films`; without any, the film
+    that is tested is all that is left out, and N folds are enough.
+
     A film is eligible if it has at least `min_clips` clips of each class; the others train in
     every fold. Clips without a film are refused. Groups of another kind, such as files or
     directors, do as films: with ``min_clips=1`` and ``balance="none"`` it splits as scikit-learn's
@@ -153,10 +157,13 @@ class LeaveFilmOut(Splitter):
     ----------
     min_clips
         Of each class, for a film to test.
+    validation_films
+        How many films, drawn for each tested film, validate in turn; 0 for none. By default, or
+        where there are fewer, all others do.
     balance
         As in `LeakFree`.
     random_state
-        Fixes the seed of each fold.
+        Fixes the seed of each fold, and the films that are drawn.
 
     Examples
     --------
@@ -174,6 +181,7 @@ class LeaveFilmOut(Splitter):
 
     _: KW_ONLY
     min_clips: int = FILM_CLIPS
+    validation_films: int | None = None
     balance: Balance = BALANCE
     random_state: RandomState = 0
 
@@ -187,11 +195,35 @@ class LeaveFilmOut(Splitter):
             if all(((films == film) & (y == code)).sum() >= self.min_clips for code in classes)
         ]
 
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
+    def _parts(self, y: Array, groups: Any, near: Near = None) -> Sequence[FoldParts]:
         films, eligible = self._films(y, groups)
-        for test, stop in permutations(eligible, 2):
-            train = (films != test) & (films != stop)
-            yield f"without {test}, stopped by {stop}", train, films == stop, films == test, test
+        names, codes = np.unique(films, return_inverse=True)
+        left_out = list(self._draw_stopping(eligible))
+
+        def make_parts(number: int) -> FoldParts:
+            test, stop = left_out[number]
+            tested = codes == np.searchsorted(names, test)
+            if stop is None:
+                return f"without {test}", ~tested, np.zeros(len(y), dtype=bool), tested, test
+            stopping = codes == np.searchsorted(names, stop)
+            name = f"without {test}, stopped by {stop}"
+            return name, ~(tested | stopping), stopping, tested, test
+
+        return MadeWhenNeeded(len(left_out), make_parts)
+
+    def _draw_stopping(self, eligible: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+        """Yield each pair of a film that tests and one that validates; None where none does."""
+        count = self.validation_films
+        if count == 0:
+            yield from ((film, None) for film in eligible)
+        elif count is None or count >= len(eligible) - 1:
+            yield from permutations(eligible, 2)
+        else:
+            chance = np.random.default_rng(draw_seeds(self.random_state, 1))
+            for film in eligible:
+                others = [other for other in eligible if other != film]
+                drawn = sorted(chance.choice(len(others), count, replace=False).tolist())
+                yield from ((film, others[place]) for place in drawn)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Training and test rows; each eligible film tests once, all others train."""

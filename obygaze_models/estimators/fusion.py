@@ -15,16 +15,18 @@ from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import Array, Chance, keywords
+from obygaze_models.estimators.inner_folds import DIVIDED, Folds, name_groups, whole_groups
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import best_of
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
 """Parts of the training clips, each held out in turn: the stacker learns from their logits."""
-DIVIDED = (
+FEW_FILMS = (
     "late fusion: too few films have each class and each store, so its weights were learned from "
-    "clips of films that also trained"
+    "clips of films that also trained."
 )
 NO_GROUPS = (
     "late fusion without groups: clips of one film are on both sides where it learns its weights; "
@@ -122,12 +124,15 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.concept_stores and "bank__features" in model.get_params():
             features = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
             model.set_params(bank__features=features)
-        wanted = keywords(model.fit) & arguments.keys()
-        model.fit(self.scaled(X), y, **{key: arguments[key] for key in wanted})
+        wanted = {key: arguments[key] for key in keywords(model.fit) & arguments.keys()}
+        known = arguments["groups"], arguments["order"]
+        with whole_groups(model, y, *known, random_state=self.random_state) as notes:
+            model.fit(self.scaled(X), y, **wanted)
         self.models_ = [best_of(model)]
-        for key in ("facts_", "history_", "warnings_"):
+        for key in ("facts_", "history_"):
             if hasattr(self.models_[0], key):
                 setattr(self, key, getattr(self.models_[0], key))
+        self.warnings_ = [*notes, *getattr(self.models_[0], "warnings_", [])]
 
     def _fit_late(self, X: Array, y: Array, arguments: dict[str, Any]) -> None:
         parts = [clone(self).set_params(use=[name], how="early") for name in self._columns]
@@ -151,7 +156,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _folds(
         self, X: Array, y: Array, labelled: Array, arguments: Mapping[str, Any]
-    ) -> tuple[list[tuple[Array, Array]], list[str]]:
+    ) -> tuple[Folds, list[RunWarning]]:
         """Rows that train and rows that are held out, film by film; and what must be said of them.
 
         Where a part would leave no film with some class, or some store, films are divided.
@@ -159,11 +164,11 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order, groups = arguments["order"], arguments["groups"]
         if groups is None:
             warnings.warn(NO_GROUPS, stacklevel=4)
-        clips = np.char.add("clip ", (np.arange(len(y)) if order is None else order).astype(str))
-        films = clips if groups is None else np.asarray(groups).astype(str)
-        films = np.where(films == "", clips, films)
+        films, clips = (name_groups(known, order, len(y)) for known in (groups, None))
+        divided = [RunWarning(DIVIDED, "", FEW_FILMS)]
+        unnamed = groups is not None and np.array_equal(films, clips)
         wanted = np.unique(y[labelled])
-        for names, notes in ((films, []), (clips, [DIVIDED])):
+        for names, notes in ((films, divided if unnamed else []), (clips, divided)):
             count = min(N_STACKED, len(np.unique(names[labelled])))
             if count > 1:
                 parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)

@@ -36,6 +36,7 @@ from obygaze_features.common.plugins import (
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
+from obygaze_models.estimators.inner_folds import BY_GROUP
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
@@ -188,15 +189,11 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
             "inherit from ClassifierMixin and BaseEstimator"
         )
-    for key, path in parameters.items():
-        if _is_class(path):
-            part = load_class(path)
-            if not (isinstance(part, type) and issubclass(part, BaseEstimator)):
-                raise ExperimentError(
-                    f"estimator {name!r}: {key} names {path}, which is not a scikit-learn "
-                    "estimator; give a class that inherits from BaseEstimator, or a value"
-                )
-            parameters[key] = part()
+    for key, value in list(parameters.items()):
+        if _is_class(value):
+            parameters[key] = _make_part(name, key, value, parameters)
+        elif key.split("__")[-1] == "cv" and value == BY_GROUP:
+            parameters[key] = None
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -224,6 +221,27 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             "take a classifier that has one, or sklearn.calibration:CalibratedClassifierCV"
         )
     return set_seed(estimator, random_state)
+
+
+def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> Any:
+    """Make the part that an option names, and take a splitter's own options out of `parameters`.
+
+    Splitters have no `set_params`.
+    """
+    kind = load_class(path)
+    if isinstance(kind, type) and issubclass(kind, BaseEstimator):
+        return kind()
+    if not (isinstance(kind, type) and hasattr(kind, "get_n_splits")):
+        raise ExperimentError(
+            f"estimator {name!r}: {key} names {path}, which is not a scikit-learn estimator or "
+            "splitter; give a class that inherits from BaseEstimator, or a value"
+        )
+    start = f"{key}__"
+    own = [option for option in parameters if option.startswith(start)]
+    try:
+        return kind(**{option.removeprefix(start): parameters.pop(option) for option in own})
+    except (TypeError, ValueError) as problem:
+        raise ExperimentError(f"estimator {name!r}: {key} cannot be made: {problem}") from None
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from obygaze_features.manifests import Manifest, RunSet
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, Near
+from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import LevelTask, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
@@ -51,18 +51,21 @@ class Division:
 
     def folds(
         self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
-    ) -> list[Fold]:
-        """The folds of one problem, by the protocol with these options."""
+    ) -> Sequence[Fold]:
+        """Return the folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
         tests = {task.name: task.labels(data) for task in problem.tests}
         how: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
         folds = splitter.make_folds(problem.train.labels(data), tests, **how)
+        if self.protocol != "split":
+            return folds
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
         names = [name for own in films for name in own]
-        by_film = max(map(len, films), default=0) == 1 and len(set(names)) == len(names)
-        if self.protocol != "split" or not by_film:
+        if max(map(len, films), default=0) != 1 or len(set(names)) < len(names):
             return folds
-        return [replace(fold, group="".join(own)) for fold, own in zip(folds, films, strict=True)]
+        return MadeWhenNeeded(
+            len(folds), lambda number: replace(folds[number], group="".join(films[number]))
+        )
 
 
 def make_division(

@@ -64,6 +64,7 @@ _HINTS = {
     "protocol": 'the name of a protocol, such as "split"',
     "groups": 'the column of clips that stay together, such as "media"',
     "min_clips": "a whole number from 1 up",
+    "validation_films": "a whole number from 1 up",
     "gap": "a number of seconds from 0 up",
     "balance": 'how training clips are balanced, such as "none"',
     "predictions": 'a list of tables, such as ["theirs.csv"]',
@@ -73,7 +74,7 @@ _HINTS = {
     "concept_stores": 'a table of concepts and stores, such as {Voice = "clap"}',
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
     "headline": "the name of an estimator of the list",
-    "score": "the name of a score, such as \"auroc\"",
+    "score": 'the name of a score, such as "auroc"',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
 }
@@ -130,6 +131,10 @@ class Experiment:
         and scores are means over them. By default films, which drawn folds do not keep whole.
     min_clips
         Of each class, for a group to test by `leave-film-out`; ten by default.
+    validation_films
+        By `leave-film-out`, how many groups are drawn for each tested one, to validate in turn. By
+        default all others. Estimators that use no validation clips are fitted once for each tested
+        group, to all others.
     gap
         Clips of a file that is tested neither train nor validate within so many seconds of a test
         clip.
@@ -189,6 +194,7 @@ class Experiment:
     protocol: _Name | None = None
     groups: _Name | None = None
     min_clips: Annotated[int, Meta(ge=1)] | None = None
+    validation_films: Annotated[int, Meta(ge=1)] | None = None
     gap: Annotated[float, Meta(ge=0)] = 0.0
     balance: _Name | None = None
     missing: _Name = "drop"
@@ -225,8 +231,9 @@ class Experiment:
                     f"the protocol {self.protocol} fixes the training clips; leave {key} out, or "
                     f"take {' or '.join(balanced)}"
                 )
-        if self.min_clips is not None and self.protocol != "leave-film-out":
-            yield 'min_clips is of one protocol; add protocol = "leave-film-out", or leave it out'
+        for key in ("min_clips", "validation_films"):
+            if getattr(self, key) is not None and self.protocol != "leave-film-out":
+                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
         for kind, value, names in (
             ("protocol", self.protocol, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),

@@ -33,6 +33,7 @@ from obygaze_models.estimators.classes import (
     reads_of,
 )
 from obygaze_models.estimators.fusion import StoreFusion
+from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
     PluginError,
@@ -134,6 +135,12 @@ class EstimatorSpec:
     def takes_weights(self) -> bool:
         """Whether its clips can have weights."""
         return bool(self._ask(lambda model: "sample_weight" in keywords(model.fit), True))
+
+    @cached_property
+    def uses_validation(self) -> bool:
+        """Whether validation clips stop it, choose for it, or teach it."""
+        names = self._ask(lambda model: keywords(model.fit), frozenset())
+        return bool(self.threshold) or any(name.endswith("_val") for name in names)
 
     @property
     def table(self) -> dict[str, Any]:
@@ -431,8 +438,10 @@ def fit_estimator(
     ):
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
+        known = (None, None) if fused else (films[learn], learn)  # a fusion does so itself
         try:
-            model.fit(X[learn], targets, **arguments)
+            with whole_groups(model, targets, *known, random_state=seed) as divided:
+                model.fit(X[learn], targets, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         model = best_of(model)
@@ -442,10 +451,12 @@ def fit_estimator(
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
         history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
-        noted = list(getattr(model, "warnings_", [])) or [warning.message for warning in raised]
+        given = [*divided, *getattr(model, "warnings_", [])]
+        if all(getattr(note, "code", "") == DIVIDED for note in given):
+            given += [warning.message for warning in raised]
         noted = [
             note if isinstance(note, RunWarning) else RunWarning("fit", spec.name, one_line(note))
-            for note in noted
+            for note in given
         ]
     if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}

@@ -41,6 +41,7 @@ FOLLOWS = {
     "neighbours": "Clips so near are often alike: expect lower scores on other files.",
     "zeros": "They have no reasons.",
     "missing": "Of these clips a model knows the other stores alone.",
+    "inner-folds": "What was tuned so may suit the training films more than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
     "unnamed": "They do not count in means over films: they may be of any.",

@@ -31,6 +31,7 @@ from obygaze_features.common.files import (
     check_format,
     new_folder,
     parse_json,
+    prefix,
     publish_folder,
     sha256_of,
     write_bytes,
@@ -48,6 +49,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import check_probabilities
+from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.experiment import about_features, describe_experiment
@@ -198,8 +200,12 @@ class FinishedFits:
         self.begin()
         model = self.folder / MODELS / place
         shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
+        # `become` removes what a killed process leaves; `new_folder` looks for it at each model.
+        begun = model.with_name(f"{prefix(model)}model.partial")
+        shutil.rmtree(begun, ignore_errors=True)
         try:
-            save_model(fit.model, model, about)
+            save_model(fit.model, begun, about, durable=False)
+            publish_folder(begun, model)
         except ExperimentError as problem:  # its scores stay
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
@@ -275,9 +281,10 @@ _LONG = ("features", "seen", "footage", "warnings", "levels", "senses")
 class Outcome:
     """All that came of training and testing.
 
-    `models` are the lines of ``models.jsonl``, `saved` the results whose models were saved; `seen`
-    has by task and fold the rows that some model of it looked at; `warnings` are those of other
-    packages' estimators.
+    `models` are the lines of ``models.jsonl``, `saved` the places of those that were saved, and
+    `explained` their results, if some have concepts or weigh stores; `seen` has by task and fold
+    the rows that some model of it looked at beside those that train and validate; `warnings` are
+    those of other packages' estimators, and about inner folds.
     """
 
     plan: Plan
@@ -285,7 +292,8 @@ class Outcome:
     predictions: list[FitPredictions] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
-    saved: list[FitResult] = field(default_factory=list)
+    saved: set[str] = field(default_factory=set)
+    explained: list[FitResult] = field(default_factory=list)
     seen: dict[tuple[str, int], NDArray[Any]] = field(default_factory=dict)
     warnings: list[RunWarning] = field(default_factory=list)
 
@@ -299,20 +307,31 @@ class Outcome:
         about = about_model(self.plan, planned, fit) | {"fit": fold.index}
         not_saved = finished.keep(planned, fit, result.table, about)
         if not not_saved:
-            self.saved.append(result)
+            self.saved.add(planned.place)
+            self.explained.extend([result] if self._explains else [])
         brief = {key: value for key, value in about.items() if key not in _LONG}
         line = {"folder": f"models/{planned.place}", **brief, "seed": fold.seed}
         self.models.append(line | ({"not_saved": not_saved} if not_saved else {}))
-        if planned.spec.name not in ESTIMATORS:
-            self.warnings.extend(
-                RunWarning(note.code, name, f"{name}: {note.text}") for note in fit.warnings
-            )
+        is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
+        self.warnings.extend(
+            RunWarning(note.code, name, f"{name}: {note.text}")
+            for note in fit.warnings
+            if note.code == DIVIDED or not is_ours
+        )
         key = {"model": name, "task": task.name, "fit": fold.index}
         self.history.extend({**key, **epoch} for epoch in fit.history)
-        before = self.seen.get((task.name, fold.index), np.array([], dtype=np.intp))
-        self.seen[task.name, fold.index] = np.union1d(before, fit.seen)
+        others = np.setdiff1d(fit.seen, np.union1d(fold.train, fold.validation))
+        if len(others):
+            before = self.seen.get((task.name, fold.index), others)
+            self.seen[task.name, fold.index] = np.union1d(before, others)
         data, problem = self.plan.data, planned.problem
         self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
+
+    @cached_property
+    def _explains(self) -> bool:
+        """Whether models are explained, for which all must be kept."""
+        learners = self.plan.experiment.learners.values()
+        return any(spec.has_bank or spec.fusion == "late" for spec in learners)
 
     @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, unknown_name
+from obygaze_features.common.text import counted, for_shell, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
@@ -25,7 +26,7 @@ from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.folds import Array, ByFolds, Fold, Near
+from obygaze_models.data.folds import Array, ByFolds, Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing, open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
@@ -46,13 +47,20 @@ from obygaze_models.experiments.fit import (
     skipped_fit,
     test_predictions,
 )
-from obygaze_models.experiments.predictions import FitPredictions, OutsideModel, read_outside
+from obygaze_models.experiments.predictions import (
+    ANY_FIT,
+    FitPredictions,
+    OutsideModel,
+    read_outside,
+)
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 from obygaze_models.experiments.summary import BALANCED, span
 
 MAX_ROWS = 20
 """Of folds or films that an error lists."""
+_Part = tuple[Problem, int, str, Sequence[Fold]]
+"""A problem, how many namesakes it has before it, an estimator's name, and its folds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +81,9 @@ class Plan:
         The clips that take part; and what was missing on either side.
     folds, skipped
         By training task the folds that can be fitted and tested, and why the others cannot.
+    whole_from
+        By training task, where films are left out: the number of the first of its folds without
+        validation clips, which are for estimators that use none.
     """
 
     experiment: Experiment
@@ -83,7 +94,8 @@ class Plan:
     outside: list[OutsideModel]
     data: ClipDataset
     join: Join
-    folds: dict[str, list[Fold]] = field(default_factory=dict)
+    folds: dict[str, Sequence[Fold]] = field(default_factory=dict)
+    whole_from: dict[str, int] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     outside_predictions: list[FitPredictions] = field(default_factory=list)
 
@@ -113,21 +125,49 @@ class Plan:
         return [task for problem in self.problems for task in (problem.train, *problem.tests)]
 
     @property
-    def all_folds(self) -> list[Fold]:
-        """Of all tasks."""
-        return [fold for folds in self.folds.values() for fold in folds]
+    def all_folds(self) -> Iterator[Fold]:
+        """Yield the folds of all tasks."""
+        return (fold for folds in self.folds.values() for fold in folds)
 
-    def fits(self) -> list[PlannedFit]:
-        """Every estimator in every fold of every problem."""
+    def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
+        """Return the folds of models that use validation clips, or of those that do not."""
+        name = problem.train.name
+        folds, start = self.folds[name], self.whole_from.get(name)
+        if start is None:
+            return folds
+        return folds[:start] if validate else folds[start:]
+
+    def fits(self) -> Sequence[PlannedFit]:
+        """Return every estimator in every one of its folds of every problem."""
+        parts = self._parts()
+        numbers = [(part, number) for part in parts for number in range(len(part[-1]))]
+
+        def make_fit(place: int) -> PlannedFit:
+            part, number = numbers[place]
+            return self._planned(part, number)
+
+        return MadeWhenNeeded(len(numbers), make_fit)
+
+    def _parts(self) -> list[_Part]:
+        """Return each problem with each estimator, and its folds."""
         folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
-        soft = self.experiment.is_soft
         return [
-            PlannedFit(name, spec, problem, fold, self.experiment.balance, namesakes, soft)
+            (
+                problem,
+                folders[:number].count(folders[number]),
+                name,
+                self.folds_of(problem, validate=spec.uses_validation),
+            )
             for number, problem in enumerate(self.problems)
-            for namesakes in [folders[:number].count(folders[number])]
             for name, spec in self.experiment.learners.items()
-            for fold in self.folds[problem.train.name]
         ]
+
+    def _planned(self, part: _Part, number: int) -> PlannedFit:
+        problem, namesakes, name, folds = part
+        spec, experiment = self.experiment.learners[name], self.experiment
+        return PlannedFit(
+            name, spec, problem, folds[number], experiment.balance, namesakes, experiment.is_soft
+        )
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -151,7 +191,7 @@ class Plan:
             "manifest": self.manifest.digest,
             "labels": digest_of_values((annotated, data.folds)),
             "features": digest_of_values((data.X, data.frames)),
-            "folds": digest_of_values(list(map(vars, self.all_folds))),
+            "folds": digest_of_values([digest_of_values(vars(fold)) for fold in self.all_folds]),
         }
 
     @cached_property
@@ -161,10 +201,14 @@ class Plan:
         titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
         tested = {*films[self._tested].tolist()} - {""}
-        both = [np.intersect1d(films[f.test_rows], films[f.train]).tolist() for f in self.all_folds]
+        both = {
+            film
+            for fold in self.all_folds
+            for film in np.intersect1d(films[fold.test_rows], films[fold.train]).tolist()
+        }
         return Films(
             tested=len(tested),
-            also_trained=len({film for own in both for film in own} - {""}),
+            also_trained=len(both - {""}),
             titles={film: titles.get(film, film) for film in sorted(tested)},
             untested={
                 titles.get(film, film): self._why_untested(film)
@@ -212,10 +256,13 @@ class Plan:
         sizes = [len(fold.train) for fold in self.all_folds]
         noun, names, first = self.films.by, ", ".join(self.films.titles.values()), self.films.note
         films = f" of {counted(self.films.tested, group_noun(noun))} ({names})" * bool(names)
+        counts = self._fold_counts()
+        by_count = group_by(counts, counts.__getitem__).items()
+        in_folds = [f"{', '.join(names)} in {counted(n, 'fold')}" for n, names in by_count]
         lines = [
             f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
-            f"{counted(len(self.fits()), 'fit')}: {', '.join(self.experiment.learners)} in "
-            f"{counted(len(sizes), 'fold')}, each trained on {span(sizes)} clips",
+            f"{counted(counts.total(), 'fit')}: {'; '.join(in_folds)}, each trained on "
+            f"{span(sizes)} clips",
             *(note for note in self.notes if note != first),
             f"tested: {counted(len(self._tested), 'clip')}{films}",
             *[self.zeros] * bool(self.zeros),
@@ -226,15 +273,22 @@ class Plan:
 
     def estimate(self) -> tuple[float, list[Skipped]]:
         """About how many seconds all fits take, by one of each estimator; and which fail."""
-        fits, failed, seconds = self.fits(), [], 0.0
-        counts = Counter(planned.model for planned in fits)
-        for planned in progress(list({p.model: p for p in fits}.values()), "try", unit="fit"):
+        last = {part[2]: part for part in self._parts() if part[-1]}
+        counts, failed, seconds = self._fold_counts(), [], 0.0
+        for name, part in progress(list(last.items()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
-                result = planned.compute(self.data)
+                result = self._planned(part, -1).compute(self.data)
             failed += [result.skipped] if result.fit is None else []
-            seconds += (time.monotonic() - begin) * counts[planned.model]
+            seconds += (time.monotonic() - begin) * counts[name]
         return seconds, failed
+
+    def _fold_counts(self) -> Counter[str]:
+        """Count the fits of each estimator."""
+        counts: Counter[str] = Counter()
+        for _, _, name, folds in self._parts():
+            counts[name] += len(folds)
+        return counts
 
     @property
     def notes(self) -> list[str]:
@@ -259,9 +313,12 @@ class Plan:
         )
         return [note for note in notes if note]
 
-    @property
+    @cached_property
     def _tested(self) -> list[int]:
-        return sorted({row for fold in self.all_folds for row in fold.test_rows.tolist()})
+        is_tested = np.zeros(len(self.data), dtype=bool)
+        for fold in self.all_folds:
+            is_tested[fold.test_rows] = True
+        return np.flatnonzero(is_tested).tolist()
 
     @property
     def missing(self) -> str:
@@ -298,38 +355,105 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
             f"{min(unread)}; add one that does, such as pcbm-logistic, or leave it out"
         )
-    seeds, near = experiment.seeds or (experiment.seed,), _near(plan)
-    keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
-    options = {key: value for key, value in keys.items() if value is not None}
+    near = _near(plan)
     for problem in plan.problems:
         try:
-            folds = [
-                replace(fold, name=f"{fold.name}, seed {seed}") if len(seeds) > 1 else fold
-                for seed in seeds
-                for fold in plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
-            ]
+            _plan_folds(plan, problem, near)
         except ExperimentError as refusal:
             remedy = f"{refusal}{_leave_files_out(plan)}"
             raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
-        numbered = (replace(fold, index=index) for index, fold in enumerate(folds))
-        usable = (_usable(plan, problem, fold) for fold in numbered)
-        plan.folds[problem.train.name] = [fold for fold in usable if fold is not None]
     if not any(plan.folds.values()):
         first = plan.skipped[0]
         raise ExperimentError(
             f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
-            f"{_remedy(plan, options)}\n{_class_table(plan, plan.problems[0].train)}"
+            f"{_remedy(plan)}\n{_class_table(plan, plan.problems[0].train)}"
         )
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
 
 
-def _remedy(plan: Plan, options: dict[str, Any]) -> str:
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where a fold is: its number among the folds that a protocol makes with one seed."""
+
+    folds: Sequence[Fold]
+    number: int
+    title: str
+    validates: bool
+
+
+def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
+    """Add the folds of a problem that can be fitted and tested.
+
+    Each keeps the number that it has among all. They are made again when they are needed.
+    """
+    experiment, name = plan.experiment, problem.train.name
+    seeds = experiment.seeds or (experiment.seed,)
+    places: list[_Place] = []
+    for validates in _kinds_of_folds(plan, problem):
+        options = _fold_options(experiment, validates=validates)
+        for seed in seeds:
+            folds = plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
+            title = f", seed {seed}" if len(seeds) > 1 else ""
+            places += [_Place(folds, number, title, validates) for number in range(len(folds))]
+
+    def make_fold(index: int, tests: Collection[str]) -> Fold:
+        place = places[index]
+        fold = place.folds[place.number]
+        kept = {test: rows for test, rows in fold.tests.items() if test in tests}
+        return replace(fold, index=index, name=fold.name + place.title, tests=kept)
+
+    usable: list[tuple[int, tuple[str, ...]]] = []
+    all_tests = [task.name for task in problem.tests]
+    for index, place in enumerate(places):
+        fold = make_fold(index, all_tests)
+        if tests := _usable_tests(plan, problem, fold, validates=place.validates):
+            usable.append((index, tests))
+    plan.folds[name] = MadeWhenNeeded(len(usable), lambda number: make_fold(*usable[number]))
+    if plan.division.protocol == "leave-film-out":
+        plan.whole_from[name] = sum(places[index].validates for index, _ in usable)
+
+
+def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
+    """Return whether folds have validation clips: True, False, or both in this order.
+
+    Where films are left out, models that use no validation clips need no film for these. A model
+    from outside is such a model unless it has predictions of more fits.
+    """
+    experiment = plan.experiment
+    if plan.division.protocol != "leave-film-out":
+        return [True]
+    kinds = {spec.uses_validation for spec in experiment.learners.values()}
+    options = _fold_options(experiment, validates=False)
+    films = plan.division.folds(plan.data, problem, seed=experiment.seed, **options)
+    most = len(films) * max(1, len(experiment.seeds))
+    kinds |= {_fit_count(model) > most for model in plan.outside}
+    return sorted(kinds, reverse=True)
+
+
+def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
+    """Return the protocol's options for folds with or without validation clips."""
+    keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
+    if experiment.protocol == "leave-film-out":
+        keys["validation_films"] = experiment.validation_films if validates else 0
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _fit_count(model: OutsideModel) -> int:
+    """Return of how many fits there are predictions; 0 where they are of any fit."""
+    return len({fit for _, fit in model.table} - {ANY_FIT})
+
+
+def _remedy(plan: Plan) -> str:
     """What to do where no fold can be learnt."""
     experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
+    validates = _kinds_of_folds(plan, problem)[-1]
+    options = _fold_options(experiment, validates=validates)
     free = division.folds(plan.data, problem, seed=experiment.seed, **options)
-    if experiment.gap and any(_usable(plan, problem, fold) for fold in free):
+    if experiment.gap and any(
+        _usable_tests(plan, problem, fold, validates=validates) for fold in free
+    ):
         return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
     if division.protocol == "leave-film-out":
         return (
@@ -467,7 +591,9 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
 def _add_outside(plan: Plan, model: OutsideModel) -> None:
     """The predictions of a model that was trained elsewhere."""
     for problem in plan.problems:
-        for fold in plan.folds[problem.train.name]:
+        films = plan.folds_of(problem, validate=False)
+        is_of_films = _fit_count(model) <= len(films)
+        for fold in films if is_of_films else plan.folds_of(problem, validate=True):
             ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
             table = model.probabilities(problem.train, fold.index, ids)
             if table is None:
@@ -478,8 +604,8 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
                 plan.outside_predictions.extend(given)
 
 
-def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:
-    """The fold with the tests that can be made; None if it cannot be trained, or none can.
+def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
+    """Return the tests of a fold that can be made; none if it cannot be trained.
 
     Training needs clips of every class, validation and each test of at least two. The plan notes
     what is skipped, and why.
@@ -497,13 +623,12 @@ def _usable(plan: Plan, problem: Problem, fold: Fold) -> Fold | None:
 
     train = problem.train
     if skip(fold.train, "training set", train, len(train.classes)):
-        return None
-    if skip(fold.validation, "validation set", train, 2):
-        return None
-    tests = {
-        task.name: fold.tests[task.name]
+        return ()
+    if validates and skip(fold.validation, "validation set", train, 2):
+        return ()
+    return tuple(
+        task.name
         for task in problem.tests
         if task.name in fold.tests
         and not skip(fold.tests[task.name], "test set", task, 2, f", test {task.name}")
-    }
-    return replace(fold, tests=tests) if tests else None
+    )

@@ -164,6 +164,9 @@ class ClassCounts(_Part, frozen=True, kw_only=True):
 class FitRecord(_Part, frozen=True, kw_only=True):
     """One fit of each estimator: which clips it trains on and is stopped by.
 
+    Where estimators without validation clips have folds of their own, one of each of these, or of
+    each of the others.
+
     `drawn_from` counts the clips that the training clips were drawn from; 0 where none are drawn.
     """
 
@@ -432,7 +435,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     @property
     def fit_count(self) -> int:
         """How many fits each estimator has, at most."""
-        return len({fit.fit for fit in self.fits})
+        return max(len(scores.fits) for scores in self.scores)
 
 
 def _earlier_tasks(settings: Mapping[str, Any], name: str) -> Iterator[Task]:

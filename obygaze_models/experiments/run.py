@@ -95,14 +95,14 @@ def run_experiment(
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, classes = plan.clips(), plan.problems[0].tests[0].classes
             explained, explanations = "", []
-            models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.saved]
+            models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.explained]
             if any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
                 from obygaze_models.experiments.explanations import (
                     explain_models,
                     parse_explanations,
                 )
 
-                explained = explain_models(plan.data, outcome.saved)
+                explained = explain_models(plan.data, outcome.explained)
                 explanations = parse_explanations(explained)
             finished.begin()
             tables = {
@@ -123,8 +123,7 @@ def run_experiment(
             record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
             run = Run(output, record, Tables(outcome.predictions, clips, explanations))
-            places = {result.planned.place for result in outcome.saved}
-            finished.become(output, places, overwrite=overwrite)
+            finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:
             with suppress(OSError):  # it holds the finished fits
@@ -144,7 +143,8 @@ def _compute(
     try:
         earlier = [finished.load(planned, plan.data) for planned in todo]
         with meter(earlier.count(None), "train", unit="fit") as advance:
-            for planned, result in zip(todo, earlier, strict=True):
+            for number, planned in enumerate(todo):
+                result, earlier[number] = earlier[number], None
                 outcome.add(result or planned.compute(plan.data, memo), finished)
                 advance(result is None)
         outcome.predictions.extend(plan.outside_predictions)

@@ -19,7 +19,7 @@ import numpy as np
 from obygaze_features.common.files import read_bytes, read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.items import media_stem
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
@@ -157,10 +157,12 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
     It is kept with a model as ``footage``. Clips with neither file nor times are left out.
     """
     files: dict[str, list[list[float] | None]] = {}
-    for clip in ids:
-        item = items[items.row(clip)]
-        if (name := _name(item)) is not None:
-            span = None if item.start is None or item.end is None else [item.start, item.end]
+    rows = [items.row(clip) for clip in ids]
+    times = zip(rows, items.starts[rows].tolist(), items.ends[rows].tolist(), strict=True)
+    for row, start, end in times:
+        has_start = not math.isnan(start)
+        if (name := _name(items.media[row], items.films[row], has_start=has_start)) is not None:
+            span = [start, end] if has_start and not math.isnan(end) else None
             files.setdefault(name, []).append(span)
     return files
 
@@ -182,7 +184,11 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     footage = about.get("footage", {}).items()
     spans: list[tuple[str | None, Any]] = [(name, span) for name, own in footage for span in own]
     spans += [
-        (_name(item), None if item.start is None else (item.start, item.end)) for item in asked
+        (
+            _name(item.media, item.film, has_start=item.start is not None),
+            None if item.start is None else (item.start, item.end),
+        )
+        for item in asked
     ]
     number = {name: code for code, name in enumerate(dict.fromkeys(name for name, _ in spans))}
     files = np.array([number[name] for name, _ in spans], dtype=np.int64)
@@ -205,11 +211,11 @@ def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
         yield f"{clips} seconds of files that it was trained on, under other ids"
 
 
-def _name(item: Item) -> str | None:
+def _name(media: str, film: str, *, has_start: bool) -> str | None:
     """As `overlap.met` has it; but a film without times is no more than where a clip is from."""
-    if item.media:
-        return media_stem(item.media)
-    return item.film if item.film and item.start is not None else None
+    if media:
+        return media_stem(media)
+    return film if film and has_start else None
 
 
 def model_card(

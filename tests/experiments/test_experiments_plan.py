@@ -73,6 +73,7 @@ SLIPS = [
     ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
     ('protocol = "official"\ngap = 5', ["fixes the training clips; leave gap out"]),
     ("min_clips = 3", ['add protocol = "leave-film-out"']),
+    ('protocol = "split"\nvalidation_films = 5', ["validation_films", '"leave-film-out", or']),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
     ('concepts = ["Look"]', ["has positives and concepts; one task at a time"]),
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
@@ -355,6 +356,57 @@ def test_clips_without_a_film_are_not_left_out_as_one():
                 splits()
     labels[40:] = UNUSED  # they take no part
     assert [draw.group for draw in leave_film_out(films, labels)] == ["a", "b"]
+
+
+def test_fewer_films_validate_where_they_are_drawn():
+    films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
+    tests, every = {"x": labels}, leave_film_out(films, labels)
+    by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in every}
+
+    def draw(count, seed=0):
+        cv = om.LeaveFilmOut(validation_films=count, balance="none", random_state=seed)
+        return cv.make_folds(labels, tests, groups=films)
+
+    drawn = draw(2)
+    assert all([r.tolist() for r in rows_of(fold)] == by_name[fold.name] for fold in drawn)
+    assert Counter(fold.group for fold in drawn) == dict.fromkeys("abcdef", 2)
+    names = [[fold.name for fold in draw(2, seed)] for seed in (0, 0, 1)]
+    assert len(set(names[0])) == 12
+    assert names[0] == names[1] != names[2]
+    assert [fold.name for fold in draw(5)] == [fold.name for fold in draw(9)] == [*by_name]
+
+
+@pytest.mark.parametrize("balance", ["none", "undersample"])
+def test_without_validation_films_all_others_train(balance):
+    """The folds are those that scikit-learn is given."""
+    chance = np.random.default_rng(2)
+    films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
+    cv = om.LeaveFilmOut(validation_films=0, balance=balance, random_state=7)
+    folds = cv.make_folds(labels, {"x": labels}, groups=films)
+    assert [fold.name for fold in folds] == [f"without {film}" for film in "abcd"]
+    assert not any(len(fold.validation) for fold in folds)
+    split = cv.split(np.zeros((240, 1)), labels, films)
+    for fold, (train, test) in zip(folds, split, strict=True):
+        np.testing.assert_array_equal(fold.train, train)
+        np.testing.assert_array_equal(fold.tests["x"], test)
+
+
+def test_folds_are_made_when_they_are_needed():
+    films, labels, made = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
+
+    def near(rows):
+        made.append(rows)
+        return np.zeros(600, dtype=bool)
+
+    folds = om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films, near=near)
+    assert (len(folds), made) == (30 * 29, [])
+    assert folds[-1].name == "without 9, stopped by 8"
+    assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
+    assert len(made) == 4
+    with pytest.raises(IndexError):
+        folds[30 * 29]
+    with pytest.raises(ExperimentError, match="did you mean none"):  # at once
+        om.LeaveFilmOut(balance="nome").make_folds(labels, {"x": labels}, groups=films)
 
 
 def test_ten_clips_of_each_class_make_a_film_eligible():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, matthews_corrcoef
+from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Split
+from obygaze_features.store import ArraySpec
 from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
+from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import headline
 from obygaze_models.reproduce.context import TARGETS, target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -21,7 +26,7 @@ from obygaze_models.scoring.metrics import METRICS, Metric
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
-from tests.kit.run import write_experiment
+from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
 HEAD = """
 import numpy as np
@@ -208,6 +213,114 @@ def test_a_model_that_cannot_be_read_back_is_not_saved(install, tmp_path, write)
         assert (result.exit_code, fact in result.stderr) == (1, True), result.stderr
         assert not model.exists()
     assert "fitted" not in result.stdout
+
+
+GRID = [0.01, 0.1, 1.0]
+SEARCH = {
+    "name": "sklearn.model_selection:GridSearchCV", "param_grid": {"C": GRID},
+    "estimator": "obygaze_models.estimators.logistic:LogisticProbe",
+}  # fmt: skip
+GROUP_KFOLD = "sklearn.model_selection:GroupKFold"
+
+
+@pytest.fixture(scope="module")
+def by_film(marked):
+    """Clips whose films can be told, and decide the level: films on both sides tune to them."""
+    chance, folder = np.random.default_rng(5), marked.folder / "by-film"
+    films = np.repeat(np.arange(20), 10)
+    ids = [f"tt{film:02}-{row:03}" for row, film in enumerate(films)]
+    levels = np.where(chance.random(200) < chance.choice([0.2, 0.8], 20)[films], "S", "EN")
+    features = np.hstack([2 * np.eye(20)[films], chance.normal(size=(200, 12))])
+    features[levels == "S", -1] += 0.5
+    manifest = labelled(ids, levels.tolist(), folds=(np.arange(200) % 4).tolist())
+    splits = {"films": films % 3, "one-film": np.minimum(films, 1) + (films > 9)}
+    splits = [Split(name, ids, folds.tolist()) for name, folds in splits.items()]
+    manifest.with_parts(splits=[manifest.split("ten"), *splits]).save(folder / "manifest")
+    array = ArraySpec("native", (32,), "float32", "one vector a clip")
+    rows = {"native": features.astype(np.float32)}
+    recipe = replace(RECIPE, arrays=(array,))
+    write_rows(folder / "s.zarr", manifest, rows, recipe, block_rows=200)
+    return om.Experiment(
+        "By film", folder / "manifest", folder / "s.zarr", split="ten", positives=["S"],
+        train_negatives=["EN"], balance="none",
+    )  # fmt: skip
+
+
+SEARCHES = [
+    ({}, GroupKFold()),
+    ({"cv": "groups"}, GroupKFold()),
+    ({"cv": 3}, GroupKFold(3)),
+    ({"cv": GROUP_KFOLD}, GroupKFold()),
+    ({"cv": GROUP_KFOLD, "cv__n_splits": 4}, GroupKFold(4)),
+]
+
+
+def test_a_search_in_an_experiment_tunes_on_whole_films(by_film, tmp_path):
+    entries = [SEARCH | options | {"as": f"n{i}"} for i, (options, _) in enumerate(SEARCHES)]
+    asked = replace(by_film, protocol="leak-free", estimators=entries)
+    run, plan = om.run_experiment(asked, tmp_path / "run"), make_plan(asked)
+    assert not [warning for warning in run.warnings if warning.code == "inner-folds"]
+    [folds], data = plan.folds.values(), plan.data
+    labels = plan.problems[0].train.labels(data)
+    differs = 0
+    for number, (_, cv) in enumerate(SEARCHES):
+        saved = [row for row in run.models() if row["model"] == f"n{number}"]
+        for fold, row in zip(folds, saved, strict=True):
+            X, y, films = data.X[fold.train], labels[fold.train], data.groups[fold.train]
+            search = GridSearchCV(LogisticProbe(random_state=fold.seed), {"C": GRID}, cv=cv)
+            best = search.fit(X, y, groups=films).best_params_["C"]
+            assert best == om.load_model(row["folder"])[0].C
+            differs += best != search.set_params(cv=None).fit(X, y).best_params_["C"]
+    assert differs > 0
+
+
+CALIBRATED = "sklearn.calibration:CalibratedClassifierCV"
+CALIBRATED = {"name": CALIBRATED, "estimator": SEARCH["estimator"]}
+
+
+def films_of(X):
+    return {*np.argmax(np.asarray(X)[:, :20], axis=1).tolist()}
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch, stores):
+    """Nor where late fusion learns the weights of two stores, each with a search."""
+    fit, check, sides = LogisticProbe.fit, LogisticProbe._check, []
+
+    def record_fit(self, X, y, sample_weight=None):
+        self.films = films_of(X)
+        return fit(self, X, y, sample_weight)
+
+    def record_test(self, X):
+        if hasattr(self, "films") and np.shape(X)[1] == 32:  # a stacker reads two numbers
+            sides.append((self.films, films_of(X)))
+        return check(self, X)
+
+    monkeypatch.setattr(LogisticProbe, "fit", record_fit)
+    monkeypatch.setattr(LogisticProbe, "_check", record_test)
+    keys = {"split": "films", "protocol": "leak-free"}
+    keys["estimators"] = [SEARCH | {"param_grid": {"C": [0.1, 1.0]}}, CALIBRATED]
+    if stores == 2:
+        copied = shutil.copytree(by_film.store, tmp_path / "b.zarr")
+        keys |= {"store": (by_film.store, copied), "fusion": "late"}
+    run = om.run_experiment(replace(by_film, **keys), tmp_path / "run")
+    assert "inner-folds" not in {warning.code for warning in run.warnings}
+    assert run.record.skipped == []
+    assert len(sides) > 30 * stores
+    assert not any(trained & tested for trained, tested in sides)
+
+
+def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
+    shuffled = {"cv": "sklearn.model_selection:StratifiedKFold", "cv__shuffle": True}
+    keys = {
+        "split": "one-film", "protocol": "leak-free",
+        "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}],
+    }  # fmt: skip
+    run = om.run_experiment(replace(by_film, **keys), tmp_path / "run")
+    told = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
+    assert "training clips are of one film" in told[SEARCH["name"]]
+    assert "StratifiedKFold" in told["shuffled"]
+    assert 'cv = "groups"' in told["shuffled"]
 
 
 def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):

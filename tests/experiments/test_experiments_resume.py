@@ -122,6 +122,20 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path):
+    """Guesses are fitted once for each of five films; a tree for two of the others each."""
+    tree = {"name": "random-directions", "bank__n_directions": 2}
+    asked = replace(several, protocol="leave-film-out", split=None, validation_films=2,
+                    estimators=(tree, "majority"))  # fmt: skip
+    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
+    for stop, kept in ((4, 4), (8, 12)):
+        _, lines = run(asked, tmp_path / "run", stop)
+        assert lines[-1].startswith(f"{kept} of 15 fits are kept")
+    calls, _ = run(asked, tmp_path / "run")
+    assert calls == 3
+    assert bytes_of(tmp_path / "run") == whole
+
+
 def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
     run(small, tmp_path / "run", 5)
     advance = Mock()

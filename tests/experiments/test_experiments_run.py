@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import logit
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
@@ -18,9 +19,10 @@ from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_balance, describe_run, headline
 from obygaze_models.explain.attributions import attribute, explain_rows
+from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_resume import bytes_of
-from tests.kit.files import csv_rows
-from tests.kit.run import FILMS, RECIPE, make_world, write_store
+from tests.kit.files import csv_rows, write
+from tests.kit.run import FILMS, RECIPE, labelled, make_world, write_experiment, write_store
 
 
 def predictions(run):
@@ -197,6 +199,96 @@ def test_films_are_left_out_in_turn(world, make_run, tmp_path):
                      estimators=("majority",)).record.films  # fmt: skip
     assert films.untested == {"tt1": "4 clips of S; 10 are needed to test"}
     assert films.note == f"tests {FILMS - 1} of {FILMS} films, not tt1 ({films.untested['tt1']})"
+
+
+STOPPED = {"name": "svm", "as": "stopped", "C": 0.1}
+CHOSEN = {"name": "logistic", "as": "chosen", "threshold": "validation"}
+
+
+def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make_run, tmp_path):
+    """Beside scikit-learn; a network, or a threshold, is stopped or chosen by each other film."""
+    asked = {
+        "protocol": "leave-film-out", "split": None, "test_negatives": (),
+        "estimators": ("majority", STOPPED, "logistic", CHOSEN), "validation_films": 2,
+    }  # fmt: skip
+    run = make_run("mixed", **asked)
+    fits_of = {scores.model: scores.fits for scores in run.record.scores}
+    stopped, whole = list(range(2 * FILMS)), list(range(2 * FILMS, 3 * FILMS))
+    assert fits_of == {
+        "majority": whole, "stopped": stopped, "logistic": whole, "chosen": stopped,
+    }  # fmt: skip
+    names = {fit.fit: fit.name for fit in run.record.fits}
+    assert [names[fit] for fit in whole] == [f"without tt{film}" for film in range(FILMS)]
+    assert all(names[fit].startswith(f"without tt{fit // 2}, stopped by tt") for fit in stopped)
+    assert run.record.fit_count == 2 * FILMS
+    films = {clip: clip.partition("-")[0] for clip in world.ids}
+    folders = {path.name for path in (run.folder / "models/logistic").iterdir()}
+    assert folders == {f"HN-vs-S-{fit}" for fit in whole}
+    for row in run.models():
+        words = re.findall("tt.", names[row["fit"]])
+        seen = {films[clip] for clip in om.load_model(row["folder"])[1]["seen"]}
+        assert seen == {*films.values()} - {words[0]}  # the film that stops it is seen, too
+    data = om.load_dataset(world.manifest, world.store, positives=["S"], negatives=["HN"])
+    model, cv = LogisticRegression(solver="liblinear"), om.LeaveFilmOut()
+    for fit, (train, test) in zip(
+        [fit for fit in run.predictions() if fit.model == "logistic"],
+        cv.split(data.X, data.y, data.groups), strict=True,
+    ):  # fmt: skip
+        expected = model.fit(data.X[train], data.y[train]).predict_proba(data.X[test])[:, 1]
+        np.testing.assert_allclose(fit.probabilities, expected, atol=1e-5)
+    alone = make_run("alone", **asked | {"estimators": ("logistic",)})
+    others = make_run("others", **asked | {"estimators": (STOPPED,)})
+    for name, own in (("logistic", alone), ("stopped", others)):
+        ours = [fit.probabilities for fit in run.predictions() if fit.model == name]
+        for one, second in zip(ours, own.predictions(), strict=True):
+            np.testing.assert_array_equal(one, second.probabilities)
+    assert alone.record.scores[0].fits == list(range(FILMS))
+    every = make_plan(replace(experiment, **asked | {"validation_films": None}))
+    assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
+    assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(every.describe().split())
+
+
+def test_validation_clips_are_of_films_that_do_not_train(experiment):
+    """They choose thresholds and the C of an SVM."""
+    for changes in ({"groups": "film", "split": ""}, {"protocol": "leave-film-out"}):
+        plan = make_plan(replace(experiment, **{"split": None, "protocol": "split"} | changes))
+        films = plan.data.groups
+        for fold in plan.all_folds:
+            assert len(fold.validation) > 0
+            assert not {*films[fold.validation]} & {*films[fold.train]}
+
+
+def test_a_hundred_films_take_a_hundred_fits(tmp_path):
+    ids = [f"film{film:03}-{clip}" for film in range(100) for clip in range(4)]
+    manifest = labelled(ids, ["EN", "S"] * 200)
+    manifest.save(tmp_path / "manifest")
+    rows = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    write_store(tmp_path / "s.zarr", manifest, dict(zip(ids, rows, strict=True)))
+    toml = write_experiment(
+        tmp_path / "e.toml", name="Hundred", manifest="manifest", store="s.zarr", min_clips=2,
+        positives=["S"], train_negatives=["EN"], protocol="leave-film-out",
+        estimators=["majority", "logistic"],
+    )  # fmt: skip
+    printed = run_obygaze("models", "run", toml, "--dry-run", code=0).stdout
+    assert "200 fits: majority, logistic in 100 folds, each trained on 396 clips" in printed
+
+
+def test_predictions_of_films_left_out_need_no_validation(world, make_run, tmp_path):
+    """Where they are of any fit, or of a fit a film; of more fits each is of a pair of films."""
+    changes = {"protocol": "leave-film-out", "split": None, "test_negatives": ()}
+    run = make_run("source", **changes, estimators=("logistic",))
+    pairs = make_run("pairs", **changes, estimators=(STOPPED,))
+    for source, fits in ((run, FILMS), (pairs, FILMS * (FILMS - 1))):
+        rows = [(row["id"], row["fit"], row["probability"]) for row in predictions(source)]
+        for columns, lines in {
+            "id,fit,probability": [",".join(row) for row in rows],
+            "id,probability": {row[0]: f"{row[0]},{row[2]}" for row in rows}.values(),
+        }.items():
+            table = write(tmp_path / f"{fits}-{columns[3]}.csv", columns, *lines)
+            outside = make_run(table.stem, **changes, estimators=(), predictions=(table,))
+            [scores] = outside.record.scores
+            assert outside.record.skipped == []
+            assert len(scores.fits) == (fits if "fit" in columns else FILMS)
 
 
 def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
