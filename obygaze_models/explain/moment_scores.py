@@ -390,7 +390,7 @@ def measure(
     film_of_moment = np.repeat(np.arange(len(films)), [len(guess.scores) for guess in guesses])
     segments = weights @ np.array([len(film.segments) for film in films])
     for column, tiou in enumerate(TIOUS):
-        measures[f"map_{tiou:g}"] = _interpolated_precision(
+        measures[f"map_{tiou:g}"] = interpolated_precision(
             hits[:, column], scores, weights[:, film_of_moment], segments
         )
     measures["map_mean"] = np.mean([measures[f"map_{tiou:g}"] for tiou in TIOUS], axis=0)
@@ -417,7 +417,7 @@ def _find_hits(segments: Spans, guess: Guess) -> Array:
     return hits
 
 
-def _interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
+def interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
     """Average precision of ranked moments for weights [draws, moments] and counts of segments."""
     if not len(scores):
         return np.where(segments > 0, 0.0, np.nan)
