@@ -34,7 +34,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_rem
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.labels import Origin
+from obygaze_features.manifests.labels import Origin, name_key
 
 NOT_SURE = "NS"
 MAKERS: dict[Origin, str] = {
@@ -141,7 +141,7 @@ class PairAgreement:
     """Two label sets in one film.
 
     `unpaired` clips, which only one of them has, are not counted; `sure` is gamma without the
-    clips that either calls Not Sure, None where the scheme has no such level.
+    clips that either calls Not Sure, None where the levels are not ObyGaze's.
     """
 
     film: str
@@ -175,7 +175,7 @@ def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = Non
     stream = random_stream(pair.film, pair.a, pair.b)
     counts = confusion(a, b, distances.codes)
     sure = None
-    if NOT_SURE in distances.codes:
+    if distances.name == "paper":
         both_sure = [(x, y) for x, y in zip(a, b, strict=True) if NOT_SURE not in (x, y)]
         sure_a, sure_b = [x for x, _ in both_sure], [y for _, y in both_sure]
         sure = gamma(sure_a, sure_b, distances.without(NOT_SURE), chance, stream=stream)
@@ -381,4 +381,5 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The highest level, and the levels below it without Not Sure: the paper's EN+HN against S."""
     *below, top = scheme.codes
-    return (top,), tuple(code for code in below if code != NOT_SURE)
+    is_sure = name_key(scheme.name_of.get(NOT_SURE, "")) != name_key("Not Sure")
+    return (top,), tuple(code for code in below if code != NOT_SURE or is_sure)

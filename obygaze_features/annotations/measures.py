@@ -67,7 +67,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
     [0.0, 0.5, 1.0]
     """
     paper = reference_json("scheme-obygaze.json")["distances"]
-    if set(scheme.codes) == set(paper["levels"]):
+    if scheme.is_obygaze:
         order = [paper["levels"].index(code) for code in scheme.codes]
         return Distances("paper", scheme.codes, np.array(paper["matrix"])[np.ix_(order, order)])
     steps = np.arange(len(scheme.codes))

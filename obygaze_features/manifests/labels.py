@@ -116,7 +116,7 @@ class LabelScheme:
 
     @property
     def senses(self) -> dict[str, str]:
-        """By concept how it is perceived, where somebody said so.
+        """By concept how it is perceived; empty where nobody said so.
 
         Examples
         --------
@@ -124,9 +124,15 @@ class LabelScheme:
         ['seen', 'said', 'told']
         """
         known = {c.name: c.sense for c in obygaze_scheme().concepts}
-        own = {c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
-               for c in self.concepts}  # fmt: skip
-        return {name: sense for name, sense in own.items() if sense}
+        return {
+            c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
+            for c in self.concepts
+        }
+
+    @property
+    def is_obygaze(self) -> bool:
+        """Whether its levels are ObyGaze's, by code and name; another may use the same codes."""
+        return self.name_of == obygaze_scheme().name_of
 
     @property
     def order(self) -> str:

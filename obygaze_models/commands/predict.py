@@ -205,7 +205,7 @@ def predict(
         rows = exports.model_rows(predictions, opened.items) if tables or elan else []
         files, lines = exports.export_files(
             rows, "prediction", tables=tables, elan=elan, warnings=warnings,
-            **exports.scheme_of(predictions.classes),
+            **exports.scheme_of(predictions.about),
         )  # fmt: skip
         if output:
             files[output] = predictions.to_csv()

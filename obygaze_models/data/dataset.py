@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
@@ -62,6 +62,8 @@ class ClipDataset:
     stores
         Of several stores, the name of each and how many columns of X it has, in order; where a
         store lacks a clip they are NaN. See `StoreFusion`.
+    scheme
+        What may be annotated: it says what the levels' codes mean.
     """
 
     ids: list[str]
@@ -77,6 +79,7 @@ class ClipDataset:
     annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
     grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
+    scheme: LabelScheme = field(default_factory=obygaze_scheme)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -228,7 +231,7 @@ def load_dataset(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
     )
     truth = manifest.labels(labels)
-    wanted = levels_of([task], truth) if task else set(truth.levels)
+    wanted = levels_of([task], truth, scheme) if task else set(truth.levels)
     data, _ = join_clips(
         manifest,
         opened,
@@ -365,4 +368,5 @@ def label_clips(
         concept_names=concept_names,
         folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
         grouped_by=groups,
+        scheme=manifest.label_scheme(labels),
     )

@@ -55,8 +55,8 @@ class Fold:
 
     @property
     def test_rows(self) -> Array:
-        """The rows of all test sets; a clip of several is asked about once."""
-        return np.unique(np.concatenate(list(self.tests.values())))
+        """The rows of all test sets, if any; a clip of several is asked about once."""
+        return np.unique(np.concatenate([np.array([], dtype=np.int64), *self.tests.values()]))
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):

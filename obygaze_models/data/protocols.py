@@ -149,9 +149,9 @@ class LeaveFilmOut(Splitter):
     that is tested is all that is left out, and N folds are enough.
 
     A film is eligible if it has at least `min_clips` clips of each class; the others train in
-    every fold. Groups of another kind, such as files or directors, do as films: with
-    ``min_clips=1`` and ``balance="none"`` it splits as scikit-learn's `LeaveOneGroupOut`, but that
-    groups which lack a class do not test.
+    every fold. Clips without a film are refused. Groups of another kind, such as files or
+    directors, do as films: with ``min_clips=1`` and ``balance="none"`` it splits as scikit-learn's
+    `LeaveOneGroupOut`, but that groups which lack a class do not test.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class LeaveFilmOut(Splitter):
     def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
         """The films that test."""
         films, classes = np.asarray(groups), np.unique(y[y >= 0])
-        names: list[str] = np.unique(films).tolist()
+        names: list[str] = np.unique(films[films != ""]).tolist()
         return [
             film
             for film in names
@@ -241,15 +241,18 @@ class LeaveFilmOut(Splitter):
         if groups is None:
             raise ValueError("LeaveFilmOut needs groups, the film of each clip: data.groups")
         films = np.asarray(groups)
+        if unnamed := int(((films == "") & (y >= 0)).sum()):
+            raise ExperimentError(
+                f"leave-film-out: {unnamed:,} of {counted(int((y >= 0).sum()), 'clip')} have no "
+                'film, and may be of any. Drop them: data.select(data.groups != ""), or load the '
+                'clips with groups = "media", their files'
+            )
         eligible = self.eligible(y, films)
         if len(eligible) < 2:
-            remedy = "give a smaller min_clips, such as min_clips = 1"
-            if not any(films):
-                remedy = 'no clip has a film: load the clips with groups = "media", their files'
             raise ExperimentError(
                 f"leave-film-out needs at least two films or other groups with {self.min_clips} "
                 f"clips of each class, and {len(eligible)} of {len(set(films.tolist()))} have "
-                f"them; {remedy}"
+                "them; give a smaller min_clips, such as min_clips = 1"
             )
         return films, eligible
 

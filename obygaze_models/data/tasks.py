@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,7 @@ UNUSED = -1
 Array = NDArray[Any]
 
 EASY, CARRIERS = "EN", ("HN", "S")
-"""The paper's levels: clips without any concept, and those that concepts are learned from."""
-PAPER_LEVELS = frozenset({EASY, *CARRIERS, "NS"})
+"""ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
@@ -51,13 +50,22 @@ class LevelTask:
         return "+".join(self.negatives), "+".join(self.positives)
 
     @property
+    def class_levels(self) -> tuple[tuple[str, ...], ...]:
+        """The levels of each class."""
+        return self.negatives, self.positives
+
+    def in_words(self, names: Mapping[str, str]) -> str:
+        """Name it by its levels' names."""
+        return " vs ".join(class_words(self, names))
+
+    @property
     def levels(self) -> set[str]:
         """All levels that take part."""
         return {*self.positives, *self.negatives}
 
     def labels(self, data: ClipDataset) -> Array:
         """1 where a clip's level is positive, 0 where it is negative, else `UNUSED`."""
-        return _codes(data.levels, [self.negatives, self.positives])
+        return _codes(data.levels, self.class_levels)
 
 
 @dataclass(frozen=True)
@@ -79,13 +87,22 @@ class LevelsTask:
         return " / ".join(self.classes)
 
     @property
+    def class_levels(self) -> tuple[tuple[str, ...], ...]:
+        """The levels of each class."""
+        return tuple((level,) for level in self.classes)
+
+    def in_words(self, names: Mapping[str, str]) -> str:
+        """Name it by its levels' names."""
+        return " / ".join(class_words(self, names))
+
+    @property
     def levels(self) -> set[str]:
         """All levels that take part."""
         return set(self.classes)
 
     def labels(self, data: ClipDataset) -> Array:
         """The place of a clip's level among the classes, else `UNUSED`."""
-        return _codes(data.levels, [(level,) for level in self.classes])
+        return _codes(data.levels, self.class_levels)
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,7 @@ class ConceptTask:
 
     Positives are HN and S clips with the concept. Negatives are one of the paper's three sets:
     ``a`` EN clips only, ``b`` those and HN and S clips without it, ``c`` the latter only. Where
-    the levels are not the paper's, all clips take part, and only ``b`` has a meaning.
+    the levels are not ObyGaze's, all clips take part, and only ``b`` has a meaning.
     """
 
     concept: str
@@ -111,6 +128,16 @@ class ConceptTask:
         return f"no {self.concept}", self.concept
 
     @property
+    def class_levels(self) -> tuple[tuple[str, ...], ...]:
+        """None of either class: annotators' marks decide."""
+        return (), ()
+
+    def in_words(self, names: Mapping[str, str]) -> str:
+        """Name it by its negatives' names."""
+        negatives = {"a": _any_of([EASY], names), "c": f"{_any_of(CARRIERS, names)} without"}
+        return f"{self.concept} vs {negatives.get(self.negatives, NEGATIVES[self.negatives])}"
+
+    @property
     def levels(self) -> set[str]:
         """All levels that take part."""
         return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
@@ -118,13 +145,29 @@ class ConceptTask:
     def labels(self, data: ClipDataset) -> Array:
         """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
         column = data.concept_names.index(self.concept)
-        has_concept = data.concepts[:, column : column + 1]
-        return concept_targets(data.levels, has_concept, self.negatives)[:, 0].astype(np.int64)
+        return clip_targets(data, self.negatives)[:, column].astype(np.int64)
 
 
 Task = LevelTask | LevelsTask | ConceptTask
 """Which class each clip is of: its name, in tables and files; the names of its classes, of two of
-which the second is the positive one; the levels that take part; and the labels of clips."""
+which the second is the positive one; the levels of each class; the levels that take part; and the
+labels of clips. `in_words` has the levels' names in place of their codes."""
+
+
+def class_words(task: Task, names: Mapping[str, str]) -> list[str]:
+    """Name a task's classes by their levels' names; a class without levels has its own.
+
+    >>> class_words(LevelTask(("S",), ("EN", "HN")), {"EN": "Easy Negative", "HN": "Hard Negative"})
+    ['Easy Negative or Hard Negative', 'S']
+    """
+    return [
+        _any_of(levels, names) if levels else name
+        for name, levels in zip(task.classes, task.class_levels, strict=True)
+    ]
+
+
+def _any_of(levels: Sequence[str], names: Mapping[str, str]) -> str:
+    return " or ".join(names.get(code, code) for code in levels)
 
 
 @dataclass(frozen=True)
@@ -183,12 +226,11 @@ def task_from(fields: Mapping[str, Any]) -> Task:
     raise ExperimentError(f"no task has the fields {', '.join(fields)}")
 
 
-def levels_of(tasks: Iterable[Task], labels: LabelSet) -> set[str]:
+def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
     """The levels whose clips take part in any of the tasks."""
-    own = not PAPER_LEVELS.issuperset(labels.levels)
     levels: set[str] = set()
     for task in tasks:
-        if own and isinstance(task, ConceptTask):
+        if isinstance(task, ConceptTask) and not scheme.is_obygaze:
             if task.negatives != "b":
                 raise ExperimentError(
                     f'negatives = "{task.negatives}" takes ObyGaze\'s levels, which the label set '
@@ -211,13 +253,13 @@ def concept_targets(
     concepts: NDArray[Any],
     negatives: str,
     *,
-    all_levels: Collection[str] | None = None,
+    is_obygaze: bool = True,
 ) -> NDArray[Any]:
     """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
 
     Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
-    the levels are not the paper's, each clip shows the concept or is a negative of it; for a part
-    of the clips, `all_levels` are those of all.
+    the levels are not ObyGaze's (`LabelScheme.is_obygaze`), whatever their codes, each clip shows
+    the concept or is a negative of it.
     """
     if negatives not in NEGATIVES:
         raise ExperimentError(
@@ -225,7 +267,7 @@ def concept_targets(
             + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         )
     has_concept = np.asarray(concepts, dtype=bool)
-    if not PAPER_LEVELS.issuperset(levels if all_levels is None else all_levels):
+    if not is_obygaze:
         return has_concept.astype(np.int8)
     easy, annotated = (np.isin(levels, group)[:, None] for group in ((EASY,), CARRIERS))
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
@@ -233,6 +275,12 @@ def concept_targets(
     targets[among & ~has_concept] = 0
     targets[annotated & has_concept] = 1
     return targets
+
+
+def clip_targets(data: ClipDataset, negatives: str) -> NDArray[Any]:
+    """Return the `concept_targets` of clips, by the scheme of their levels."""
+    is_obygaze = data.scheme.is_obygaze
+    return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)
 
 
 def measure_of(labels: LabelSet) -> str | None:

@@ -309,6 +309,11 @@ def parts_of(estimator: Any) -> list[Any]:
     return [estimator, *parts]
 
 
+def modules_of(estimator: Any) -> list[str]:
+    """Return the modules of an estimator and its parts, for `plugin_errors`."""
+    return [type(part).__module__ for part in parts_of(estimator)]
+
+
 def best_of(estimator: Any) -> Any:
     """The best estimator of a search, or what it searches over if unfitted; others as they are."""
     if isinstance(estimator, BaseSearchCV):

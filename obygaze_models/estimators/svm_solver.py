@@ -216,7 +216,7 @@ def choose_svm(
     problem
         The clips.
     Cs
-        One C, or several to choose from.
+        One C, or several to choose from, in any order; the middle one where nothing can choose.
     validation
         Features and labels of clips that choose. Without them folds of X choose.
     cv, groups
@@ -224,10 +224,11 @@ def choose_svm(
         which stays in one fold.
     """
     X, y = problem.X, problem.y
+    Cs = sorted(Cs)
     if len(Cs) == 1:
         return ChosenSVM(problem.fit(Cs[0]), {}, None, "given")
     if validation is not None and _has_both(validation[1]):
-        fits = [problem.fit(C) for C in sorted(Cs)]
+        fits = [problem.fit(C) for C in Cs]
         aucs = [_auc(validation[1], fit.decide(validation[0])) for fit in fits]
         best = _best(aucs, [fit.degenerate for fit in fits])
         by_c = {fit.C: auc for fit, auc in zip(fits, aucs, strict=True)}
@@ -235,20 +236,19 @@ def choose_svm(
     folds = None if validation is not None else split_folds(y, cv, groups)
     if not folds:
         return ChosenSVM(problem.fit(Cs[(len(Cs) - 1) // 2]), {}, None, "default")
-    ascending = sorted(Cs)
-    values = np.full((len(ascending), len(X)), np.nan)
-    scores, degenerate = np.zeros((len(folds), len(ascending))), np.zeros(len(ascending), bool)
+    values = np.full((len(Cs), len(X)), np.nan)
+    scores, degenerate = np.zeros((len(folds), len(Cs))), np.zeros(len(Cs), bool)
     for fold, (train, test) in enumerate(folds):
         inner = problem.part(train)
-        for index, C in enumerate(ascending):
+        for index, C in enumerate(Cs):
             fit = inner.fit(C)
             values[index, test] = fit.decide(X[test])
             scores[fold, index] = _auc(y[test], values[index, test])
             degenerate[index] |= fit.degenerate
     means = scores.mean(axis=0).tolist()
     best = _best(means, degenerate.tolist())
-    by_c = dict(zip(ascending, means, strict=True))
-    return ChosenSVM(problem.fit(ascending[best]), by_c, values[best], "cross-validation")
+    by_c = dict(zip(Cs, means, strict=True))
+    return ChosenSVM(problem.fit(Cs[best]), by_c, values[best], "cross-validation")
 
 
 def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]]:

@@ -15,8 +15,9 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
-from obygaze_models.experiments.record import MAKE, RunRecord, TestSet
+from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import Comparison, compare_with_annotators
 
 if TYPE_CHECKING:
@@ -102,14 +103,14 @@ def annotators_f1(
     on all clips of the label sets that `pairs` compare, as in `annotations agreement`.
     """
     compared = record.annotators.get(test)
-    return compared.f1 if compared else None, mean_f1(pairs, record.tests[test])
+    return compared.f1 if compared else None, _mean_f1(pairs, record.task(test))
 
 
-def mean_f1(pairs: Sequence[LabelSetAgreement], test: TestSet) -> float | None:
-    """The mean over pairs of label sets of one's F1 against the other on a test's two classes."""
-    if len(test.classes) != 2:
+def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
+    """The mean over pairs of label sets of one's F1 against the other on a task of two classes."""
+    if len(task.class_levels) != 2:
         return None
-    negatives, positives = (name.split("+") for name in test.classes)
+    negatives, positives = task.class_levels
     scores = [pair.f1(positives, negatives) for pair in pairs]
     defined = [score for score in scores if score == score]
     return fmean(defined) if defined else None
@@ -141,13 +142,16 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
             f"{run.folder}: its labels were not merged of several annotators', who could differ; "
             "merge them: obygaze annotations merge MANIFEST"
         )
+    words = {test: run.record.words(test) for test in votes}
     chosen = []
     for row in rows:
         labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
         verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
         if len(labels) < 2 or not (who := who_differs(verdicts)):
             continue
-        note, tier = row.note and replace(row.note, value=who), f"{row.tier}, divided"
+        called = words[row.cells["test"]]
+        said = who_differs([(name, called.get(label, label)) for name, label in verdicts])
+        note, tier = row.note and replace(row.note, value=said), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
         raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")

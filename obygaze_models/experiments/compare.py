@@ -261,6 +261,10 @@ def _notes(
     for side in (first, second):
         if extra := len(side.labels(test)) - common:
             yield f"left out: {counted(extra, 'clip')} of {test} that only {side.ref.run} has"
+    clips = first.run.clips()
+    if unnamed := sum(not clips[clip].group for clip in scored):
+        noun = group_noun(a.films.by)
+        yield f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
     if relabelled := common - len(scored):
         yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
 

@@ -44,6 +44,8 @@ class Row:
         A row of a table, by its columns.
     tier, note
         In ELAN; no note where there is no start and end in the film.
+    reasons
+        The parts of concepts in a prediction, the largest first.
     """
 
     film: str
@@ -52,6 +54,7 @@ class Row:
     tier: str
     note: Annotation | None
     title: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 def annotate(

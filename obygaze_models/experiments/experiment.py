@@ -25,7 +25,7 @@ from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelT
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
-from obygaze_models.scoring.metrics import RANKING
+from obygaze_models.scoring.metrics import ranking_keys
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -74,7 +74,7 @@ _HINTS = {
     "concept_stores": 'a table of concepts and stores, such as {Voice = "clap"}',
     "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
     "headline": "the name of an estimator of the list",
-    "score": f"the score that counts, {' or '.join(RANKING)}",
+    "score": 'the name of a score, such as "auroc"',
     "seed": "a whole number from 0 up",
     "seeds": "a list of different whole numbers from 0 up",
 }
@@ -242,7 +242,7 @@ class Experiment:
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
-            ("score", self.score, RANKING),
+            ("score", self.score, ranking_keys()),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)

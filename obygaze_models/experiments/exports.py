@@ -7,7 +7,6 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.common.elan import Annotation, to_pfsx
+from obygaze_features.common.elan import to_pfsx
 from obygaze_features.common.figures import level_colours
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
@@ -34,8 +33,9 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
-from obygaze_features.manifests.labels import obygaze_scheme
+from obygaze_features.manifests.labels import format_concepts, obygaze_scheme
 from obygaze_features.manifests.statistics import item_titles
+from obygaze_models.data.tasks import class_words, task_from
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
@@ -61,6 +61,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
     titles = item_titles(items)
+    words = model_words(predictions.about)
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
@@ -80,7 +81,8 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         details = {name: f"{shares[name]:.3f}" for name in names[len(names) == 2 :]}
         if seen != "no":
             details["seen in training"] = seen
-        note = annotate(item.start, item.end, predicted, {"clip": item.id, **details})
+        said = words.get(predicted, predicted)
+        note = annotate(item.start, item.end, said, {"clip": item.id, **details})
         rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
@@ -105,7 +107,7 @@ def held_out(
     rows = []
     for (name, test), fits in group_by(asked, lambda fit: (fit.model, fit.test)).items():
         mean = average_over_fits(fits)
-        classes = list(run.record.tests[test].classes)
+        classes, words = list(run.record.tests[test].classes), run.record.words(test)
         task, called = run.record.trained_on(test), mean.called.tolist()
         explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
         parts = average_parts(explained, mean.ids)
@@ -115,10 +117,11 @@ def held_out(
             two = mean.probabilities.ndim == 1
             share = mean.probabilities[row] if two else mean.probabilities[row, code]
             target = classes[1] if two else classes[code]
-            reasons = ", ".join(
+            reasons = tuple(
                 f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
             )
-            named = {f"{PARTS}{name_log_odds(classes)}": reasons} if reasons else {}
+            named = {f"{PARTS}{name_log_odds(classes)}": format_concepts(reasons)}
+            named = named if reasons else {}
             cells = {
                 "title": clip.title,
                 "film": clip.film,
@@ -128,7 +131,7 @@ def held_out(
                 "to": "" if clip.end is None else format_time(clip.end),
                 **_seconds(clip.start, clip.end),
                 "annotators": clip.level,
-                "concepts": ", ".join(clip.concepts),
+                "concepts": format_concepts(clip.concepts),
                 **{
                     f"{LABEL_OF}{who}": votes.get(test, {}).get(clip.id, {}).get(who, "")
                     for who in annotators
@@ -142,8 +145,9 @@ def held_out(
                 **named,
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
-            note = annotate(clip.start, clip.end, classes[code], details)
-            rows.append(Row(clip.film, clip.media, cells, f"{name}: {test}", note, clip.title))
+            note = annotate(clip.start, clip.end, words[classes[code]], details)
+            tier = f"{name}: {test}"
+            rows.append(Row(clip.film, clip.media, cells, tier, note, clip.title, reasons))
     return rows
 
 
@@ -191,7 +195,6 @@ def export_files(
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
-        rows = [replace(row, note=_name_levels(row.note, levels or {})) for row in rows]
         lists = {"levels": (levels or {}).values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
@@ -215,30 +218,37 @@ def export_files(
     return files, lines
 
 
-def scheme_of(classes: Iterable[str]) -> dict[str, Any]:
-    """The levels and concepts that `export_files` takes, if the classes are of our scheme."""
+def scheme_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the levels and concepts that `export_files` takes, of a model's own scheme.
+
+    Models that were saved before they kept it are of ObyGaze's where their levels' codes are.
+    """
+    if "levels" in about:
+        return {"levels": about["levels"], "concepts": about.get("senses", ())}
     scheme = obygaze_scheme()
-    is_ours = {code for name in classes for code in name.split("+")} <= {*scheme.codes}
+    classes = task_from(about["learns"]).class_levels if "learns" in about else ()
+    levels = {level for levels in classes for level in levels}
+    is_ours = levels and levels <= {*scheme.codes}
     return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
 
 
-def _name_levels(note: Annotation | None, levels: Mapping[str, str]) -> Annotation | None:
-    """With the words of the scheme for a class or level, as annotators' tiers have them."""
-    if note is None:
-        return None
-    who, colon, label = note.value.rpartition(": ")
-    words = " or ".join(levels.get(code, code) for code in label.split("+"))
-    return replace(note, value=f"{who}{colon}{words}")
+def model_words(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a model's classes are called by their levels' names, as annotators' tiers are."""
+    if "learns" not in about:
+        return {}
+    task, names = task_from(about["learns"]), scheme_of(about).get("levels", {})
+    return dict(zip(task.classes, class_words(task, names), strict=True))
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
+    names = run.record.manifest.levels
     for (tier, film), own in group_by(rows, lambda row: (row.tier, row.film)).items():
         ids = {row.cells["clip"] for row in own}
         clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
         places = [
-            (c.media, c.title, None if c.id in ids else c.level, stretch)
+            (c.media, c.title, None if c.id in ids else names.get(c.level, c.level), stretch)
             for c, stretch in zip(clips, stretches, strict=True)
         ]
         for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
@@ -261,7 +271,8 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
         for row in rows[:limit]:
-            largest = [", ".join(row.cells.get(n, "").split(", ")[:MAX_PARTS_SHOWN]) for n in named]
+            shown = ", ".join(row.reasons[:MAX_PARTS_SHOWN])
+            largest = [shown if name in row.cells else "" for name in named]
             table.append([row.cells[name] for name in columns] + largest)
         columns += named
         yield align(columns, table, left=len(columns))

@@ -23,7 +23,7 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.tasks import NEGATIVES, Problem, Task, concept_targets
+from obygaze_models.data.tasks import NEGATIVES, Problem, Task, clip_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,
@@ -40,7 +40,7 @@ from obygaze_models.estimators.registry import (
     best_of,
     find_entry,
     make_estimator,
-    parts_of,
+    modules_of,
     plugin_errors,
 )
 from obygaze_models.experiments.predictions import FitPredictions
@@ -112,7 +112,7 @@ class EstimatorSpec:
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
         """The answer of the model; `unknown` of a plug-in that fails, of which each fit tells."""
-        with suppress(PluginError), plugin_errors(_modules(self.model)):
+        with suppress(PluginError), plugin_errors(modules_of(self.model)):
             return question(self.model)
         return unknown
 
@@ -188,7 +188,7 @@ class Fit:
         if self.reads in ("concepts", "groups"):
             arguments = {self.reads: _annotations(data, self.reads)[rows]}
         table = np.zeros((len(rows), self.classes))
-        with plugin_errors(_modules(self.model)):
+        with plugin_errors(modules_of(self.model)):
             X = _features(data, self.model, self.reads)
             given = self.model.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
@@ -232,9 +232,10 @@ class PlannedFit:
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
         fold, labels = self.fold, self.task.labels(data)
-        if len(fold.near):  # what learns from whole folds leaves these out, too
-            near = np.isin(np.arange(len(data)), fold.near)
-            data = replace(data, folds=np.where(near, -1, data.folds))
+        # What learns from whole folds learns from no clip that is tested, or near to one that is.
+        apart = np.union1d(fold.test_rows, fold.near)
+        apart = np.setdiff1d(apart, np.union1d(fold.train, fold.validation))
+        data = replace(data, folds=np.where(np.isin(np.arange(len(data)), apart), -1, data.folds))
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
             balance=self.balance, votes=data.votes(self.task) if self.soft else None,
@@ -390,7 +391,7 @@ def fit_estimator(
         model.set_params(**(class_weight_options(spec) or {}))
     if memo is not None and "memory" in model.get_params(deep=False):
         model.set_params(memory=memo)
-    with plugin_errors(_modules(model)):
+    with plugin_errors(modules_of(model)):
         accepted, reads = keywords(model.fit), reads_of(model)
         if fused := len(data.stores) > 1 and spec.fuses:
             inner, accepted = model, accepted | {"groups", "order"}
@@ -413,7 +414,7 @@ def fit_estimator(
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
     concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
     if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
-        concepts = concept_targets(data.levels, data.concepts, spec.negatives)
+        concepts = clip_targets(data, spec.negatives)
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],
@@ -431,7 +432,7 @@ def fit_estimator(
     arguments = {name: value for name, value in offered.items() if name in accepted}
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
-        plugin_errors(_modules(model)),
+        plugin_errors(modules_of(model)),
         config_context(enable_metadata_routing=False),
         warnings.catch_warnings(record=True) as raised,
     ):
@@ -488,10 +489,6 @@ def _features(data: ClipDataset, model: Any, reads: str) -> Array:
     if data.frames is None:
         raise ExperimentError("the model reads frames, and the clips were read without them")
     return data.frames
-
-
-def _modules(model: Any) -> list[str]:
-    return [type(part).__module__ for part in parts_of(model)]
 
 
 def _as_json(value: Any) -> Any:

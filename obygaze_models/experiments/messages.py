@@ -44,6 +44,7 @@ FOLLOWS = {
     "inner-folds": "What was tuned so may suit the training films more than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
+    "unnamed": "They do not count in means over films: they may be of any.",
     "one-film": "No interval can be given: it takes five or more.",
     "also-trained": "Expect lower scores on a film that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
@@ -92,6 +93,9 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     if record.films.note:
         yield RunWarning("films", "", f"This {record.films.note}.")
     noun = group_noun(record.films.by)
+    if (unnamed := record.films.unnamed) and record.films.tested:
+        total = counted(record.films.clips, "test clip")
+        yield RunWarning("unnamed", "", f"{unnamed:,} of {total} have no {noun}.")
     if why := record.lacks_interval:
         yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
     if (trained := record.films.also_trained) and record.films.tested > 1:

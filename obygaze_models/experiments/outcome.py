@@ -274,7 +274,7 @@ def _as_array(kind: type, value: Any) -> Array:
 
 
 #: Of a saved model these are in its folder, not in ``models.jsonl``.
-_LONG = ("features", "seen", "footage", "warnings")
+_LONG = ("features", "seen", "footage", "warnings", "levels", "senses")
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,7 +402,7 @@ class Outcome:
                 version=manifest.version,
                 digest=manifest.digest,
                 labels=plan.labels.name,
-                levels={level.code: level.name for level in plan.scheme.levels},
+                levels=plan.scheme.name_of,
                 licence=manifest.licence,
                 citation=manifest.citation,
                 senses=plan.scheme.senses,
@@ -435,6 +435,7 @@ class Outcome:
             "films": plan.films,
             "versions": plan.versions,
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
+            "tasks": {task.name: dict(vars(task)) for task in plan.tasks},
         }
 
     def _ablated(self) -> dict[str, dict[str, float]]:
@@ -465,6 +466,8 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "task": planned.task.name,
         "learns": dict(vars(planned.task)),
         "classes": list(planned.task.classes),
+        "levels": plan.scheme.name_of,
+        "senses": plan.scheme.senses,
         "facts": fit.facts,
         **({"cut": fit.cut} if planned.spec.threshold else {}),
         "features": about_features(plan.experiment, plan.store, frames=fit.reads == "frames"),

@@ -192,7 +192,8 @@ class Plan:
         """Settings, digests and versions: what the numbers depend on."""
         data = self.data
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
-        annotated = (data.ids, data.levels, data.groups, data.concept_names, data.concepts, *soft)
+        marks = data.concept_names, data.concepts, data.scheme.name_of
+        annotated = (data.ids, data.levels, data.groups, *marks, *soft)
         return {
             **describe_experiment(replace(self.experiment, predictions=())),
             **{f"version of {name}": number for name, number in self.versions.items()},
@@ -225,6 +226,7 @@ class Plan:
             },
             by=by,
             clips=len(self._tested),
+            unnamed=int((films[self._tested] == "").sum()),
             of=len(self._tested if self.division.protocol == "leave-film-out" else films[testable]),
         )
 
@@ -252,7 +254,7 @@ class Plan:
         """All clips that are labelled, in the manifest's order, and what part each takes."""
         reasons = dict.fromkeys(self.join.without_fold, "no fold")
         reasons |= dict.fromkeys(self.join.without_features, "no features")
-        levels, folds = levels_of(self.tasks, self.labels), self.division.fold_of
+        levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
         clips = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
         for name, clip in clips.items():
             used = reasons.get(name, "") if clip.level in levels else "not in the task"
@@ -557,7 +559,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     data, join = join_clips(
         manifest,
         store,
-        levels_of(tasks, merged),
+        levels_of(tasks, merged, scheme),
         labels=experiment.label_set,
         array=experiment.array,
         pooling=experiment.pooling,

@@ -7,7 +7,7 @@ A record is read and written here and nowhere else. The other files of a run fol
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +16,18 @@ import msgspec
 from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import as_list, counted, join_some
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.stores import name_stores
+from obygaze_models.data.tasks import (
+    ConceptTask,
+    LevelsTask,
+    LevelTask,
+    Task,
+    class_words,
+    task_from,
+)
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
@@ -88,8 +97,8 @@ class _Backbone(_Part, frozen=True, kw_only=True):
 
 
 class ManifestRecord(_Part, frozen=True, kw_only=True):
-    """The labelled items. `levels` has the name of each level's code, `senses` by concept how it
-    is perceived, where that is known.
+    """The labelled items, and what may be annotated. `levels` has the name of each level's code,
+    the lowest first; `senses` has how each concept is perceived, empty where that is not known.
     """
 
     name: str
@@ -100,6 +109,11 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     licence: str
     citation: str
     senses: dict[str, str] = {}
+
+    @property
+    def is_obygaze(self) -> bool:
+        """Whether the levels are ObyGaze's, as `LabelScheme.is_obygaze`."""
+        return self.levels == obygaze_scheme().name_of
 
 
 class StoreRecord(_Part, frozen=True, kw_only=True):
@@ -192,6 +206,7 @@ class Films(_Part, frozen=True, kw_only=True):
     `titles` has the title of each tested film by its id; `untested` the title of each other film
     of the run's clips, and why it is not tested. They are groups of another kind where clips are
     grouped `by` another column. Where the protocol tests one fold, it has `clips` `of` so many.
+    `unnamed` test clips have no film.
     """
 
     tested: int
@@ -201,6 +216,7 @@ class Films(_Part, frozen=True, kw_only=True):
     by: str = "film"
     clips: int = 0
     of: int = 0
+    unnamed: int = 0
 
     @property
     def noun(self) -> str:
@@ -325,6 +341,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         The test clips that leak in any fit.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
+    tasks
+        What each name of a task means, in the form of a saved model's ``learns``; see `task`.
     annotators
         By test set the models beside each annotator, where the labels were merged of several.
     cuts
@@ -364,16 +382,33 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     balance: str = ""
     annotators: dict[str, Comparison] = {}
     cuts: dict[str, list[float]] = {}
+    tasks: dict[str, dict[str, str | list[str]]] = {}
     sha256: str = ""
 
     def __post_init__(self) -> None:
         _check(self.experiment, _Settings, "experiment")
         _check(self.versions, _Versions, "versions")
+        for name in {*self.tests, *(fit.task for fit in self.fits)}:
+            self.task(name)
+
+    def task(self, name: str) -> Task:
+        """Return a task that was learned or tested, with the levels of its classes."""
+        if name in self.tasks:
+            return task_from(self.tasks[name])
+        for task in _earlier_tasks(self.experiment, name):
+            if task.name == name:
+                return task
+        raise ValueError(f"nothing says what {name!r} tells apart")
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
         tasks = list(dict.fromkeys(fit.task for fit in self.fits))
         return test if test in tasks and len(tasks) > 1 else tasks[0]
+
+    def words(self, test: str) -> dict[str, str]:
+        """Return what a test's classes are called by their levels' names, and other levels."""
+        task, names = self.task(test), self.manifest.levels
+        return names | dict(zip(task.classes, class_words(task, names), strict=True))
 
     @property
     def store_names(self) -> list[str]:
@@ -401,6 +436,18 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def fit_count(self) -> int:
         """How many fits each estimator has, at most."""
         return max(len(scores.fits) for scores in self.scores)
+
+
+def _earlier_tasks(settings: Mapping[str, Any], name: str) -> Iterator[Task]:
+    """Yield the tasks of an experiment, for runs that were written before records had them."""
+    positives, negatives = settings["positives"], settings.get("negatives", "a")
+    if settings["concepts"]:
+        yield ConceptTask(name.removesuffix(ConceptTask("", negatives).name), negatives)
+    elif settings["levels"]:
+        yield LevelsTask(tuple(settings["levels"]))
+    else:
+        for levels in (settings["train_negatives"], *settings["test_negatives"]):
+            yield LevelTask(tuple(positives), tuple(levels))
 
 
 def read_record(folder: Path) -> RunRecord:

@@ -22,7 +22,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
-from obygaze_models.data.tasks import UNUSED, concept_targets, task_from
+from obygaze_models.data.tasks import UNUSED, clip_targets, task_from
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, as_logits
 from obygaze_models.estimators.concepts import ConceptBank, project
@@ -248,8 +248,8 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
 
 def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:
     """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
-    negatives, marks = about.get("options", {}).get("negatives", "b"), clips.concepts
-    shown = concept_targets(clips.levels, marks[:, _columns(clips, bank.names_)], negatives)
+    negatives = about.get("options", {}).get("negatives", "b")
+    shown = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
     targets[:, bank.columns_] = shown
     return targets

@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from obygaze_models.scoring.intervals import LEVEL, jackknife, leave_each_out
+from obygaze_models.scoring.intervals import (
+    LEVEL,
+    estimate_weighted,
+    group_columns,
+    weigh_groups,
+)
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
@@ -75,7 +80,7 @@ def error_factors(
     names
         The names of the factors.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none, which is in no draw of films.
     penalty
         The ridge penalty on the coefficients; the intercept has none.
     draws
@@ -92,11 +97,11 @@ def error_factors(
         """How often each of so many is drawn, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
-    film_names, film_index = np.unique(np.array(films, dtype=str), return_inverse=True)
-    without_each = leave_each_out(len(film_names))[1:, film_index]
-    results = [_film(None, wrong, factors, names, without_each, penalty)]
-    for number, film in enumerate(film_names.tolist() if by_film else ()):
-        rows = film_index == number
+    column, count = group_columns(films)
+    weights = weigh_groups(count)[1:, column]
+    results = [_film(None, wrong, factors, names, weights, penalty)]
+    for number, film in enumerate(sorted({*films} - {""}) if by_film else ()):
+        rows = column == number
         drawn = draw(int(rows.sum()))
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
     return results
@@ -162,7 +167,8 @@ def _film(
     fitted = _fit(X, wrong, weights, penalty)[:, 1:]
     columns = [fitted[0]]
     if film is None and usable.all():
-        intervals = [made for values in fitted.T if (made := jackknife(values).interval)]
+        made = [estimate_weighted(values).interval for values in fitted.T]
+        intervals = [ends for ends in made if ends is not None]
         if len(intervals) == fitted.shape[1]:
             columns += [*np.transpose(intervals)]
     elif film is not None and usable.sum() > len(drawn) / 2:

@@ -153,31 +153,33 @@ class ConceptQuality:
 
 
 def concept_quality(
-    explained: Sequence[Explained], clips: Mapping[str, Clip]
+    explained: Sequence[Explained], clips: Mapping[str, Clip], *, is_obygaze: bool = True
 ) -> list[ConceptQuality]:
     """Score the concepts of bottlenecks on test clips: a row for each model, task and concept.
 
     Hard Negative and Sure clips with a concept are compared with all clips without it; Not Sure
-    clips are ignored. Networks are left out: they are explained by a bottleneck's concepts.
+    clips are ignored. Where the levels are not ObyGaze's, all clips count. Networks are left out:
+    they are explained by a bottleneck's concepts.
     """
     own = [entry for entry in explained if entry.kind in ("sum", "path")]
     return [
-        _quality(fits, column, clips)
+        _quality(fits, column, clips, is_obygaze)
         for fits in group_by(own, lambda fit: (fit.model, fit.task, fit.concepts)).values()
         for column in range(len(fits[0].concepts))
     ]
 
 
-def _quality(fits: Sequence[Explained], column: int, clips: Mapping[str, Clip]) -> ConceptQuality:
+def _quality(
+    fits: Sequence[Explained], column: int, clips: Mapping[str, Clip], is_obygaze: bool
+) -> ConceptQuality:
     concept = fits[0].concepts[column]
-    all_levels = {clip.level for clip in clips.values()}
     positive: dict[str, int] = {}
     scores = []
     for fit in fits:
         tested = [clips[clip] for clip in fit.ids]
         marks = np.array([concept in clip.concepts for clip in tested], dtype=bool)[:, None]
         levels = [clip.level for clip in tested]
-        targets = concept_targets(levels, marks, "b", all_levels=all_levels)[:, 0]
+        targets = concept_targets(levels, marks, "b", is_obygaze=is_obygaze)[:, 0]
         counts = targets >= 0
         truth, values = targets[counts], fit.values[counts, column]
         tested_ids = np.array(fit.ids)[counts].tolist()

@@ -84,7 +84,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     caption = html(
         "How often annotators marked each concept, by level of the clip{}.{}",
         "" if source.counts_all else ", in the clips used here",
-        " How a concept is perceived stands beside it." if senses else "",
+        " How a concept is perceived stands beside it." if any(senses.values()) else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
@@ -137,11 +137,15 @@ def _detected_figure(
         notes.append(f" No model of this page was trained to detect {join_some(missing)}.")
     if left_out := len(models) - len(shown):
         notes.append(f" “Methods” has {counted(left_out, 'more model')}.")
+    clips = "those with it against all others"
+    if head.source.about.is_obygaze:
+        clips = "Hard Negative and Sure ones with it against all others but Not Sure ones"
     caption = html(
         "How well each ranks the test clips with the concept above those without. A bottleneck "
-        "measures concepts on its way (of the tested clips, Hard Negative and Sure ones with "
-        "it against all others but Not Sure ones; plus and minus a standard deviation of the "
-        "fits); a model of one concept has its 95% interval. The line is chance.{}",
+        "measures concepts on its way (of the tested clips, {}; plus and minus a standard "
+        "deviation of the fits); a model of one concept has its 95% interval. The line is "
+        "chance.{}",
+        clips,
         "".join(notes),
     )
     return _figure(by_sense(names), panel, "Detected by a model", caption)
@@ -198,7 +202,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         number(wrong, form=","),
         number(len(clips), form=","),
         join_some(shares, len(shares)),
-        " (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
+        f" (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
@@ -208,7 +212,8 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
     several = len({fit.task for fit in run.record.fits}) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
-    for entry in concept_quality(run.run.explanations(), run.clips):
+    explained, is_obygaze = run.run.explanations(), run.about.is_obygaze
+    for entry in concept_quality(explained, run.clips, is_obygaze=is_obygaze):
         name = f"{entry.model}, {entry.task}" if several else entry.model
         by_model.setdefault(name, {})[entry.concept] = entry
     return by_model
@@ -237,7 +242,7 @@ def _detected_by(
         for scores in other.record.scores:
             ends = scores.interval.get("auroc") or (None, None)
             dots = detected.setdefault(f"{scores.model}, {of}", {})
-            dots[scores.test.split(" vs ")[0]] = Dot(scores.mean["auroc"], *ends)
+            dots[other.record.task(scores.test).classes[-1]] = Dot(scores.mean["auroc"], *ends)
     return detected
 
 

@@ -17,6 +17,7 @@ from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import average_parts, name_log_odds
@@ -59,14 +60,14 @@ def explorer_data(
         levels = run.about.levels
         # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
         key = (
-            *levels,
+            *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
         )
         if key not in sets:
             sets[key] = len(sets)
             names = [name for name in run.annotators if name != run.about.labels]
             others = [run.manifest.labels(name) for name in names if run.manifest]
-            clips.append(_clips(ordered, levels, others[:MAX_LABEL_SETS]))
+            clips.append(_clips(ordered, run.about, others[:MAX_LABEL_SETS]))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         unused: dict[str, list[int]] = {}
@@ -128,8 +129,9 @@ def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
 
 
 def _clips(
-    clips: Sequence[Clip], levels: Mapping[str, str], others: Sequence[LabelSet]
+    clips: Sequence[Clip], about: ManifestRecord, others: Sequence[LabelSet]
 ) -> dict[str, Any]:
+    levels, meanings = about.levels, concept_meanings(about)
     codes = list(dict.fromkeys([*levels, *(clip.level for clip in clips)]))
     ids = [clip.id for clip in clips]
     others = [
@@ -139,7 +141,6 @@ def _clips(
     ]
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
-    meanings = concept_meanings(levels)
     films = by_film(clips)
     names = list(films)
 
@@ -205,9 +206,10 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
     """The view of a page without a model: the highest level is what it counts."""
     others = [code for code in source.about.levels if code not in source.positives]
-    classes = ["+".join(others), "+".join(source.positives)]
+    levels = [others, source.positives]
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
-    return {"run": source.number, "model": "", "task": "", "classes": classes} | columns
+    classes = {"classes": ["+".join(codes) for codes in levels], "class_levels": levels}
+    return {"run": source.number, "model": "", "task": "", **classes, **columns}
 
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
@@ -221,6 +223,7 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "model": results.model,
         "task": results.task,
         "classes": list(results.classes),
+        "class_levels": [list(levels) for levels in results.class_levels],
         "at": positions[order].tolist(),
         "label": means.labels[order].tolist(),
         "called": means.called[order].tolist(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
+from obygaze_models.data.tasks import class_words
 from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
@@ -27,7 +28,6 @@ from obygaze_models.figures.dots import (
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import MIN_MARKED, Annotators
-from obygaze_models.report.glossary import LEVELS, in_words
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
@@ -192,7 +192,7 @@ def _annotated(head: Headline) -> Html:
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
-            for name in dict.fromkeys(row.entry.test.split(" vs ")[0] for row in head.rows)
+            for name in dict.fromkeys(row.task.classes[-1] for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
         return html("Annotators marked {} of {}.", joined(parts), of)
@@ -273,7 +273,7 @@ def _extremes(start: str, values: Mapping[str, float]) -> Html:
 def _seen(source: Source) -> tuple[str, str]:
     """What parts of a film do, and what a model is to see: in words of the source's levels."""
     names = source.about.levels
-    if names.keys() == LEVELS.keys():
+    if source.about.is_obygaze:
         return "objectifies", "objectification"
     top = " or ".join(f"“{names.get(code, code)}”" for code in source.positives)
     return f"is {top}", top
@@ -283,7 +283,7 @@ def _untested(head: Headline) -> str:
     """The levels that the best model's test leaves out, in words; empty of other tasks."""
     if head.run.kind != "levels":
         return ""
-    tested = re.split(r" vs |\+", head.row.entry.test)
+    tested = head.row.task.levels
     return " or ".join(name for code, name in head.run.about.levels.items() if code not in tested)
 
 
@@ -317,7 +317,7 @@ def _model(head: Headline, who: str) -> Html:
     start, target = Html(""), html("of “{}”", row.entry.test)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
-        which = in_words(row.entry.test, names).replace(" vs ", " or ")
+        which = " or ".join(class_words(row.task, names))
         rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
         text = "Tested on {} {} that are {}{}, "
         start = html(text, number(row.test.clips, form=","), noun, which, rest)
@@ -543,7 +543,7 @@ def score_figure(head: Headline) -> Html:
     for row in head.rows[:MAX_MODELS]:
         parts = [row.model] * (models or not tasks)
         # They are tested on the same clips: only what was trained on differs.
-        parts += [row.told_apart.split(" → ")[0]] * tasks
+        parts += [row.trained] * tasks
         parts += [row.run.feature] * features
         parts += [row.run.name] * (alike[row.model, row.told_apart, row.run.feature] > 1)
         low, high = row.interval(head.metric) or (None, None)
@@ -555,7 +555,7 @@ def score_figure(head: Headline) -> Html:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {in_words(head.row.entry.test, head.run.about.levels)}"
+        title += f", {head.row.task.in_words(head.run.about.levels)}"
     if head.metric == "auroc":
         lines.append(Line(0.5, "chance", merged if beside else None))
     elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import counted
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.published import estimator_of
+from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotation import Source
 from obygaze_models.report.runs import ReportRun
@@ -54,21 +54,12 @@ def eyebrow(sources: Sequence[Source]) -> str:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
         return f"Annotations: {sources[0].name}"
-    goal = sources[0].record.goal
-    train, _, tests = goal.partition(", test on ")
-    return in_words(train if tests == train else goal, sources[0].about.levels)
-
-
-def in_words(task: str, levels: Mapping[str, str]) -> str:
-    """A task by its levels' names.
-
-    Examples
-    --------
-    >>> in_words("EN+HN vs S", {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"})
-    'Easy Negative or Hard Negative vs Sure'
-    """
-    parts = re.split(r"(\W+)", task)
-    return "".join(levels.get(part, " or " if part == "+" else part) for part in parts)
+    record, levels = sources[0].record, sources[0].about.levels
+    if sources[0].kind == "concepts":
+        return record.goal
+    train = record.task(record.fits[0].task).in_words(levels)
+    tests = ", ".join(record.task(test).in_words(levels) for test in record.tests)
+    return train if tests == train else f"{train}, test on {tests}"
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
@@ -80,9 +71,9 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
     return f"What models find in {what}" if runs else f"What annotators marked in {what}"
 
 
-def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
+def concept_meanings(about: ManifestRecord) -> dict[str, str]:
     """A line for each concept of ObyGaze's scheme; none where levels are of another scheme."""
-    if set(levels) != LEVELS.keys():
+    if not about.is_obygaze:
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
     return {
@@ -93,9 +84,9 @@ def concept_meanings(levels: Iterable[str]) -> dict[str, str]:
 
 def about(runs: Sequence[Source]) -> str:
     """What was annotated, and what the models predict; a sentence for each scheme of several."""
-    schemes: dict[tuple[str, ...], list[Source]] = {}
+    schemes: dict[tuple[tuple[str, str], ...], list[Source]] = {}
     for run in runs:
-        schemes.setdefault(tuple(run.about.levels), []).append(run)
+        schemes.setdefault(tuple(run.about.levels.items()), []).append(run)
     lines = []
     for same in schemes.values():
         levels = _levels(same)
@@ -106,7 +97,7 @@ def about(runs: Sequence[Source]) -> str:
         if len(schemes) > 1:
             lines.append(f"Label set {same[0].about.labels}:")
         annotated = f"Annotators gave each {noun} a level: {names}."
-        if levels.keys() == LEVELS.keys():
+        if same[0].about.is_obygaze:
             annotated = (
                 "A film objectifies a person where it shows her or him as a thing to be looked at "
                 f"or used. Annotators gave each {noun} a level of that, from {levels['EN']} to "
@@ -143,12 +134,13 @@ def glossary(
     """The terms that occur on the page, and what they mean; kappa and gamma where they do."""
     agreement = {"kappa": KAPPA} if kappa else {}
     agreement |= {"gamma": GAMMA} if gamma else {}
-    return list((dict(_terms(runs)) | agreement).items())  # each once
+    # Each once; but a level and a concept of one name are two terms.
+    return list(dict.fromkeys([*_terms(runs), *agreement.items()]))
 
 
 def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     levels = _levels(sources)
-    is_obygaze = levels.keys() == LEVELS.keys()
+    is_obygaze = all(source.about.is_obygaze for source in sources)
     for code, name in levels.items():
         yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
     runs = [source for source in sources if isinstance(source, ReportRun)]
@@ -161,7 +153,7 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         examples = ", ".join(concepts[:3])
         by_models = CONCEPT if runs else ""
         yield "concept", f"what annotators marked in a clip, such as {examples}{by_models}"
-        meanings = concept_meanings(levels)
+        meanings = concept_meanings(sources[0].about) if is_obygaze else {}
         for name in concepts:
             if text := ". ".join(filter(None, [senses.get(name), meanings.get(name)])):
                 yield name, text
@@ -190,7 +182,7 @@ def citation(sources: Sequence[Source]) -> str:
     """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""
     manifests = [source.about for source in sources]
     cited = [of.citation or f"{of.name}, whose manifest has no citation" for of in manifests]
-    if any(of.levels.keys() == LEVELS.keys() for of in manifests):
+    if any(of.is_obygaze for of in manifests):
         cited.append(reference_json("sources.json")["obygaze12"]["citation"])
     runs = [source for source in sources if isinstance(source, ReportRun)]
     versions = [run.record.versions["obygaze"] for run in runs] or [obygaze_version()]

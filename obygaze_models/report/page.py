@@ -45,7 +45,6 @@ from obygaze_models.report.glossary import (
     citation,
     eyebrow,
     glossary,
-    in_words,
     page_title,
 )
 from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
@@ -144,6 +143,7 @@ def report(
         titles=titles,
         annotators=annotators,
         compared=compared,
+        tasks={test: head.row.run.record.task(test) for test in compared},
         uncalibrated=UNCALIBRATED,
         levels=main.about.levels,
         gamma_figure=gammas,
@@ -160,7 +160,6 @@ def report(
         images=len(images),
         clips=len(clips),
         number=number,
-        in_words=in_words,
         clock=format_time,
     )
     style = _template("explorer.css")

@@ -13,6 +13,7 @@ import numpy as np
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
+from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
@@ -36,8 +37,8 @@ class ModelResults:
     ----------
     model, task
         The model; and the test set, where each test set has a model of its own (concepts).
-    classes
-        The name of each label; of two the second is the positive class.
+    classes, class_levels
+        The name of each label; of two the second is the positive class. And its levels.
     predictions
         Means over the fits that tested a clip.
     explained
@@ -49,6 +50,7 @@ class ModelResults:
     model: str
     task: str
     classes: tuple[str, ...]
+    class_levels: tuple[tuple[str, ...], ...]
     predictions: MeanPredictions
     explained: tuple[Explained, ...]
     by_fit: Mapping[int, Mapping[str, Any]]
@@ -238,8 +240,8 @@ def _models(run: Run) -> Iterator[ModelResults]:
             entry for entry in run.explanations()
             if entry.model == model and task in ("", entry.task)
         )  # fmt: skip
-        classes = tuple(tests[largest].classes)
-        yield ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
+        classes, levels = tuple(tests[largest].classes), run.record.task(largest).class_levels
+        yield ModelResults(model, task, classes, levels, average_over_fits(fits), explained, by_fit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,15 +315,30 @@ class ScoreRow:
         return interval is not None and interval[0] > 0
 
     @property
+    def task(self) -> Task:
+        """What it was tested on."""
+        return self.run.record.task(self.entry.test)
+
+    @property
+    def trained(self) -> str:
+        """What was told apart in training, and by whose labels."""
+        return self.run.record.trained_on(self.entry.test) + self._by_whom
+
+    @property
     def told_apart(self) -> str:
         """What was told apart in training, and in testing where that differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
-        soft = ", each annotator’s labels" * (self.run.record.experiment.get("targets") == "soft")
-        return (test if train == test else f"{train} → {test}") + soft
+        return (test if train == test else f"{train} → {test}") + self._by_whom
+
+    @property
+    def _by_whom(self) -> str:
+        soft = self.run.record.experiment.get("targets") == "soft"
+        return ", each annotator’s labels" if soft else ""
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
-        """The way to guess that scores best on the same clips, and its score."""
-        scores = {name: of[metric] or 0.0 for name, of in self.test.baselines.items()}
+        """Return the best way to guess on the same clips, and its score; None if none is known."""
+        guesses = self.test.baselines.items()
+        scores = {name: of[metric] or 0.0 for name, of in guesses if metric in of}
         if not scores:
             return None
         best = max(scores, key=scores.__getitem__)

@@ -61,6 +61,8 @@ class _About(msgspec.Struct):
     task: str = ""
     learns: dict[str, str | list[str]] = {}
     classes: list[str] = []
+    levels: dict[str, str] = {}
+    senses: dict[str, str] = {}
     facts: dict[str, Any] = {}
     features: _Features = _Features()
     seen: list[str] = []

@@ -6,7 +6,7 @@ which seconds of which files it has seen, so that nobody takes a score on them f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, shorten_digest
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_features.manifests.labels import name_key
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import label_clips
 from obygaze_models.data.stores import (
@@ -32,7 +33,7 @@ from obygaze_models.data.tasks import official_measure, task_from
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
-from obygaze_models.estimators.registry import plugin_errors
+from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
@@ -214,7 +215,8 @@ def predict(
     clips = _read_clips(about, store, ids)
     probabilities = np.zeros((len(clips.ids), len(classes)))
     if clips.ids:
-        given = estimator.predict_proba(clips.features)
+        with plugin_errors(modules_of(estimator)):
+            given = estimator.predict_proba(clips.features)
         shape = len(clips.ids), len(estimator.classes_)
         check_probabilities(given, shape, f"{model}: predict_proba")
         probabilities[:, estimator.classes_] = given
@@ -247,7 +249,7 @@ def predict_frames(
     shape = *clips.features.shape[:2], len(estimator.classes_)
     table = np.zeros((*shape[:2], len(about["classes"])))
     if clips.ids:
-        with plugin_errors([type(estimator).__module__]):
+        with plugin_errors(modules_of(estimator)):
             given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
         if given.shape != shape:
             raise ExperimentError(
@@ -347,9 +349,19 @@ def evaluate(
         unseen=unseen,
         seen=np.array(predictions.ids)[seen].tolist(),
         missing=sorted(set(code_of) - set(predictions.ids)),
-        warnings=predictions.warnings,
+        warnings=[*predictions.warnings, *_level_warnings(about, scheme)],
         measure=measure,
     )
+
+
+def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
+    """Warn of levels of a model's task that have another name in the labels that score it."""
+    names = scheme.name_of
+    used = {code for levels in task_from(about["learns"]).class_levels for code in levels}
+    for code, name in about.get("levels", {}).items():
+        if code in used and name_key(names.get(code, name)) != name_key(name):
+            text = f"level {code} is {name!r} to the model, and {names[code]!r} in these labels."
+            yield RunWarning("levels", code, text)
 
 
 def _score_part(labels: Array, probabilities: Array, ranks: Array | None) -> PartScore:

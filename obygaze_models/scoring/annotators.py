@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
-from obygaze_models.scoring.intervals import jackknife, leave_each_out, too_few
+from obygaze_models.scoring.intervals import (
+    estimate_weighted,
+    group_columns,
+    too_few,
+    weigh_groups,
+)
 from obygaze_models.scoring.metrics import auroc, clip_losses, predicted_classes
 
 Array = NDArray[Any]
@@ -155,7 +160,7 @@ def compare_with_annotators(
         Each model's probabilities: [N] of the second of two classes, or [N, classes]. NaN where
         it was not asked.
     films
-        The film of each clip.
+        The film of each clip; "" where it has none, which is in no draw.
     classes
         Their names.
 
@@ -177,12 +182,12 @@ def compare_with_annotators(
     stacked = np.stack([*labels.values()])
     truth = dawid_skene(stacked, len(classes))
     shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
-    names, film = np.unique(np.array(films)[rows], return_inverse=True)
-    weights = leave_each_out(len(names))
+    film, count = group_columns([films[row] for row in rows.tolist()])
+    weights = weigh_groups(count)
 
     def tables_of(first: Array, second: Array, part: Array) -> Array:
-        """Return how often they gave which two classes: in all films, and in all but each one."""
-        cells = np.zeros((len(names), len(classes), len(classes)))
+        """Return how often they gave which two classes, by each row of weights."""
+        cells = np.zeros((count + 1, len(classes), len(classes)))
         np.add.at(cells, (film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", weights, cells))
 
@@ -201,7 +206,7 @@ def compare_with_annotators(
             scores = {key: f1_of_tables(counts) for key, counts in found.items()}
             numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
             numbers["f1_interval"] = {
-                key: jackknife(values).interval for key, values in scores.items()
+                key: estimate_weighted(values).interval for key, values in scores.items()
             }
         if table is not None and kind != "estimate":
             losses = clip_losses(stacked[:, part], table[part])
@@ -216,7 +221,7 @@ def compare_with_annotators(
             differences = mean - among_annotators(cohen_kappas, part)
             numbers |= {
                 "difference": _defined(differences[0]),
-                "interval": jackknife(differences).interval,
+                "interval": estimate_weighted(differences).interval,
             }
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
 
@@ -238,12 +243,12 @@ def compare_with_annotators(
         annotators=[*votes],
         classes=[*classes],
         clips=len(rows),
-        films=len(names),
-        too_few=too_few(np.min(counts, axis=0).tolist(), len(names)),
+        films=count,
+        too_few=too_few(np.min(counts, axis=0).tolist(), count),
         agreement=_defined(among_annotators(cohen_kappas, every)[0]),
         raters=raters,
         f1=None if scores is None else _defined(scores[0]),
-        f1_interval=None if scores is None else jackknife(scores).interval,
+        f1_interval=None if scores is None else estimate_weighted(scores).interval,
     )
 
 

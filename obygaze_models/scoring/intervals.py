@@ -205,9 +205,9 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
 
 
 def score_pooled(clips: ScoredClips) -> dict[str, Array]:
-    """Score all clips together, then without each group: the values that `jackknife` takes."""
-    names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
-    weights = leave_each_out(len(names))
+    """Score all clips together by the rows of `weigh_groups`, for `estimate_weighted`."""
+    members, count = group_columns(clips.groups)
+    weights = weigh_groups(count)
     step = max(1, MAX_CELLS // len(clips.ids))
     parts = []
     for start in range(0, len(weights), step):
@@ -224,7 +224,7 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
 class ScoreParts:
     """What the scores of a test set are estimated from; see `estimate_scores`.
 
-    `pooled` has, by metric, the values for `jackknife` of the scores of all clips together.
+    `pooled` has, by metric, the values for `estimate_weighted` of the scores of all clips together.
     """
 
     clips: ScoredClips
@@ -252,7 +252,7 @@ def estimate_scores(parts: ScoreParts) -> dict[str, Estimate]:
     counts, pooled = parts.clips.class_counts, parts.pooled
     estimates = {}
     for key, values in parts.groups.values.items():
-        made = jackknife(pooled[key]) if key in pooled else estimate_mean(values)
+        made = estimate_weighted(pooled[key]) if key in pooled else estimate_mean(values)
         estimates[key] = restrict(made, key, counts)
     return estimates
 
@@ -264,7 +264,7 @@ def estimate_differences(model: ScoreParts, reference: ScoreParts) -> dict[str, 
     differences = {}
     for key, values in model.groups.values.items():
         if key in model.pooled:
-            made = jackknife(model.pooled[key] - reference.pooled[key])
+            made = estimate_weighted(model.pooled[key] - reference.pooled[key])
         else:
             made = estimate_mean(values - reference.groups.values[key])
         made = restrict(made, key, counts, least=-1.0)
@@ -361,6 +361,41 @@ def jackknife(values: Array) -> Estimate:
     if groups < MIN_GROUPS or np.isnan(pseudo).any():
         return Estimate(value, groups=groups)
     return estimate_mean(pseudo - pseudo.mean() + value)
+
+
+def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
+    """Return the number of each clip's group, and how many groups there are.
+
+    Clips without a group have -1, the last column of `weigh_groups`.
+    """
+    names = sorted({*groups} - {""})
+    number = {"": -1} | {name: index for index, name in enumerate(names)}
+    return np.array([number[name] for name in groups]), len(names)
+
+
+def weigh_groups(count: int) -> Array:
+    """Return the weights [2 + count, count + 1] that `estimate_weighted` needs.
+
+    The first row has all clips. The others are those of `leave_each_out`, without the clips of no
+    group: these may be of any.
+    """
+    named = np.pad(leave_each_out(count), ((0, 0), (0, 1)))
+    return np.vstack([np.ones(count + 1), named])
+
+
+def estimate_weighted(values: Array) -> Estimate:
+    """Return a statistic of all clips, by the rows of `weigh_groups`, with its jackknife interval.
+
+    Examples
+    --------
+    >>> scores = np.array([0.5, 0.6, 0.7, 0.6, 0.8, 0.0])
+    >>> weights = weigh_groups(5)
+    >>> made = estimate_weighted(weights @ scores / weights.sum(axis=1))
+    >>> round(made.value, 3), [round(end, 3) for end in made.interval]
+    (0.533, [0.498, 0.782])
+    """
+    made = jackknife(values[1:])
+    return replace(made, value=_defined(values[0]))
 
 
 def _defined(value: float) -> float | None:

@@ -154,12 +154,13 @@ METRICS = {
 """Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
 
 
-RANKING = tuple(
-    key
-    for key, metric in METRICS.items()
-    if (metric.binary or metric.multiclass) and not metric.lower_is_better
-)
-"""The scores that models can be ranked by."""
+def ranking_keys() -> list[str]:
+    """Return the keys of the scores that models can be ranked by."""
+    return [
+        key
+        for key, metric in METRICS.items()
+        if (metric.binary or metric.multiclass) and not metric.lower_is_better
+    ]
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:

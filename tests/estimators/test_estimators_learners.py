@@ -241,6 +241,13 @@ def test_classes_and_their_weights_are_those_of_svc():
         assert model.decision_function(X) == pytest.approx(reference.decision_function(X), abs=1e-3)
 
 
+def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
+    few = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
+    for Cs in ((10.0, 0.01, 1.0), (1.0, 10.0, 0.01), (0.01, 1.0, 10.0)):
+        with pytest.warns(UserWarning, match="too few clips .* it is 1$"):
+            assert om.LinearSVMProbe(C=Cs).fit(X[few], SURE[few]).C_ == [1.0]
+
+
 def test_validation_clips_choose_c_and_the_temperature():
     train, held, Cs = slice(150), slice(150, None), (0.001, 1.0)
     validation = {"X_val": X[held], "y_val": SURE[held]}

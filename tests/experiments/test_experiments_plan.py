@@ -342,6 +342,22 @@ def test_each_film_is_left_out_in_turn():
     assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
 
 
+def test_clips_without_a_film_are_not_left_out_as_one():
+    films = np.repeat(["a", "b", ""], 20)
+    labels = np.tile([0, 1], 30)
+    for splitter in (om.LeaveFilmOut(), om.LeaveFilmOut(min_clips=1)):
+        assert splitter.eligible(labels, films) == ["a", "b"]
+        for splits in (
+            lambda by=splitter: by.make_folds(labels, {"x": labels}, groups=films),
+            lambda by=splitter: [*by.split(labels, labels, films)],
+            lambda by=splitter: by.get_n_splits(labels, labels, films),
+        ):
+            with pytest.raises(ExperimentError, match=r'20 of 60 clips have no film.*"media"'):
+                splits()
+    labels[40:] = UNUSED  # they take no part
+    assert [draw.group for draw in leave_film_out(films, labels)] == ["a", "b"]
+
+
 def test_fewer_films_validate_where_they_are_drawn():
     films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
     tests, every = {"x": labels}, leave_film_out(films, labels)

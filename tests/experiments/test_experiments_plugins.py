@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import brier_score_loss
+from sklearn.metrics import brier_score_loss, matthews_corrcoef
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import obygaze_models as om
@@ -19,6 +19,7 @@ from obygaze_features.store import ArraySpec
 from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.summary import headline
 from obygaze_models.reproduce.context import TARGETS, target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.scoring.metrics import METRICS, Metric
@@ -137,6 +138,18 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "needs the estimator mylab.flip.Flip of mylab 0.1.0, which is not inst" in result.output
+
+
+def test_a_saved_model_that_fails_is_one_line(install, tmp_path, write, world):
+    moody = (
+        "predict_proba = lambda self, X: {}['gone'] if len(X) == 2 else Base.predict_proba(self, X)"
+    )
+    install({"flip.py": f"{HEAD}\nclass Flip(Base):\n    {moody}\n"}, POINT)
+    model = tmp_path / "model"
+    run_obygaze("models", "train", write("flip"), "-o", model, code=0)
+    run_obygaze("models", "predict", model, world.store, code=0)
+    two = ("--ids", ",".join(world.ids[:2]))
+    refused(run_obygaze("models", "predict", model, world.store, *two), "'gone'", "mylab/flip.py:")
 
 
 @pytest.fixture
@@ -446,6 +459,57 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     assert "squares" in run_obygaze("models", "compare", "--help").stdout
     del PROTOCOLS["first-fold"]  # as in another process
     refused(run_obygaze("report", run.folder, "-o", tmp_path / "x"), "unknown protocol 'first-f")
+
+
+def matthews(labels, probabilities, weights):
+    return np.array([
+        matthews_corrcoef(labels, probabilities > 0.5, sample_weight=row) for row in weights
+    ])  # fmt: skip
+
+
+def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
+    known = dict(METRICS)
+    METRICS.clear()
+    mcc = Metric("MCC", "MCC", "a correlation", binary=True, compute=matthews)
+    METRICS.update({"squares": known.pop("squares"), "mcc": mcc, **known})
+    changes = {"protocol": "first-fold", "estimators": ("logistic", "majority")}
+    chosen = replace(experiment, **changes, score="mcc")
+    run = om.run_experiment(chosen, tmp_path / "run")
+    fit = max(run.predictions(), key=lambda fit: (fit.model == "logistic", len(fit.ids)))
+    films = np.array([clip.partition("-")[0] for clip in fit.ids])
+    values = [matthews_corrcoef(fit.labels[films == f], fit.called[films == f])
+              for f in np.unique(films) if len({*fit.labels[films == f]}) == 2]  # fmt: skip
+    expected = f"MCC {np.mean(values):.2f}"
+    page = om.report(run, tmp_path / "page.html").read_text()
+    sentences = re.sub("<[^>]*>", "", page)
+    printed = run_obygaze("report", run.folder, "-o", tmp_path / "again.html", code=0)
+    assert (tmp_path / "again.html").read_text() == page, printed
+    assert "MCC" in sentences
+    assert f"logistic, the first listed of 2 models: {expected}" in "\n".join(headline(run.record))
+    with pytest.raises(ExperimentError, match="unknown score 'squares'"):
+        replace(chosen, score="squares")
+
+
+def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, marked, tmp_path):
+    @protocol("half-fold", "Half a fold tests, and the other half trains", "half a fold")
+    class HalfFold(LeakFree):
+        def _parts(self, y, groups, near=None):
+            folds = np.asarray(self.folds)
+            tests = (folds == 0) & (np.arange(len(y)) < 100)
+            yield "half of fold 0", (folds < 8) & ~tests, folds == 8, tests, ""
+
+    tree = {"name": "pcbm-tree", "negatives": "b"}
+    toml = write_experiment(
+        tmp_path / "e.toml", marked, protocol="half-fold", estimators=[tree, "majority"]
+    )
+    run = om.run_experiment(toml, tmp_path / "run")
+    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    assert len(tested) == 6  # of ten
+    for model in run.models():
+        seen = {*om.load_model(model["folder"])[1]["seen"]}
+        assert not seen & tested
+        assert seen >= {*marked.clips("S", "HN", folds=[0])} - tested  # the other half teaches
+    assert not run.record.leaked
 
 
 def test_a_table_is_made_and_named_in_help(own, world, tmp_path):

@@ -141,8 +141,8 @@ const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
 function class_words(code) {
   const label = view.classes[code];
-  const names = label.split("+").map((part) => view.clips.levels.find((level) => level.code === part)?.name);
-  return names.every((name) => name && name !== label) ? `${label} (${names.join(" or ")})` : label;
+  const names = view.class_levels[code].map((part) => view.clips.levels.find((level) => level.code === part)?.name);
+  return names.length && names.every((name) => name && name !== label) ? `${label} (${names.join(" or ")})` : label;
 }
 
 // A clip in one line, as it is read aloud.

@@ -55,7 +55,7 @@ function show_class(code) {
 
 // Of a film's clips, those of the levels that the model looks for; null where it looks for no level.
 function positives(clips) {
-  const codes = view.classes[view.class_shown].split("+");
+  const codes = view.class_levels[view.class_shown];
   const levels = view.clips.levels.map((level) => codes.includes(level.code));
   return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
@@ -106,7 +106,7 @@ const WHICH = {
   agree: (clip) => tested(clip) && !differs(clip),
   gap: (clip) => !tested(clip),
   divided: (clip) => new Set(given_levels(clip)).size > 1,
-  single: (clip) => given_levels(clip).filter((code) => view.classes[view.class_shown].split("+").includes(code)).length === 1,
+  single: (clip) => given_levels(clip).filter((code) => view.class_levels[view.class_shown].includes(code)).length === 1,
 };
 
 const ORDER = {

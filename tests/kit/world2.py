@@ -1,0 +1,83 @@
+"""A world that is not the paper's: other levels, concepts and films, in name and number."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    Split,
+)
+from obygaze_features.store import ArraySpec
+from tests.kit.run import RECIPE, World, write_rows
+
+#: From the least to the most, which no sorting gives; no name is its code.
+LEVELS = {
+    "very-high": "Wide open", "A": "Quiet", "not sure": "Hard to say, at times",
+    "A+": "Loud vs quiet",
+}  # fmt: skip
+CONCEPTS = (
+    Concept("smoke, fire"), Concept("rain: heavy", visual=False), Concept("red vs blue"),
+    Concept("A"),
+)  # fmt: skip
+FILMS = ("2001", "A+", "tide, ebb", "=x", "1984")
+ANNOTATORS = ("anna", "bo")
+SCENES, SECONDS, FRAMES = 24, 10.0, 4
+TIMED = replace(
+    RECIPE, arrays=(*RECIPE.arrays, ArraySpec("frame_time", (FRAMES,), "float64", "s", padded=True))
+)
+
+
+def make_world2(
+    folder: Path, *, films: Sequence[str] = FILMS, levels: dict[str, str] = LEVELS
+) -> World:
+    """Spans of five files or more, of a film each if there are any; two annotators, one of whom
+    calls a clip in seven the second level, and their merge.
+
+    The highest level and each concept are told by features, and by one frame more than by others.
+    """
+    chance = np.random.default_rng(8)
+    reels = max(len(films), len(FILMS))
+    spans = [(number, scene) for number in range(reels) for scene in range(SCENES)]
+    ids = [f"s{number}-{scene:02}" for number, scene in spans]
+    items = [
+        Item(
+            clip, film=films[number % len(films)] if films else "", media=f"reel {number}.mp4",
+            start=scene * SECONDS, end=(scene + 1) * SECONDS,
+        )
+        for clip, (number, scene) in zip(ids, spans, strict=True)
+    ]  # fmt: skip
+    codes = [list(levels)[row % len(levels)] for row in range(len(ids))]
+    shows = chance.random((len(ids), len(CONCEPTS))) < 0.5
+    names = [[c.name for c, there in zip(CONCEPTS, row, strict=True) if there] for row in shows]
+    doubted = [code if row % 7 else list(levels)[1] for row, code in enumerate(codes)]
+    sets = [
+        LabelSet(name, ids, own, [*map(tuple, names)], about={"annotator": name})
+        for name, own in zip(ANNOTATORS, (codes, doubted), strict=True)
+    ]
+    scheme = LabelScheme("loudness", tuple(Level(*level) for level in levels.items()), CONCEPTS)
+    manifest = Manifest("harbour", Items.of(items), scheme, source="a test", licence="CC0")
+    folds = [row // len(levels) % 3 for row in range(len(ids))]
+    manifest = manifest.with_parts(labels=sets, splits=[Split("three", ids, folds)])
+    merged = merge_labels(sets, manifest).labels
+    replace(manifest.with_parts(labels=[merged]), default_labels=merged.name).save(
+        folder / "manifest"
+    )
+    features = chance.normal(size=(len(ids), 8)).astype(np.float32)
+    features[np.array(codes) == list(levels)[-1], 7] += 2
+    features[:, : len(CONCEPTS)] += 2 * shows
+    frames = np.repeat(features[:, None], FRAMES, axis=1).astype(np.float16)
+    frames[:, 1, 7] += 1
+    times = [item.start + np.arange(FRAMES) * SECONDS / FRAMES for item in items]
+    arrays = {"native": features, "frames": frames, "frame_time": np.array(times)}
+    write_rows(folder / "toy.zarr", manifest, arrays, TIMED, block_rows=64)
+    return World(folder, ids, codes, folds, features)

@@ -1,0 +1,345 @@
+"""A world that is not the paper's, from runs to pages, tables, ELAN and moments. What is said of it
+is counted here from the world itself."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pympi.Elan import Eaf
+
+import obygaze_models as om
+from obygaze_features.annotations.agreement import compare_label_sets, sure_task
+from obygaze_features.annotations.measures import distances_of
+from obygaze_features.manifests import LabelScheme, Level, Manifest, obygaze_scheme
+from obygaze_features.manifests.labels import parse_concepts
+from obygaze_models.experiments.annotators import annotators_f1
+from obygaze_models.experiments.exports import scheme_of
+from obygaze_models.experiments.record import seal
+from obygaze_models.saved.about import digest_of, read_about
+from tests.conftest import run_obygaze
+from tests.kit.files import csv_rows
+from tests.kit.run import LEVELS as PAPER
+from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, SCENES, SECONDS, make_world2
+from tests.report.conftest import Page, explorer_of
+
+BANK = {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1}
+TASK = {"positives": ("A+",), "train_negatives": ("A",)}
+WIDE = "A+very-high vs A+"
+EXPERIMENTS = {
+    "levels": TASK | {
+        "test_negatives": (("A",), ("A", "very-high")),
+        "estimators": ("logistic", BANK, {"name": "attention-probe", "max_iter": 2}),
+    },
+    "concepts": {"concepts": ("smoke, fire", "red vs blue"), "negatives": "b"},
+    "classes": {"levels": ("very-high", "A", "A+")},
+}  # fmt: skip
+
+
+def run_on(world, folder, **options):
+    options = {"estimators": ("logistic",), "split": "three", "labels": ANNOTATORS} | options
+    experiment = om.Experiment("own", manifest=world.manifest, store=world.store, **options)
+    return om.run_experiment(experiment, folder)
+
+
+def page_of_run(run, folder):
+    return Page(om.report(run, folder / "page.html", overwrite=True).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def world2(tmp_path_factory):
+    return make_world2(tmp_path_factory.mktemp("world2"))
+
+
+@pytest.fixture(scope="module")
+def labels(world2):
+    return Manifest.load(world2.manifest).labels()
+
+
+@pytest.fixture(scope="module")
+def counts(labels):
+    return {code: labels.levels.count(code) for code in LEVELS}
+
+
+@pytest.fixture(scope="module")
+def runs(world2, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs2")
+    return {name: run_on(world2, folder / name, **keys) for name, keys in EXPERIMENTS.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(runs, tmp_path_factory):
+    return {name: page_of_run(run, tmp_path_factory.mktemp(name)) for name, run in runs.items()}
+
+
+def test_the_first_screen_counts_and_names_what_was_tested(pages, labels, counts):
+    tested = counts["A+"] + counts["A"] + counts["very-high"]
+    marked = {c.name: sum(c.name in names for names in labels.concepts) for c in CONCEPTS}
+    for name, sentences in {
+        "levels": (
+            "Quiet vs Loud vs quiet, test on Quiet vs Loud vs quiet, "
+            "Quiet or Wide open vs Loud vs quiet",
+            f"Tested on {tested} clips that are Quiet or Wide open or Loud vs quiet "
+            f"({len(labels) - tested} others are left out)",
+            f"of the {counts['A+']} that are Loud vs quiet",
+            f"{counts['A+']} of {len(labels)} clips of {len(FILMS)} films are Loud vs quiet",
+            "how the model does on clips that are Hard to say, at times.",
+            "Quiet or Wide open vs Loud vs quiet: models beside each annotator",
+        ),
+        "concepts": (
+            f"marked smoke, fire in {marked['smoke, fire']}, red vs blue in "
+            f"{marked['red vs blue']} of {len(labels)} clips",
+        ),
+        "classes": (
+            f"gave Wide open to {counts['very-high']}, Quiet to {counts['A']}, Loud vs quiet to "
+            f"{counts['A+']} of {len(labels)} clips",
+        ),
+    }.items():
+        for sentence in sentences:
+            assert sentence in pages[name].text, sentence
+    assert pages["levels"].text.count("how the model does on") == 1
+
+
+def test_no_page_speaks_of_the_papers_levels(pages):
+    for page in pages.values():
+        assert not re.search("objectif|Hard Negative|Not Sure|Tores", page.text)
+        terms = re.findall(r"<dt[^>]*>(.*?)</dt>\s*<dd>(.*?)</dd>", page.html)
+        assert set(terms) >= {*LEVELS.items(), ("A", "seen")}  # a level, and a concept
+
+
+def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
+    page, names = pages["levels"], [concept.name for concept in CONCEPTS]
+    [by_film] = [row for row in page.rows if row and row[0] == "Film" and "rain: heavy" in row]
+    assert by_film[1:] == names
+    assert {row[0] for row in page.rows if row} >= {*FILMS, "smoke, fire", "red vs blue"}
+    [shown] = explorer_of(page.html)["clips"]
+    assert {film["id"] for film in shown["films"]} == {*FILMS}
+    assert [(level["code"], level["name"]) for level in shown["levels"]] == [*LEVELS.items()]
+    assert shown["concepts"] == sorted(names)
+    assert not any(shown["meanings"])
+    levels = {
+        name: [view["class_levels"] for view in explorer_of(page.html)["views"]]
+        for name, page in pages.items()
+    }
+    assert levels == {
+        "levels": [[["A", "very-high"], ["A+"]]] * 3,
+        "concepts": [[[], []]] * 2,
+        "classes": [[["very-high"], ["A"], ["A+"]]],
+    }
+
+
+def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world2):
+    tab.prefer()
+    tab.open(page_of(pages["levels"].html, "own.html"))
+    assert {*tab.texts(".class-shown")} == {"A+ (Loud vs quiet)"}
+    for field, value in (("film", ""), ("which", "single")):
+        tab.choose(f"choose-{field}", value)
+    manifest = Manifest.load(world2.manifest)
+    given = zip(*(manifest.labels(name).levels for name in ANNOTATORS), strict=True)
+    alone = sum(levels.count("A+") == 1 for levels in given)
+    tab.run("document.getElementById('show-all').click()")
+    assert len(tab.texts("#clips-body .open")) == alone > 0
+
+
+def test_annotators_are_compared_on_the_levels_of_the_test(runs, world2):
+    manifest = Manifest.load(world2.manifest)
+    first, second = (manifest.labels(name).level_of for name in ANNOTATORS)
+    both = [(first[clip], second[clip]) for clip in world2.ids]
+    both = [pair for pair in both if {*pair} <= {"A", "very-high", "A+"}]
+    hits = sum(a == b == "A+" for a, b in both)
+    given = sum((a == "A+") + (b == "A+") for a, b in both)
+    assert hits < given / 2  # they differ
+    _, of_all = annotators_f1(
+        runs["levels"].record, WIDE, [compare_label_sets(manifest, *ANNOTATORS)]
+    )
+    assert of_all == pytest.approx(2 * hits / given)
+
+
+@pytest.fixture(scope="module")
+def exported(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported2")
+    run_obygaze(
+        "models", "predict", runs["levels"].folder, "-o", folder / "all.csv",
+        "--elan", folder, "--csv", folder / "films", code=0,
+    )  # fmt: skip
+    return folder
+
+
+def said(folder, tier):
+    """What a tier says in all files, and how often."""
+    values = [
+        note[2]
+        for path in folder.glob("*.eaf")
+        for note in Eaf(str(path)).get_annotation_data_for_tier(tier)
+    ]
+    return {value: values.count(value) for value in values}
+
+
+def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
+    rows = csv_rows(exported / "all.csv")
+    for row in rows:
+        assert set(parse_concepts(row["concepts"])) == set(labels.concepts_of[row["clip"]])
+    assert {row["film"].strip("'") for row in rows} == {*FILMS}
+    stems = {path.stem for path in exported.glob("*.eaf")}
+    assert stems == {path.stem for path in (exported / "films").iterdir()} == {*FILMS}
+    own = [row["prediction"] for row in rows if (row["model"], row["test"]) == ("logistic", WIDE)]
+    notes = said(exported, f"logistic: {WIDE}")
+    assert notes.pop("Loud vs quiet") == own.count("A+")
+    assert notes.pop("Quiet or Wide open") == own.count("A+very-high")
+    assert {*notes} == {"no prediction: Hard to say, at times"}
+    for name in ("2001", "A+"):
+        lists = Eaf(str(exported / f"{name}.eaf"))
+        for kind, values in (("levels", LEVELS.values()), ("concepts", CONCEPTS)):
+            offered = [text for ((text, *_),), _ in lists.get_cv_entries(kind).values()]
+            assert offered == [getattr(value, "name", value) for value in values]
+
+
+def test_reasons_and_who_stands_alone_are_whole(runs, exported, tmp_path):
+    run = runs["levels"].folder
+    text = run_obygaze("models", "predict", run, "--estimator", "pcbm-logistic", code=0).stdout
+    [cell] = {
+        row["parts in the log-odds of A+"]
+        for row in csv_rows(exported / "all.csv")
+        if (row["model"], row["test"], row["clip"]) == ("pcbm-logistic", "A vs A+", "s0-01")
+    }
+    reasons = cell.split("|")
+    names = {reason.rpartition(" ")[0] for reason in reasons}
+    assert names == {"smoke, fire", "red vs blue", "A", "at rest (intercept)"}
+    assert ", ".join(reasons[:3]) in text
+    run_obygaze("models", "predict", run, "--divided", "--elan", tmp_path, code=0)
+    notes = said(tmp_path, f"logistic: {WIDE}, divided")
+    alone = [note for note in notes if note.startswith("logistic alone")]
+    assert {*alone} == {"logistic alone: Loud vs quiet", "logistic alone: Quiet or Wide open"}
+
+
+def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
+    line = next(line for line in runs["levels"].models() if line["model"] == "logistic")
+    about = om.load_model(line["folder"])[1]
+    assert [*about["levels"].items()] == [*LEVELS.items()]
+    assert about["senses"] == {c.name: "seen" if c.visual else "" for c in CONCEPTS}
+    assert runs["levels"].record.manifest.levels == about["levels"]
+    assert runs["levels"].record.manifest.senses == about["senses"]
+    predictions = om.predict(line["folder"], world2.store).predicted
+    ask = ("models", "predict", line["folder"], world2.store, "--elan")
+    run_obygaze(*ask, tmp_path / "own", code=0)
+    named = {LEVELS[code]: predictions.count(code) for code in ("A", "A+")}
+    assert said(tmp_path / "own", "logistic: A vs A+") == named
+    # One that was saved before it kept them has codes, which are not ObyGaze's.
+    earlier = shutil.copytree(line["folder"], tmp_path / "earlier")
+    header = json.loads((earlier / "model.json").read_text())
+    header.pop("sha256")
+    del header["about"]["levels"], header["about"]["senses"]
+    header["sha256"] = digest_of(header)
+    (earlier / "model.json").write_text(json.dumps(header))
+    run_obygaze("models", "predict", earlier, world2.store, "--elan", tmp_path / "codes", code=0)
+    assert {*said(tmp_path / "codes", "logistic: A vs A+")} == {"A", "A+"}
+    assert "controlled" not in (tmp_path / "codes/2001.eaf").read_text().lower()
+    golden = read_about(Path(__file__).parents[1] / "golden/data/models/svm")
+    assert scheme_of(golden)["levels"] == PAPER
+
+
+def test_runs_that_were_written_before_they_kept_their_tasks_say_the_same(runs, pages, tmp_path):
+    for name, run in runs.items():
+        folder = shutil.copytree(run.folder, tmp_path / name)
+        content = json.loads((folder / "run.json").read_text())
+        names = content.pop("tasks")
+        (folder / "run.json").write_text(json.dumps(content | {"sha256": seal(content)}))
+        earlier = om.load_run(folder).record
+        assert [earlier.task(name) for name in names] == [run.record.task(name) for name in names]
+    assert page_of_run(folder, tmp_path).html == pages[name].html
+
+
+def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_path):
+    run = runs["levels"]
+    compared = json.loads(run_obygaze("models", "compare", run.folder, "--json", code=0).stdout)
+    assert {row["test"] for row in compared["comparisons"]} == {"A vs A+", WIDE}
+    areas = [row["scores"]["auroc"]["difference"] for row in compared["comparisons"]]
+    assert {area["groups"] for area in areas} == {len(FILMS)}
+    run_obygaze(
+        "models", "moments", run.folder, world2.store, "-o", tmp_path / "m.csv",
+        "--elan", tmp_path, "--threshold", 0.2, code=0,
+    )  # fmt: skip
+    moments = csv_rows(tmp_path / "m.csv")
+    assert {row["film"].strip("'") for row in moments} == {*FILMS}
+    assert {path.stem for path in tmp_path.glob("*.eaf")} == {*FILMS}
+    for row in moments:
+        assert 0 <= float(row["start"]) < float(row["end"]) <= SCENES * SECONDS
+    frames = run.frames()
+    assert frames.about["levels"] == LEVELS
+
+
+@pytest.mark.parametrize(
+    ("films", "why"),
+    [
+        (("2001",), "the scores are of 1 film, and 5 are needed"),
+        ((), "no films are named"),
+        (("2001", "1984", "a", "b", ""), "the scores are of 4 films, and 5 are needed"),
+    ],
+)
+def test_few_films_or_none_give_no_interval(tmp_path, films, why):
+    run = run_on(make_world2(tmp_path, films=films), tmp_path / "run", **TASK)
+    page = page_of_run(run, tmp_path)
+    assert run.record.lacks_interval == why
+    assert not any(any(scores.interval.values()) for scores in run.record.scores)
+    assert "95% intervals" not in page.text
+    assert f"{why[0].upper()}{why[1:]}." in page.text
+    named = re.findall(r"clips of (\d+) films are", page.text)
+    assert named == [str(len({*films} - {""}))] * (len({*films}) > 1)
+
+
+def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
+    world = make_world2(tmp_path, films=(*FILMS, ""))
+    run = run_on(world, tmp_path / "run", estimators=("logistic", "majority"), **TASK)
+    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    unnamed = sum(clip.startswith("s5-") for clip in tested)
+    assert (run.record.films.unnamed, run.record.films.tested) == (unnamed, len(FILMS))
+    assert {scores.films for scores in run.record.scores} == {len(FILMS)}
+    said = f"{unnamed} of {len(tested)} test clips have no film."
+    assert said in page_of_run(run, tmp_path).text
+    compared = om.compare(run)
+    differences = [row.scores["auroc"].difference for row in compared.comparisons]
+    assert {difference.groups for difference in differences} == {len(FILMS)}
+    assert any(f"{unnamed} clips" in note for note in compared.comparisons[0].notes)
+
+
+SMOKING = {"NS": "No smoking", "S": "Smoking"}
+
+
+def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
+    """The same labels under other codes give the same targets, and so the same scores."""
+    scores, models = [], []
+    for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
+        world = make_world2(tmp_path / name, levels=levels)
+        low, high = levels
+        both = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
+        one = {"concepts": ("smoke, fire",), "negatives": "b"}
+        made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, one))]
+        scores.append([entry.by_fit for run in made for entry in run.record.scores])
+        assert len({clip for fit in made[1].predictions() for clip in fit.ids}) == len(world.ids)
+        data = om.load_dataset(world.manifest, world.store, concept="smoke, fire", negatives="b")
+        assert len(data) == len(world.ids)
+        folder, model = tmp_path / name / "elan", made[0].models()[0]["folder"]
+        run_obygaze("models", "predict", model, world.store, "--elan", folder, code=0)
+        assert {*said(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
+        assert not om.evaluate(model, world.store, world.manifest).warnings
+        models.append(model)
+    assert scores[0] == scores[1]
+    renamed = make_world2(tmp_path / "renamed", levels=SMOKING | {"S": "Sure"})
+    [warning] = om.evaluate(models[0], renamed.store, renamed.manifest).warnings
+    assert (warning.subject, "'Smoking'" in warning.text, "'Sure'" in warning.text) == ("S", 1, 1)
+    page = page_of_run(om.load_run(tmp_path / "paper/0"), tmp_path)
+    assert "Tested on 120 clips that are No smoking or Smoking" in page.text
+    assert not re.search("objectif|Not Sure|Tores", page.text)
+
+
+def test_a_scheme_is_obygazes_by_its_levels_names():
+    def scheme(levels):
+        return LabelScheme("mine", tuple(Level(*level) for level in levels.items()))
+
+    assert obygaze_scheme().is_obygaze
+    assert scheme(PAPER).is_obygaze
+    for levels in (SMOKING, {code: code for code in PAPER}, PAPER | {"NS": "No smoking"}):
+        assert not scheme(levels).is_obygaze
+        assert distances_of(scheme(levels)).name == "even"
+    assert sure_task(scheme(SMOKING)) == (("S",), ("NS",))
