@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -451,13 +451,7 @@ def fit_estimator(
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
         history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
-        given = [*divided, *getattr(model, "warnings_", [])]
-        if all(getattr(note, "code", "") == DIVIDED for note in given):
-            given += [warning.message for warning in raised]
-        noted = [
-            note if isinstance(note, RunWarning) else RunWarning("fit", spec.name, one_line(note))
-            for note in given
-        ]
+        noted = _notes_of(model, spec.name, divided, raised)
     if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}
     chooses = "X_val" in accepted or spec.threshold
@@ -469,6 +463,22 @@ def fit_estimator(
         scores = fit.probabilities(data, validation)[:, 1]
         fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
     return fit
+
+
+def _notes_of(
+    model: Any,
+    name: str,
+    divided: Sequence[RunWarning],
+    raised: Sequence[warnings.WarningMessage],
+) -> list[RunWarning]:
+    """Return what must be said of a fit: of its inner folds, and what it says itself, or raised."""
+    notes = [*divided, *getattr(model, "warnings_", [])]
+    if all(getattr(note, "code", "") == DIVIDED for note in notes):
+        notes += [warning.message for warning in raised]
+    return [
+        note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
+        for note in notes
+    ]
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:

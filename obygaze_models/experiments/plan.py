@@ -129,6 +129,16 @@ class Plan:
         """Yield the folds of all tasks."""
         return (fold for folds in self.folds.values() for fold in folds)
 
+    def labels_of(self, task: Task) -> Array:
+        """Return the class of each clip in a task."""
+        if task not in self._labels:
+            self._labels[task] = task.labels(self.data)
+        return self._labels[task]
+
+    @cached_property
+    def _labels(self) -> dict[Task, Array]:
+        return {}
+
     def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
         """Return the folds of models that use validation clips, or of those that do not."""
         name = problem.train.name
@@ -458,8 +468,9 @@ def _remedy(plan: Plan) -> str:
     if division.protocol == "leave-film-out":
         return (
             f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
-            f"class: to train, validate and test; label more{_leave_files_out(plan)}, or draw "
-            'folds: protocol = "split", split = "" and gap = 5 (seconds), without groups'
+            f"class: to train, validate and test; label more{_leave_files_out(plan)}, take an "
+            "estimator that needs no validation clips, such as logistic, or draw folds: protocol = "
+            '"split", split = "" and gap = 5 (seconds), without groups'
             + " and min_clips"
             * ("min_clips" in options)
         )
@@ -612,7 +623,7 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
-        shown = {*task.labels(plan.data)[rows].tolist()}
+        shown = np.unique(plan.labels_of(task)[rows])
         missing = [label for code, label in enumerate(task.classes) if code not in shown]
         if len(task.classes) - len(missing) >= classes:
             return False

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
@@ -200,6 +201,19 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     assert (model.fit(X, y, groups=films).predict(X) == y).mean() > 0.9
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     assert "clips of films that also trained" in model.warnings_[0].text
+
+
+def test_a_search_among_clips_of_no_film_is_said():
+    X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
+    search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]})
+    for how in ("early", "late"):
+        model = om.StoreFusion(search, {"see": 3, "hear": 3}, how=how, random_state=0)
+        for film, count in (("", 0), ("one", 1)):
+            films = np.where(np.arange(60) < 20, film, "")
+            told = {note.text for note in model.fit(X, y, groups=films).warnings_}
+            assert any(("names its film", "of one film")[count] in text for text in told)
+        named = model.fit(X, y, groups=(np.arange(60) // 6).astype(str))
+        assert (named.warnings_, search.cv) == ([], None)
 
 
 def test_every_model_of_features_is_fused_late(marked, tmp_path):

@@ -311,16 +311,19 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatc
 
 
 def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
+    nested = {"estimator": "obygaze_models.estimators.svm:LinearSVMProbe", "as": "nested"}
+    nested |= {"name": CALIBRATED["name"], "estimator__C": [0.1, 1.0]}
     shuffled = {"cv": "sklearn.model_selection:StratifiedKFold", "cv__shuffle": True}
     keys = {
         "split": "one-film", "protocol": "leak-free",
-        "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}],
+        "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}, nested],
     }  # fmt: skip
     run = om.run_experiment(replace(by_film, **keys), tmp_path / "run")
     told = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
     assert "training clips are of one film" in told[SEARCH["name"]]
     assert "StratifiedKFold" in told["shuffled"]
     assert 'cv = "groups"' in told["shuffled"]
+    assert any(w.subject == "nested" and "LinearSVMProbe" in w.text for w in run.warnings)
 
 
 def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
