@@ -267,8 +267,10 @@ def draw_picture(
     peers: Mapping[tuple[str, int], float],
 ) -> None:
     """Draw the coverage by number of films: of t intervals, and of the bootstrap."""
+    import matplotlib
     from matplotlib.figure import Figure
 
+    matplotlib.rcParams["svg.hashsalt"] = "intervals"  # the same picture is the same file
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     positions = range(len(FILMS))

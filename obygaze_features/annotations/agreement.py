@@ -82,11 +82,11 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
     manifest
         The clips and label sets.
     names
-        The label sets, in any order; by default those of the manifest's annotators. A rule's
-        cannot be compared.
+        The label sets, in any order; by default those of the manifest's annotators. Those that a
+        rule or a merge made cannot be compared.
     """
     label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
-    if len(label_sets) < 2 or any(labels.origin == "rule" for labels in label_sets):
+    if len(label_sets) < 2 or any(labels.origin in ("rule", "merge") for labels in label_sets):
         named = [manifest.labels(name) for name in names or manifest.label_names]
         raise UsageError(f"{manifest.name}: {_describe_lack(named)}")
     pairs, remarks = [], label_set_remarks(label_sets, manifest)
@@ -115,7 +115,7 @@ def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
     for labels in label_sets:
         made.setdefault(labels.origin, []).append(labels.name)
     parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in made.items()]
-    text = f"agreement needs two annotators, and its labels were made {', '.join(parts)}"
+    text = f"agreement needs two annotators, and these labels were made {', '.join(parts)}"
     if not made:
         return "agreement needs two annotators, and it has no labels"
     if "" in made:

@@ -267,7 +267,7 @@ class _MetricOption(click.Option):
 @click.option(
     "--metric",
     cls=_MetricOption,
-    help="The score that is shown: {}.  [default: auroc, of several classes f1_macro]",
+    help="The score that is shown: {}.  [default: that of the first run's experiment]",
 )
 @click.option(
     "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."

@@ -171,6 +171,10 @@ def _adjust(
         names = stores[own.model.run]
         return len(store_variants(own.model.model, names)[own.reference.model]) == len(names) - 1
 
+    for own in adjusted:
+        if not is_tested(own):
+            untested = {key: replace(score, p_value=None) for key, score in own.scores.items()}
+            own.scores.update(untested)
     for key in dict.fromkeys(key for own in adjusted for key in own.scores):
         tested = [own for own in adjusted if key in own.scores and is_tested(own)]
         p_values = holm([own.scores[key].p_value for own in tested])
@@ -208,6 +212,12 @@ def _compare(
         names = f"{model.ref.name} and {reference.ref.name}"
         difference = "clips annotated otherwise" if common else "other clips"
         return f"{names} cannot be compared: they have {difference} in {test}"
+    by, other_by = (side.run.record.films.by for side in sides)
+    if by != other_by:
+        return (
+            f"{model.ref.name} and {reference.ref.name} cannot be compared on {test}: one is "
+            f"scored by {by}, the other by {other_by}; run both with the same groups"
+        )
     first, second = (side.score(test, ids, pooled=pooled) for side in sides)
     return Comparison(
         test=test,

@@ -73,7 +73,8 @@ class Comparison:
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
-        return too_few(self.class_counts, difference.groups).replace("film", self.noun) or "-"
+        why = too_few(self.class_counts, difference.groups).replace("film", self.noun)
+        return why or ("too few positives to say" if METRICS[key].skewed else "-")
 
     def differs(self, key: str) -> bool:
         """Return whether the models differ, by the p-value that is adjusted for all comparisons."""
@@ -130,15 +131,19 @@ class Comparisons:
     def headline(self, metric: str | None = None) -> str:
         """Return the result in a sentence: how many differ, and the widest difference."""
         selected = self.select(metric)
-        clear = [pair for pair in selected if pair[0].differs(pair[1])]
+        tested = [pair for pair in selected if pair[0].scores[pair[1]].p_value is not None]
+        clear = [pair for pair in tested if pair[0].differs(pair[1])]
         if len(selected) == 1:
             return _describe_difference(*selected[0])
+        if not tested:
+            comparison, key = selected[0]
+            return f"{counted(len(selected), 'comparison')}: {comparison.certainty(key)}"
         if not clear:
-            return f"No clear difference in {counted(len(selected), 'comparison')}"
+            return f"No clear difference in {counted(len(tested), 'comparison')}"
         widest = max(clear, key=lambda pair: abs(pair[0].scores[pair[1]].difference.value or 0))
-        verb = "differs" if len(clear) == 1 else "differ"
-        most = "" if len(clear) == 1 else "the most: "
-        return f"{len(clear)} of {len(selected)} {verb}: {most}{_describe_difference(*widest)}"
+        if len(clear) == 1:
+            return f"1 of {len(tested)} differs: {_describe_difference(*widest)}"
+        return f"{len(clear)} of {len(tested)} differ. The most: {_describe_difference(*widest)}"
 
     def table(self, metric: str | None = None) -> str:
         """Return the comparisons as text: a ranked table for each test set."""
@@ -163,13 +168,22 @@ class Comparisons:
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
         if self.pooled:
-            how = f"Scores are of all clips together; intervals by the jackknife over {noun}s."
+            how = (
+                "Scores are of all clips together, so AUROC and AP rank probabilities of different "
+                f"fits with each other; intervals and p are by the jackknife over {noun}s."
+            )
         else:
             how = (
                 f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
                 "paired t test"
             )
-            how += f", adjusted by Holm for {counted(number, 'comparison')}." if number > 1 else "."
+            if number > 1:
+                how += (
+                    f", adjusted by Holm for {number} comparisons. An interval is of one "
+                    "comparison alone, so it can leave out zero where p is above .05."
+                )
+            else:
+                how += "."
         return f"{ADDS} {how}" if self.stores else how
 
     def stores_by_model(
@@ -269,7 +283,8 @@ def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
     name = first.reference.name
     cells = [name, _format(reference.value), _interval(reference.interval), "-", "-", "-"]
     rows.append((reference.value, cells))
-    rows.sort(key=lambda row: row[0] or 0.0, reverse=not metric.lower_is_better)
+    sign = 1 if metric.lower_is_better else -1
+    rows.sort(key=lambda row: (row[0] is None, sign * (row[0] or 0.0)))
     columns = ["", metric.title, "95%", f"minus {name}", "95%", "p"]
     return align(columns, [row for _, row in rows], width=WIDTH)
 

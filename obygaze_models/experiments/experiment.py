@@ -242,7 +242,7 @@ class Experiment:
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
-            ("score", self.score, ranking_keys()),
+            ("score", self.score, ranking_keys(multiclass=len(self.levels) > 2)),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)

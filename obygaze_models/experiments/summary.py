@@ -82,10 +82,12 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
         return f"{model}: {title} is not defined on {test}"
     among = ""
     if len(scored) > 1:
-        how = "as the experiment asks" if record.experiment.get("headline") else "the first listed"
+        named = record.experiment.get("headline") == model
+        how = "as the experiment asks" if named else "the first listed"
         among = f", {how} of {len(scored)} models"
     interval = scores.interval[main]
     certainty = too_few(test_set.classes.values(), scores.films)
+    certainty = certainty.replace("film", group_noun(record.films.by))
     if interval is not None:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
@@ -137,7 +139,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
 
 
 def describe_scores(record: RunRecord) -> str:
-    """Describe over what the scores of a run are means, and what does not count."""
+    """Describe what the scores are averaged over, and what does not count."""
     noun = group_noun(record.films.by)
     if all(scores.pooled for scores in record.scores):
         text = f"Scores are of all test clips together; no interval: {record.lacks_interval}."
@@ -167,7 +169,10 @@ def describe_official(record: RunRecord) -> str:
         if record.official.external_data
         else f"using no external data, for {name} has random weights"
     )
-    return f"Official measure: {measure}; such a run is marked as {mark}."
+    return (
+        f"Official measure: {measure}, of all test clips together as its benchmark asks; such a "
+        f"run is marked as {mark}."
+    )
 
 
 def describe_cuts(record: RunRecord) -> list[str]:
@@ -255,7 +260,8 @@ def _legend(record: RunRecord) -> list[str]:
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
     text = (
         f"Beside annotators {named}, and truth Dawid and Skene's estimate, which is made of these "
-        "labels. Brier and log loss are against all annotators' labels"
+        "labels. AUROC is a mean over films; kappa and F1 are of all these clips together. Brier "
+        "and log loss are against all annotators' labels"
         f"{UNCALIBRATED if record.balance != 'none' else ''}."
     )
     return [fill(text, WIDTH)]

@@ -63,12 +63,14 @@ class Annotators:
         """The share of clips to which two would give the same level by chance, over each two."""
         shares = []
         for pair in self.pairs:
+            if not pair.clips:
+                continue
             first, second = Counter[str](), Counter[str]()
             for (a, b), clips in pair.confusion.items():
                 first[a] += clips
                 second[b] += clips
             shares.append(sum(first[code] * second[code] for code in first) / pair.clips**2)
-        return fmean(shares)
+        return fmean(shares) if shares else float("nan")
 
     def few_clips(self, concept: str) -> bool:
         """Whether a concept is marked in too few clips or films to say how far they agree on it."""
@@ -151,6 +153,8 @@ def load_annotators(source: Source) -> Annotators | None:
 
 def _agreement_on_levels(in_films: Sequence[Pair]) -> Estimate:
     """Return the kappa of each two on the clips of all films, with its jackknife interval."""
+    if not in_films:
+        return Estimate(None)
     films = list(dict.fromkeys(pair.film for pair in in_films))
     names = list(dict.fromkeys((pair.a, pair.b) for pair in in_films))
     codes = list(dict.fromkeys(code for pair in in_films for own in pair.common for code in own))

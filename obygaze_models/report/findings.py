@@ -155,9 +155,9 @@ def _named(head: Headline) -> list[Html]:
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
-    named = head.run.record.experiment.get("headline")
-    how = "which the experiment names" if named else "the first that the experiment lists"
-    text = "The result is about {}, {}: the best of {} on the test clips would look too good."
+    named = head.run.record.experiment.get("headline") == head.row.model
+    how = "which the experiment names" if named else "which the experiment lists first"
+    text = "This is about {}, {}. The best of {} on the test clips would look better than it is."
     return [html(text, head.row.model, how, number(len(models), form=","))]
 
 
@@ -168,19 +168,34 @@ def _concepts_found(head: Headline) -> Html:
     p_values = holm([estimate.p_value for estimate in estimates])
     better: list[Html] = []
     others: list[Html] = []
+    untested: list[Html] = []
     for row, estimate, p_value in zip(rows, estimates, p_values, strict=True):
         concept = html("{} ({})", row.concept, number(row.entry.mean["auroc"]))
         is_better = p_value is not None and p_value < SIGNIFICANT and (estimate.value or 0) > 0
-        (better if is_better else others).append(concept)
+        if p_value is None:
+            untested.append(concept)
+        else:
+            (better if is_better else others).append(concept)
     noun = head.run.group_noun
+    tested = len(better) + len(others)
+    if not tested:
+        return html(
+            "There are too few clips or {}s to say how well {} ranks clips.", noun, head.row.model
+        )
     text = (
         "{} ranks clips with a concept above those without it, better than chance, for {} of {} "
-        "(AUROC as a mean over {}s; p below .05, adjusted for {} by Holm){}{}."
+        "(AUROC as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
     )
-    with_better = html(": {}", joined(better)) if better else Html("")
-    without = html("; not for {}", joined(others)) if others else Html("")
+    parts = [
+        html(start, joined(names)) if names else Html("")
+        for start, names in (
+            (": {}", better),
+            ("; not shown for {}", others),
+            ("; too few clips to say for {}", untested),
+        )
+    ]
     counts = number(len(better), form=","), counted(len(rows), "concept")
-    return html(text, _who(head.row), *counts, noun, len(rows), with_better, without)
+    return html(text, _who(head.row), *counts, noun, tested, *parts)
 
 
 def _annotated(head: Headline) -> Html:
@@ -230,7 +245,8 @@ def _agreement(head: Headline) -> list[Html]:
     start = " By gamma (1: always the same level; 0: no better than a random order) they"
     text = (
         "Of the {} that {} annotated, {} got the same level from {}; {} would by chance. "
-        "Beyond chance that is a kappa of {} ({}; 1 is full agreement, 0 is chance).{}"
+        "Beyond chance that is a kappa of {} over all films together ({}; 1 is full agreement, 0 "
+        "is chance).{}"
     )
     sentence = html(
         text,
@@ -248,7 +264,7 @@ def _agreement(head: Headline) -> list[Html]:
     start = "Among concepts, by kappa, they"
     concepts = [_extremes(start, kappas)]
     if few:
-        text = "{} marked in fewer than {} films or {} clips, which say little: {}."
+        text = "{} marked in fewer than {} films or {} clips, too few to judge agreement: {}."
         names = join_some(few)
         verb = "A concept was" if len(few) == 1 else f"{len(few)} concepts were"
         concepts.append(html(text, verb, MIN_GROUPS, MIN_MARKED, names))

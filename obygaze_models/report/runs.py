@@ -26,7 +26,8 @@ from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRe
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import main_metric, metrics_of, ranking_metric
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.intervals import Estimate, estimate_mean, too_few
+from obygaze_models.scoring.intervals import Estimate, estimate_mean, restrict, too_few
+from obygaze_models.scoring.metrics import METRICS
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +292,8 @@ class ScoreRow:
     def above_chance(self) -> Estimate:
         """How far the AUROC is above one half, on average over films."""
         areas = [scores["auroc"] for scores in self.entry.groups.values()]
-        return estimate_mean(np.array(areas, dtype=np.float64) - 0.5)
+        made = estimate_mean(np.array(areas, dtype=np.float64) - 0.5)
+        return restrict(made, "auroc", [*self.test.classes.values()], least=-0.5)
 
     @cached_property
     def beats_guess(self) -> bool:
@@ -366,6 +368,9 @@ class ScoreTable:
         what = f"Means over {groups}" if groups else "Of all test clips together"
         if groups and any(row.entry.pooled for row in self.rows):
             what += ", or of all test clips together where fewer than two count"
+        official = [METRICS[key].title for key in self.metrics if METRICS[key].official]
+        if groups and official:
+            what += f", but {' and '.join(official)} of all test clips together"
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
         brackets = "; in brackets 95% intervals" if intervals else ""
         return f"{what}{brackets}. Levels compared: in training → in testing."

@@ -48,7 +48,8 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
         On how many clips.
     kappa, f1, auroc
         Against each of the others: Cohen's kappa; F1 of the second of two classes, the same
-        whichever of the two is taken as true; and AUROC of a model's probabilities.
+        whichever of the two is taken as true; and AUROC of a model's probabilities, as a mean over
+        films.
     f1_interval
         Of each F1, by the jackknife over films.
     brier, cross_entropy
@@ -116,7 +117,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             texts.append(_number(value) + interval)
         scores = map(" against ".join, zip(texts, self.annotators, strict=False))
         return (
-            f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]}."
+            f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]} "
+            f"(of all {self.which_clips}, together)."
         )
 
     def sentence(self, model: str, noun: str = "film") -> str:
@@ -215,7 +217,8 @@ def compare_with_annotators(
         if kind == "model":
             if table is not None and len(classes) == 2:
                 numbers["auroc"] = {
-                    key: auroc(to[part], table[part, 1]) for key, to in targets.items()
+                    key: _mean_auroc(to[part], table[part, 1], film[part])
+                    for key, to in targets.items()
                 }
             mean = np.mean([kappas[key] for key in labels], axis=0)
             differences = mean - among_annotators(cohen_kappas, part)
@@ -292,6 +295,13 @@ def f1_of_tables(counts: Array) -> Array:
     """F1 of class 1 of two raters, of tables of counts [..., 2, 2]; NaN where neither gives it."""
     given = counts[..., 1, :].sum(axis=-1) + counts[..., :, 1].sum(axis=-1)
     return np.where(given > 0, 2 * counts[..., 1, 1] / np.where(given > 0, given, 1), np.nan)
+
+
+def _mean_auroc(labels: Array, scores: Array, films: Array) -> float | None:
+    """Return the mean over films of the AUROC, where it is defined."""
+    areas = [auroc(labels[films == film], scores[films == film]) for film in np.unique(films)]
+    defined = [area for area in areas if area is not None]
+    return float(np.mean(defined)) if defined else None
 
 
 def _defined(value: float) -> float | None:

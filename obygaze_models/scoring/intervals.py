@@ -56,7 +56,7 @@ class ScoredClips:
     classes
         How many classes there are.
     measure
-        The official measure of the benchmark, if any: it is of all clips together.
+        The official measure of the benchmark, if any: it is computed on all clips together.
     """
 
     ids: Sequence[str]
@@ -235,12 +235,11 @@ class ScoreParts:
 def score_parts(clips: ScoredClips, *, pooled: bool = False) -> ScoreParts:
     """Score the groups of a test set, and all clips together for the scores that need it.
 
-    Those are the benchmark's official measure; and all scores where fewer than two groups count,
-    or where `pooled` asks for it.
+    Those are the benchmark's official measure; and all scores where `pooled` asks for it.
     """
     groups = score_groups(clips)
     together: dict[str, Array] = {}
-    if groups.pooled or pooled:
+    if pooled:
         together = score_pooled(clips)
     elif clips.measure:
         together = {clips.measure: score_pooled(clips)[clips.measure]}
@@ -263,7 +262,9 @@ def estimate_differences(model: ScoreParts, reference: ScoreParts) -> dict[str, 
     first, second = estimate_scores(model), estimate_scores(reference)
     differences = {}
     for key, values in model.groups.values.items():
-        if key in model.pooled:
+        if key not in reference.groups.values:
+            continue  # an official measure of one of the two
+        if key in model.pooled and key in reference.pooled:
             made = estimate_weighted(model.pooled[key] - reference.pooled[key])
         else:
             made = estimate_mean(values - reference.groups.values[key])

@@ -154,12 +154,12 @@ METRICS = {
 """Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
 
 
-def ranking_keys() -> list[str]:
-    """Return the keys of the scores that models can be ranked by."""
+def ranking_keys(*, multiclass: bool) -> list[str]:
+    """Return the keys of the scores that models of two classes, or of more, can be ranked by."""
     return [
         key
         for key, metric in METRICS.items()
-        if (metric.binary or metric.multiclass) and not metric.lower_is_better
+        if (metric.multiclass if multiclass else metric.binary) and not metric.lower_is_better
     ]
 
 

@@ -284,7 +284,7 @@ def test_the_headline_says_which_models_differ(good, noisy):
     widest = min(clear, key=lambda row: row.scores["auroc"].difference.value)
     difference = widest.scores["auroc"].difference.value
     assert alone.headline("auroc").startswith(
-        "2 of 2 differ: the most: noisy: logistic is worse than good-films: logistic on "
+        "2 of 2 differ. The most: noisy: logistic is worse than good-films: logistic on "
         f"{widest.test}: AUROC {difference:+.3f} (95% interval "
     )
     score = clear[0].scores["auroc"]

@@ -100,7 +100,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert values(model) == pytest.approx([*expected, *area, *entry.interval["auroc"]])
     models = {fit.model for fit in run.predictions()}
     assert values(named) == [len(models)]
-    assert f"about {entry.model}, the first that the experiment lists" in plain(named)
+    assert f"about {entry.model}, which the experiment lists first" in plain(named)
     assert any("that are Not Sure" in line for line in limits(head))
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
              if f.model == entry.model]  # fmt: skip
