@@ -82,11 +82,11 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
     manifest
         The clips and label sets.
     names
-        The label sets, in any order; by default those of the manifest's annotators. Those that a
-        rule or a merge made cannot be compared.
+        The label sets, in any order; by default those of the manifest's annotators. A rule's
+        cannot be compared.
     """
     label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
-    if len(label_sets) < 2 or any(labels.origin in ("rule", "merge") for labels in label_sets):
+    if len(label_sets) < 2 or any(labels.origin == "rule" for labels in label_sets):
         named = [manifest.labels(name) for name in names or manifest.label_names]
         raise UsageError(f"{manifest.name}: {_describe_lack(named)}")
     pairs, remarks = [], label_set_remarks(label_sets, manifest)

@@ -90,7 +90,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
     assert record["scores"][0]["mean"]["accuracy"] == accuracy
-    assert "Official measure: Accuracy; such a run is marked as using external" in result.output
+    assert "Official measure: Accuracy, of all test clips together" in result.output
     model, table = tmp_path / "run/models/logistic/negative-neutral-positive-0", tmp_path / "s.csv"
     run_obygaze("models", "predict", model, benchmark.store, "-o", table, code=0)
     scored = score_run(table, benchmark.manifest, "--labels", "valence", "--json")

@@ -72,7 +72,8 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
         f"{sure.all(0).sum()} to both. Of the minutes that both annotated, {equal.mean():.0%} got "
         f"the same level from both; {shares[0] @ shares[1]:.0%} would by chance. Beyond chance "
-        f"that is a kappa of {kappa:.2f} over all films together (95% interval {low:.2f} to {high:.2f}; 1 is full",
+        f"that is a kappa of {kappa:.2f} over all films together (95% interval {low:.2f} to "
+        f"{high:.2f}; 1 is full agreement",
         "they agree most on Indiana Jones and the Last Crusade (1989) (0.64), least on Silver "
         "Linings Playbook (2012) (0.11).",
         f"by kappa, they agree most on {best} ({kappas[best]:.2f}), least on {worst} (",
