@@ -59,7 +59,7 @@ class Annotators:
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
     @property
-    def by_chance(self) -> float:
+    def by_chance(self) -> float | None:
         """The share of clips to which two would give the same level by chance, over each two."""
         shares = []
         for pair in self.pairs:
@@ -70,7 +70,7 @@ class Annotators:
                 first[a] += clips
                 second[b] += clips
             shares.append(sum(first[code] * second[code] for code in first) / pair.clips**2)
-        return fmean(shares) if shares else float("nan")
+        return fmean(shares) if shares else None
 
     def few_clips(self, concept: str) -> bool:
         """Whether a concept is marked in too few clips or films to say how far they agree on it."""

@@ -242,18 +242,17 @@ def _agreement(head: Headline) -> list[Html]:
         for film, value in annotators.gammas.items()
         if film in titles and annotators.shared[film] >= MIN_MARKED
     }
-    start = " By gamma (1: always the same level; 0: no better than a random order) they"
-    text = (
-        "Of the {} that {} annotated, {} got the same level from {}; {} would by chance. "
-        "Beyond chance that is a kappa of {} over all films together ({}; 1 is full agreement, 0 "
-        "is chance).{}"
-    )
+    start = " By gamma they"
+    text = "{} to {} of the {}; chance would give {}. That is a kappa of {} over all films ({}).{}"
+    who = "Both gave the same level"
+    shared = f"{noun} that they share"
+    if len(annotators.levels) > 2:
+        who, shared = "Everyone gave the same level", f"{noun} that two or more annotated"
     sentence = html(
         text,
-        noun,
-        "both" if len(annotators.levels) == 2 else "two or more",
+        who,
         number(annotators.equal_levels(head.source.clips), form="%"),
-        "both" if len(annotators.levels) == 2 else "everyone",
+        shared,
         number(annotators.by_chance, form="%"),
         number(annotators.agreement.value),
         _interval_of(annotators.agreement),

@@ -310,6 +310,8 @@ class ScoreRow:
                         labels[clips[clip].group][clip] = label
         differences = []
         for group, own in labels.items():
+            if not own:
+                continue
             share = sum(own.values()) / len(own)
             guessed, score = baselines(share)[guess[0]]["f1"], self.entry.groups[group]["f1"]
             differences.append(np.nan if score is None or guessed is None else score - guessed)

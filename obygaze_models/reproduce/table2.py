@@ -63,9 +63,9 @@ _HOW_TO_READ = (
     "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
     "ENHN-S both against Sure. In brackets the standard deviation over the fits; where there is "
     "none the model was trained once. native: the model's own clip vector; max: over its tokens. "
-    "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression.",
-    "Scores are means over fits, each on all its test clips, as in the paper; `models run` and the "
-    "report print means over films.",
+    "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression. Scores "
+    "are means over fits, each on all its test clips, as in the paper; `models run` and the report "
+    "print means over films.",
     "For a number of your own cite a leak-free block; the released ones are there to be compared "
     "with the paper's.",
 )

@@ -70,10 +70,9 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     shares = [np.mean(own[:, None] == np.unique(first), axis=0) for own in (first, second)]
     for words in (
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
-        f"{sure.all(0).sum()} to both. Of the minutes that both annotated, {equal.mean():.0%} got "
-        f"the same level from both; {shares[0] @ shares[1]:.0%} would by chance. Beyond chance "
-        f"that is a kappa of {kappa:.2f} over all films together (95% interval {low:.2f} to "
-        f"{high:.2f}; 1 is full agreement",
+        f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
+        f"minutes that they share; chance would give {shares[0] @ shares[1]:.0%}. That is a kappa "
+        f"of {kappa:.2f} over all films (95% interval {low:.2f} to {high:.2f}).",
         "they agree most on Indiana Jones and the Last Crusade (1989) (0.64), least on Silver "
         "Linings Playbook (2012) (0.11).",
         f"by kappa, they agree most on {best} ({kappas[best]:.2f}), least on {worst} (",
@@ -226,9 +225,9 @@ def test_three_annotators_of_two_films_of_a_title(tmp_path):
     for source, words in (
         (
             timelines,
-            "Of the minutes that two or more annotated, 0% got the same level from everyone",
+            "Everyone gave the same level to 0% of the minutes that two or more annotated",
         ),
-        (of_two, "to both. Of the minutes that both annotated, 100% got the same level from both"),
+        (of_two, "to both. Both gave the same level to 100% of the minutes that they share"),
     ):
         path = om.report(source, tmp_path / "x.html", overwrite=True)
         page = Page(path.read_text(encoding="utf-8"))
