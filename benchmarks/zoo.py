@@ -30,12 +30,11 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
-from obygaze_models.data.tasks import LevelTask, Problem, concept_targets
+from obygaze_models.data.tasks import Problem, concept_targets, two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
 from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, FitResult, PlannedFit
 
-EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
-HARD = LevelTask(("S",), ("HN",))
+EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
 TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
 TOKENS = (3137, 768)
 MANY = 100_000
@@ -65,7 +64,7 @@ def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
 
     def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
-        tests = {task.name: task.labels(known) for task in problem.tests}
+        tests = {task.key: task.labels(known) for task in problem.tests}
         return PaperSplit(known.folds, last=9).make_folds(labels, tests)
 
     return make_folds
@@ -92,7 +91,7 @@ def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
 
     def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
-        tests = {task.name: task.labels(known) for task in problem.tests}
+        tests = {task.key: task.labels(known) for task in problem.tests}
         cv = LeaveFilmOut(balance="none")
         return cv.make_folds(labels, tests, groups=known.groups)
 
@@ -133,7 +132,7 @@ def _mlps(
         begin = time.perf_counter()
         peer_epochs = 0
         for problem, fold in sample:
-            tests = [(fold.tests[task.name], task.labels(known)) for task in problem.tests]
+            tests = [(fold.tests[task.key], task.labels(known)) for task in problem.tests]
             labels = problem.train.labels(known)
             peer_epochs += zoo_peers.fit_mlp(batches, fold.train, fold.validation, labels, tests)
         took = (time.perf_counter() - begin) * len(fits) / len(sample)

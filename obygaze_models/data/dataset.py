@@ -199,7 +199,7 @@ def load_dataset(
         Levels that are a class each.
     concept
         A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
-        `obygaze_models.data.tasks.ConceptTask`. With no task at all every labelled clip is
+        `obygaze_models.data.tasks.Task`. With no task at all every labelled clip is
         returned, and `y` is None.
     array, pooling
         The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
@@ -245,7 +245,7 @@ def load_dataset(
     )
     if task:
         codes = task.labels(data)
-        data = replace(data, y=codes, classes=task.classes).select(codes >= 0)
+        data = replace(data, y=codes, classes=tuple(task.class_titles)).select(codes >= 0)
     if frames:
         data = _with_frames(data, opened, frames if isinstance(frames, str) else "frames")
     return data

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,144 +26,171 @@ EASY, CARRIERS = "EN", ("HN", "S")
 """ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
+Target = Literal["classes", "concept"]
+CONCEPT: Target = "concept"
 
 
-@dataclass(frozen=True)
-class LevelTask:
-    """Clips of some levels against clips of others; the remaining levels take no part."""
+class Class(msgspec.Struct, frozen=True):
+    """One of the classes that a task tells apart.
 
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if shared := sorted(set(self.positives) & set(self.negatives)):
-            raise ExperimentError(f"level {shared[0]} is both positive and negative")
-
-    @property
-    def name(self) -> str:
-        """As in ``EN+HN vs S``."""
-        return " vs ".join(self.classes)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Negatives, then positives."""
-        return "+".join(self.negatives), "+".join(self.positives)
-
-    @property
-    def class_levels(self) -> tuple[tuple[str, ...], ...]:
-        """The levels of each class."""
-        return self.negatives, self.positives
-
-    def in_words(self, names: Mapping[str, str]) -> str:
-        """Name it by its levels' names."""
-        return " vs ".join(class_words(self, names))
-
-    @property
-    def levels(self) -> set[str]:
-        """All levels that take part."""
-        return {*self.positives, *self.negatives}
-
-    def labels(self, data: ClipDataset) -> Array:
-        """1 where a clip's level is positive, 0 where it is negative, else `UNUSED`."""
-        return _codes(data.levels, self.class_levels)
-
-
-@dataclass(frozen=True)
-class LevelsTask:
-    """Each level is a class."""
-
-    classes: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(set(self.classes)) < max(3, len(self.classes)):
-            raise ExperimentError(
-                f"levels is {', '.join(self.classes)}, where three or more different ones are "
-                "meant; for two take positives and train_negatives"
-            )
-
-    @property
-    def name(self) -> str:
-        """As in ``EN / HN / S``."""
-        return " / ".join(self.classes)
-
-    @property
-    def class_levels(self) -> tuple[tuple[str, ...], ...]:
-        """The levels of each class."""
-        return tuple((level,) for level in self.classes)
-
-    def in_words(self, names: Mapping[str, str]) -> str:
-        """Name it by its levels' names."""
-        return " / ".join(class_words(self, names))
-
-    @property
-    def levels(self) -> set[str]:
-        """All levels that take part."""
-        return set(self.classes)
-
-    def labels(self, data: ClipDataset) -> Array:
-        """The place of a clip's level among the classes, else `UNUSED`."""
-        return _codes(data.levels, self.class_levels)
-
-
-@dataclass(frozen=True)
-class ConceptTask:
-    """Clips that show a concept against clips that do not.
-
-    Positives are HN and S clips with the concept. Negatives are one of the paper's three sets:
-    ``a`` EN clips only, ``b`` those and HN and S clips without it, ``c`` the latter only. Where
-    the levels are not ObyGaze's, all clips take part, and only ``b`` has a meaning.
+    Parameters
+    ----------
+    key
+        The class as data: ``negative``, ``positive``, ``level:S``, ``concept:Look``.
+    title
+        The class in tables, by the codes of its levels: ``EN+HN``.
+    words
+        The class in sentences, by the names of its levels: ``Easy Negative or Hard Negative``.
+    levels
+        The codes of its levels; none where annotators' concepts decide.
     """
 
-    concept: str
-    negatives: str = "a"
+    key: str
+    title: str
+    words: str
+    levels: tuple[str, ...] = ()
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What clips are told apart by; of two classes the second is the positive one.
+
+    Parameters
+    ----------
+    key
+        The task as data, in files and tables: ``EN+HN vs S``.
+    title
+        The task in sentences, by the names of its levels.
+    classes
+        What it tells apart.
+    target
+        What decides the class of a clip: its level among the ``classes``, or a ``concept``.
+    concept, negatives
+        The concept, and the paper's set of its negatives: ``a`` EN clips only, ``b`` those and HN
+        and S clips without it, ``c`` the latter only. Positives are HN and S clips with it. Where
+        the levels are not ObyGaze's, all clips take part, and only ``b`` has a meaning.
+    """
+
+    key: str
+    title: str
+    classes: tuple[Class, ...]
+    target: Target = "classes"
+    concept: str = ""
+    negatives: str = ""
 
     @property
-    def name(self) -> str:
-        """As in ``Look vs EN``."""
-        return f"{self.concept} vs {NEGATIVES[self.negatives]}"
+    def is_binary(self) -> bool:
+        """Whether there are two classes, of which the second is the positive one."""
+        return len(self.classes) == 2
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Without it, with it."""
-        return f"no {self.concept}", self.concept
+    def class_keys(self) -> list[str]:
+        """The keys of the classes."""
+        return [each.key for each in self.classes]
 
     @property
-    def class_levels(self) -> tuple[tuple[str, ...], ...]:
-        """None of either class: annotators' marks decide."""
-        return (), ()
-
-    def in_words(self, names: Mapping[str, str]) -> str:
-        """Name it by its negatives' names."""
-        negatives = {"a": _any_of([EASY], names), "c": f"{_any_of(CARRIERS, names)} without"}
-        return f"{self.concept} vs {negatives.get(self.negatives, NEGATIVES[self.negatives])}"
+    def class_titles(self) -> list[str]:
+        """The classes as tables call them."""
+        return [each.title for each in self.classes]
 
     @property
     def levels(self) -> set[str]:
-        """All levels that take part."""
-        return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
+        """The levels that take part."""
+        if self.target == CONCEPT:
+            return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
+        return {level for each in self.classes for level in each.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """1 with the concept, 0 in the set of negatives, else `UNUSED`."""
-        column = data.concept_names.index(self.concept)
-        return clip_targets(data, self.negatives)[:, column].astype(np.int64)
+        """Return the number of each clip's class; `UNUSED` where it takes no part."""
+        if self.target == CONCEPT:
+            column = data.concept_names.index(self.concept)
+            return clip_targets(data, self.negatives)[:, column].astype(np.int64)
+        code_of = {level: code for code, each in enumerate(self.classes) for level in each.levels}
+        return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+
+    def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
+        """Return what tables call each class, and each level of no class, by `level_key`."""
+        alone = {level_key(level): level for level in levels}
+        return alone | {each.key: each.title for each in self.classes}
+
+    def words(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Return what sentences call each class, and each level of no class, by `level_key`."""
+        alone = {level_key(level): name for level, name in names.items()}
+        return alone | {each.key: each.words for each in self.classes}
 
 
-Task = LevelTask | LevelsTask | ConceptTask
-"""Which class each clip is of: its name, in tables and files; the names of its classes, of two of
-which the second is the positive one; the levels of each class; the levels that take part; and the
-labels of clips. `in_words` has the levels' names in place of their codes."""
+def level_key(level: str) -> str:
+    """Return the key of a class that is a single level."""
+    return f"level:{level}"
 
 
-def class_words(task: Task, names: Mapping[str, str]) -> list[str]:
-    """Name a task's classes by their levels' names; a class without levels has its own.
+def two_classes(
+    names: Mapping[str, str], positives: Sequence[str], negatives: Sequence[str]
+) -> Task:
+    """Return the task of telling clips of some levels from clips of others, by their codes.
 
-    >>> class_words(LevelTask(("S",), ("EN", "HN")), {"EN": "Easy Negative", "HN": "Hard Negative"})
-    ['Easy Negative or Hard Negative', 'S']
+    >>> two_classes({"EN": "Easy Negative", "S": "Sure"}, ["S"], ["EN"]).title
+    'Easy Negative vs Sure'
     """
-    return [
-        _any_of(levels, names) if levels else name
-        for name, levels in zip(task.classes, task.class_levels, strict=True)
-    ]
+    if shared := sorted(set(positives) & set(negatives)):
+        raise ExperimentError(f"level {shared[0]} is both positive and negative")
+    classes = (
+        _class_of("negative", negatives, names),
+        _class_of("positive", positives, names),
+    )
+    return Task(
+        " vs ".join(each.title for each in classes),
+        " vs ".join(each.words for each in classes),
+        classes,
+    )
+
+
+def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
+    """Return the task in which each of three or more levels is a class."""
+    if len(set(levels)) < max(3, len(levels)):
+        raise ExperimentError(
+            f"levels is {', '.join(levels)}, where three or more different ones are "
+            "meant; for two take positives and train_negatives"
+        )
+    classes = tuple(_class_of(level_key(level), [level], names) for level in levels)
+    return Task(" / ".join(levels), " / ".join(each.words for each in classes), classes)
+
+
+def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -> Task:
+    """Return the task of telling clips that show a concept from one of the sets of negatives."""
+    classes = (
+        Class(f"without:{concept}", f"no {concept}", f"no {concept}"),
+        Class(f"concept:{concept}", concept, concept),
+    )
+    against = {
+        "a": _any_of([EASY], names),
+        "c": f"{_any_of(CARRIERS, names)} without",
+    }
+    return Task(
+        f"{concept} vs {NEGATIVES[negatives]}",
+        f"{concept} vs {against.get(negatives, NEGATIVES[negatives])}",
+        classes,
+        CONCEPT,
+        concept,
+        negatives,
+    )
+
+
+def with_own_keys(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks, numbered where two are called the same: ``A+B`` may be one level or two."""
+    taken: dict[str, list[Task]] = {}
+    numbered = []
+    for task in tasks:
+        alike = taken.setdefault(task.key, [])
+        if task not in alike:
+            alike.append(task)
+        number = alike.index(task)
+        key = f"{task.key} ~{number + 1}" if number else task.key
+        numbered.append(msgspec.structs.replace(task, key=key))
+    return numbered
+
+
+def _class_of(key: str, levels: Sequence[str], names: Mapping[str, str]) -> Class:
+    return Class(key, "+".join(levels), _any_of(levels, names), tuple(levels))
 
 
 def _any_of(levels: Sequence[str], names: Mapping[str, str]) -> str:
@@ -197,40 +224,35 @@ def make_task(
         raise ExperimentError(f"{several[0]} and {several[1]} are both there; one task at a time")
     with errors_as(ExperimentError):
         if concept:
-            return ConceptTask(
-                scheme.concept(concept),
-                negatives if isinstance(negatives, str) and negatives else "a",
-            )
+            against = negatives if isinstance(negatives, str) and negatives else "a"
+            return concept_task(scheme.name_of, scheme.concept(concept), against)
         if levels:
-            return LevelsTask(codes(levels))
+            return level_classes(scheme.name_of, codes(levels))
         if positives or negatives:
             if not (positives and negatives):
                 missing = "negatives" if positives else "positives"
                 raise ExperimentError(f"{missing} is missing; a task of two classes takes both")
-            return LevelTask(codes(positives), codes(negatives))
+            return two_classes(scheme.name_of, codes(positives), codes(negatives))
     return None
 
 
-def task_from(fields: Mapping[str, Any]) -> Task:
-    """The task of a record that holds its fields, as `vars` gives them.
-
-    >>> task_from({"positives": ["S"], "negatives": ["EN", "HN"]}).name
-    'EN+HN vs S'
-    """
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
-    }
-    for kind in (LevelTask, LevelsTask, ConceptTask):
-        if {field.name for field in dataclasses.fields(kind)} == values.keys():
-            return kind(**values)
-    raise ExperimentError(f"no task has the fields {', '.join(fields)}")
+def learned_task(about: Mapping[str, Any]) -> Task:
+    """Return the task of a saved model; those of version 2 keep its levels or its concept."""
+    learns, names = about["learns"], about.get("levels", {})
+    if "key" in learns:
+        return msgspec.convert(learns, Task)
+    if "concept" in learns:
+        return concept_task(names, learns["concept"], learns["negatives"])
+    if "classes" in learns:
+        return level_classes(names, learns["classes"])
+    return two_classes(names, learns["positives"], learns["negatives"])
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
     """The levels whose clips take part in any of the tasks."""
     levels: set[str] = set()
     for task in tasks:
-        if isinstance(task, ConceptTask) and not scheme.is_obygaze:
+        if task.target == CONCEPT and not scheme.is_obygaze:
             if task.negatives != "b":
                 raise ExperimentError(
                     f'negatives = "{task.negatives}" takes ObyGaze\'s levels, which the label set '
@@ -241,11 +263,6 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
         else:
             levels |= task.levels
     return levels
-
-
-def _codes(levels: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
-    code_of = {level: code for code, group in enumerate(groups) for level in group}
-    return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
 
 
 def concept_targets(
@@ -302,12 +319,11 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
     measure, highest = measure_of(labels), scheme.codes[-1:]
 
     def fits(task: Task) -> bool:
-        if isinstance(task, LevelTask):
-            others = task.positives == highest and set(task.negatives) == set(scheme.codes[:-1])
-            return measure == TREC and others
-        return (
-            measure == ACCURACY and isinstance(task, LevelsTask) and task.levels == {*scheme.codes}
-        )
+        if task.target == CONCEPT or task.levels != {*scheme.codes}:
+            return False
+        if task.is_binary:
+            return measure == TREC and task.classes[1].levels == tuple(highest)
+        return measure == ACCURACY
 
     return measure if all(map(fits, tasks)) else None
 

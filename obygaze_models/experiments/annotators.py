@@ -15,7 +15,7 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import Task
+from obygaze_models.data.tasks import Task, level_key
 from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import Comparison, compare_with_annotators
@@ -33,13 +33,14 @@ LABEL_OF = "label of "
 DIVIDED = "divided"
 """The cell that says who of annotators and model differs from the others."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""By test and clip what each annotator gives: a class, or a level that is of none."""
+"""By test and clip what each annotator gives: the key of a class, or of a level of no class."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
     """What `format_votes` wrote."""
     votes: Votes = {}
     levels = record.manifest.levels
+    known = {task.key: {*task.titles(levels)} for task in record.tasks}
     try:
         for row in read_table(path, required=("test", "id")).rows():
             labels = {
@@ -47,7 +48,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
                 for column, label in row.items()
                 if label and column.startswith(LABEL_OF)
             }
-            if not {*labels.values()} <= {*record.tests[row["test"]].classes, *levels}:
+            if not {*labels.values()} <= known[row["test"]]:
                 raise ValueError(f"{row['id']} has another class")
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
@@ -64,14 +65,21 @@ def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
     columns: dict[str, list[str]] = {"test": [], "id": []}
     columns |= {f"{LABEL_OF}{name}": [] for name in data.annotators}
     for task in plan.tests:
-        tested = {clip for fit in predictions if fit.test == task.name for clip in fit.ids}
+        tested = {clip for fit in predictions if fit.test == task.key for clip in fit.ids}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
             if clip in tested:
                 given = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
-                labels = [level if code < 0 else task.classes[code] for code, level in given]
-                for column, cell in zip(columns.values(), [task.name, clip, *labels], strict=True):
+                labels = [_vote(task, code, level) for code, level in given]
+                for column, cell in zip(columns.values(), [task.key, clip, *labels], strict=True):
                     column.append(cell)
     return format_table(columns)
+
+
+def _vote(task: Task, code: int, level: str) -> str:
+    """Return the key of a class, or that of a level of no class; empty where there is no label."""
+    if code >= 0:
+        return task.classes[code].key
+    return level_key(level) if level else ""
 
 
 def compare_models(plan: Plan, predictions: Sequence[FitPredictions]) -> dict[str, Comparison]:
@@ -79,7 +87,7 @@ def compare_models(plan: Plan, predictions: Sequence[FitPredictions]) -> dict[st
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
-        tested = [fit for fit in predictions if fit.test == task.name]
+        tested = [fit for fit in predictions if fit.test == task.key]
         tables = {}
         for model, fits in group_by(tested, lambda fit: fit.model).items():
             mean = average_over_fits(fits)
@@ -88,9 +96,9 @@ def compare_models(plan: Plan, predictions: Sequence[FitPredictions]) -> dict[st
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()
-        comparison = compare_with_annotators(votes, tables, films, task.classes)
+        comparison = compare_with_annotators(votes, tables, films, task.class_titles)
         if comparison is not None:
-            compared[task.name] = comparison
+            compared[task.key] = comparison
     return compared
 
 
@@ -108,10 +116,10 @@ def annotators_f1(
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
     """The mean over pairs of label sets of one's F1 against the other on a task of two classes."""
-    if len(task.class_levels) != 2:
+    if not task.is_binary:
         return None
-    negatives, positives = task.class_levels
-    scores = [pair.f1(positives, negatives) for pair in pairs]
+    negatives, positives = task.classes
+    scores = [pair.f1(positives.levels, negatives.levels) for pair in pairs]
     defined = [score for score in scores if score == score]
     return fmean(defined) if defined else None
 
@@ -127,7 +135,7 @@ def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
 
 def differing_clips(run: Run, test: str) -> set[str]:
     """The clips of a test to which annotators gave different ones of its classes."""
-    votes, classes = run.annotations().get(test, {}), {*run.record.tests[test].classes}
+    votes, classes = run.annotations().get(test, {}), {*run.record.task(test).class_keys}
     return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
 
 
@@ -142,15 +150,17 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
             f"{run.folder}: its labels were not merged of several annotators', who could differ; "
             "merge them: obygaze annotations merge MANIFEST"
         )
+    levels = run.record.manifest.levels
+    titles = {task.key: task.titles(levels) for task in run.record.tasks}
     words = {test: run.record.words(test) for test in votes}
     chosen = []
     for row in rows:
         labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
-        verdicts = [*labels.items(), (row.cells["model"], row.cells["prediction"])]
-        if len(labels) < 2 or not (who := who_differs(verdicts)):
+        verdicts = [*labels.items(), (row.cells["model"], row.called)]
+        test = row.cells["test"]
+        if len(labels) < 2 or not (who := who_differs(verdicts, titles[test])):
             continue
-        called = words[row.cells["test"]]
-        said = who_differs([(name, called.get(label, label)) for name, label in verdicts])
+        said = who_differs(verdicts, words[test])
         note, tier = row.note and replace(row.note, value=said), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
@@ -163,18 +173,19 @@ def _surest_first(row: Row) -> float:
     return -(share if row.cells["prediction"] == two else 1 - share)
 
 
-def who_differs(verdicts: Sequence[tuple[str, str]]) -> str:
-    """Who of some raters differs from the others, who agree; empty where all agree.
+def who_differs(verdicts: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:
+    """Return who of some raters differs from the others, who agree; empty where all agree.
 
-    >>> who_differs([("annotator1", "S"), ("annotator2", "EN"), ("mlp", "EN")])
-    'annotator1 alone: S'
-    >>> who_differs([("annotator1", "S"), ("annotator2", "EN"), ("mlp", "HN")])
+    >>> titles = {"positive": "S", "negative": "EN", "level:HN": "HN"}
+    >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "negative")], titles)
+    'ann alone: S'
+    >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "level:HN")], titles)
     'all differ'
     """
-    counts = Counter(label for _, label in verdicts)
+    counts = Counter(key for _, key in verdicts)
     if len(counts) == 1:
         return ""
-    alone = [f"{name} alone: {label}" for name, label in verdicts if counts[label] == 1]
+    alone = [f"{name} alone: {titles[key]}" for name, key in verdicts if counts[key] == 1]
     if len(counts) == 2 and len(alone) == 1:
         return alone[0]
     return "all differ" if len(counts) == len(verdicts) else "divided"

@@ -14,7 +14,7 @@ from obygaze_features.manifests.splits import cut_files, describe_neighbours, st
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
-from obygaze_models.data.tasks import LevelTask, Problem, Task
+from obygaze_models.data.tasks import CONCEPT, Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
 #: The authors' file for each pairing of levels; their concepts are learnt from the last one.
@@ -54,7 +54,7 @@ class Division:
     ) -> Sequence[Fold]:
         """Return the folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
-        tests = {task.name: task.labels(data) for task in problem.tests}
+        tests = {task.key: task.labels(data) for task in problem.tests}
         how: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
         folds = splitter.make_folds(problem.train.labels(data), tests, **how)
         if self.protocol != "split":
@@ -168,11 +168,11 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             f"the protocol 'split' for it"
         )
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
-    once = isinstance(problems[0].train, LevelTask)
+    once = problems[0].train.target != CONCEPT
     split = manifest.split(name)
     runs = find_released_runs(manifest, name, first=split.test_fold - 1 if once else 0)
     tested = {
-        task.name: released_test_ids(
+        task.key: released_test_ids(
             manifest,
             _released_name(manifest, _file_of(task)) if name in manifest.run_names else name,
         )
@@ -185,13 +185,13 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
 
 
 def _file_of(task: Task) -> str:
-    if not isinstance(task, LevelTask):
+    if task.target == CONCEPT:
         return RELEASED_CONCEPTS
     name = RELEASED.get(frozenset(task.levels))
-    if name is None or task.positives != ("S",):
+    if name is None or not task.is_binary or task.classes[1].levels != ("S",):
         names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.name}; they did for {names}, S positive"
+            f"the authors released no split for {task.key}; they did for {names}, S positive"
         )
     return name
 

@@ -46,6 +46,8 @@ class Row:
         In ELAN; no note where there is no start and end in the film.
     reasons
         The parts of concepts in a prediction, the largest first.
+    called
+        The key of the class that is predicted.
     """
 
     film: str
@@ -55,6 +57,7 @@ class Row:
     note: Annotation | None
     title: str = ""
     reasons: tuple[str, ...] = ()
+    called: str = ""
 
 
 def annotate(

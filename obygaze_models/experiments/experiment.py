@@ -21,7 +21,14 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
-from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
+from obygaze_models.data.tasks import (
+    NEGATIVES,
+    Problem,
+    concept_task,
+    level_classes,
+    two_classes,
+    with_own_keys,
+)
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
@@ -109,7 +116,7 @@ class Experiment:
     concepts
         Concepts, each to be detected; or ``("all",)`` for all that can be seen.
     negatives
-        The paper's set of negatives of concepts: ``a``, ``b`` or ``c``; see `ConceptTask`.
+        The paper's set of negatives of concepts: ``a``, ``b`` or ``c``; see `Task`.
     labels
         The manifest's label set; None for its default one. Or those of several annotators, for the
         set that was merged of them. Where it was merged, models are compared with each annotator.
@@ -273,7 +280,10 @@ class Experiment:
             yield (
                 f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
             )
-        if not self.concepts and len(set(tests := self._level_problem.tests)) < len(tests):
+        negatives_of_all = {level for test in self.test_negatives for level in test}
+        for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
+            yield f"level {level} is both positive and negative"
+        if len(set(self.test_negatives)) < len(self.test_negatives):
             yield "has the same test set twice in test_negatives"
 
     @cached_property
@@ -364,8 +374,12 @@ class Experiment:
         if self.concepts:
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
             return f"{names} (against {NEGATIVES[self.negatives]})"
-        problem = self._level_problem
-        return f"{problem.train.name}, test on {', '.join(task.name for task in problem.tests)}"
+        if self.levels:
+            return " / ".join(self.levels)
+        positives = "+".join(self.positives)
+        negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]
+        train, *tests = (f"{'+'.join(levels)} vs {positives}" for levels in negatives)
+        return f"{train}, test on {', '.join(tests)}"
 
     @property
     def feature(self) -> str:
@@ -392,8 +406,14 @@ class Experiment:
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learned: one problem, or one for each concept."""
+        if self.levels:
+            task = level_classes(scheme.name_of, self.levels)
+            return [Problem(task, (task,))]
         if not self.concepts:
-            return [self._level_problem]
+            negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]
+            tasks = [two_classes(scheme.name_of, self.positives, levels) for levels in negatives]
+            train, *tests = with_own_keys(tasks)
+            return [Problem(train, tuple(tests))]
         concepts: Sequence[str] = self.concepts
         if ALL in concepts:
             concepts = scheme.visual_concepts
@@ -401,19 +421,8 @@ class Experiment:
                 raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
         with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
-        tasks = [ConceptTask(name, self.negatives) for name in names]
+        tasks = [concept_task(scheme.name_of, name, self.negatives) for name in names]
         return [Problem(task, (task,)) for task in tasks]
-
-    @property
-    def _level_problem(self) -> Problem:
-        if self.levels:
-            task = LevelsTask(self.levels)
-            return Problem(task, (task,))
-        tests = self.test_negatives or (self.train_negatives,)
-        return Problem(
-            LevelTask(self.positives, self.train_negatives),
-            tuple(LevelTask(self.positives, levels) for levels in tests),
-        )
 
 
 def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:

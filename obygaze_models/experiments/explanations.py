@@ -74,20 +74,20 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
     for planned, fit in read:
         if (bank := bank_of(fit.model)) is not None:
-            banks.setdefault((planned.task.name, planned.fold.index), bank)
+            banks.setdefault((planned.task.key, planned.fold.index), bank)
     for planned, fit in progress(read, "explain", unit="model"):
         model, task, fold = fit.model, planned.task, planned.fold
-        bank = banks.get((task.name, fold.index))
+        bank = banks.get((task.key, fold.index))
         fused = isinstance(model, StoreFusion)
         late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
         if not late and (bank is None or (other and bank_of(model) is None)):
             continue  # directions that mean nothing, or of another scale, explain nothing
         X = data.X[fold.test_rows]
-        attribution = attribute(model, X, classes=task.classes, bank=bank, cut=fit.cut)
+        attribution = attribute(model, X, classes=task.class_titles, bank=bank, cut=fit.cut)
         if attribution is not None:
             labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "").tolist()
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
-            about = {"model": planned.model, "task": task.name, "fit": fold.index}
+            about = {"model": planned.model, "task": task.key, "fit": fold.index}
             lines.append(_line(about, ids, replace(attribution, labels=labels)))
     return "".join(lines)
 

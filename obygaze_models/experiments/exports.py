@@ -33,9 +33,9 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
-from obygaze_features.manifests.labels import format_concepts, obygaze_scheme
+from obygaze_features.manifests.labels import format_concepts
 from obygaze_features.manifests.statistics import item_titles
-from obygaze_models.data.tasks import class_words, task_from
+from obygaze_models.data.tasks import learned_task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
@@ -43,7 +43,7 @@ from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, el
 from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
-from obygaze_models.saved.inference import Predictions
+from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -62,6 +62,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
     titles = item_titles(items)
     words = model_words(predictions.about)
+    codes = predictions.probabilities.argmax(axis=1).tolist()
     names = [f"probability of {name}" for name in predictions.classes]
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
@@ -81,7 +82,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         details = {name: f"{shares[name]:.3f}" for name in names[len(names) == 2 :]}
         if seen != "no":
             details["seen in training"] = seen
-        said = words.get(predicted, predicted)
+        said = predicted if predicted == UNSURE or not words else words[codes[row]]
         note = annotate(item.start, item.end, said, {"clip": item.id, **details})
         rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
@@ -102,25 +103,26 @@ def held_out(
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
     asked = [fit for fit in run.predictions() if model in (None, fit.model)]
-    votes = run.annotations()
+    votes, levels = run.annotations(), run.record.manifest.levels
     annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
     for (name, test), fits in group_by(asked, lambda fit: (fit.model, fit.test)).items():
         mean = average_over_fits(fits)
-        classes, words = list(run.record.tests[test].classes), run.record.words(test)
-        task, called = run.record.trained_on(test), mean.called.tolist()
-        explained = [e for e in run.explanations() if (e.model, e.task) == (name, task)]
+        classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
+        trained, called = run.record.trained_on(test), mean.called.tolist()
+        explained = [e for e in run.explanations() if (e.model, e.task) == (name, trained)]
         parts = average_parts(explained, mean.ids)
         chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
             clip, code = clips[mean.ids[row]], called[row]
             two = mean.probabilities.ndim == 1
             share = mean.probabilities[row] if two else mean.probabilities[row, code]
-            target = classes[1] if two else classes[code]
+            target = (classes[1] if two else classes[code]).title
             reasons = tuple(
                 f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
             )
-            named = {f"{PARTS}{name_log_odds(classes)}": format_concepts(reasons)}
+            odds = name_log_odds([each.title for each in classes])
+            named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}
             cells = {
                 "title": clip.title,
@@ -133,21 +135,23 @@ def held_out(
                 "annotators": clip.level,
                 "concepts": format_concepts(clip.concepts),
                 **{
-                    f"{LABEL_OF}{who}": votes.get(test, {}).get(clip.id, {}).get(who, "")
+                    f"{LABEL_OF}{who}": titles[given[who]] if who in given else ""
                     for who in annotators
+                    for given in [votes.get(test, {}).get(clip.id, {})]
                 },
                 "model": name,
                 "test": test,
-                "prediction": classes[code],
+                "prediction": classes[code].title,
                 "probability": f"{share:.6f}",
                 "probability of": target,
                 "fits": str(mean.fits[row]),
                 **named,
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
-            note = annotate(clip.start, clip.end, words[classes[code]], details)
+            note = annotate(clip.start, clip.end, classes[code].words, details)
             tier = f"{name}: {test}"
-            rows.append(Row(clip.film, clip.media, cells, tier, note, clip.title, reasons))
+            key = classes[code].key
+            rows.append(Row(clip.film, clip.media, cells, tier, note, clip.title, reasons, key))
     return rows
 
 
@@ -219,25 +223,13 @@ def export_files(
 
 
 def scheme_of(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the levels and concepts that `export_files` takes, of a model's own scheme.
-
-    Models that were saved before they kept it are of ObyGaze's where their levels' codes are.
-    """
-    if "levels" in about:
-        return {"levels": about["levels"], "concepts": about.get("senses", ())}
-    scheme = obygaze_scheme()
-    classes = task_from(about["learns"]).class_levels if "learns" in about else ()
-    levels = {level for levels in classes for level in levels}
-    is_ours = levels and levels <= {*scheme.codes}
-    return {"levels": scheme.name_of, "concepts": scheme.concept_names} if is_ours else {}
+    """Return the levels and concepts that `export_files` takes, of a model's own scheme."""
+    return {"levels": about.get("levels", {}), "concepts": about.get("senses", ())}
 
 
-def model_words(about: Mapping[str, Any]) -> dict[str, str]:
+def model_words(about: Mapping[str, Any]) -> list[str]:
     """Return what a model's classes are called by their levels' names, as annotators' tiers are."""
-    if "learns" not in about:
-        return {}
-    task, names = task_from(about["learns"]), scheme_of(about).get("levels", {})
-    return dict(zip(task.classes, class_words(task, names), strict=True))
+    return [each.words for each in learned_task(about).classes] if "learns" in about else []
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:

@@ -221,12 +221,12 @@ class PlannedFit:
     @property
     def key(self) -> tuple[str, str, int]:
         """Which of an experiment's fits it is."""
-        return self.model, self.task.name, self.fold.index
+        return self.model, self.task.key, self.fold.index
 
     @property
     def place(self) -> str:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
-        task = folder_name(self.task.name) + (f"~{self.namesakes}" if self.namesakes else "")
+        task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
         return f"{folder_name(self.model)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
@@ -274,7 +274,7 @@ class FitResult:
 def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
     """How a run records that a model has no predictions of a fold."""
     what = f"{model}, {fold.name}"
-    return Skipped(task=task.name, fit=fold.index, what=what, why=why)
+    return Skipped(task=task.key, fit=fold.index, what=what, why=why)
 
 
 def test_predictions(
@@ -283,11 +283,11 @@ def test_predictions(
     """What a table of a fold's test rows says of each test set."""
     all_rows, predictions = fold.test_rows, []
     for test in problem.tests:
-        if (rows := fold.tests.get(test.name)) is not None:
+        if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
             given = table[np.searchsorted(all_rows, rows)]
-            given = given[:, 1] if len(test.classes) == 2 else given
-            fit = FitPredictions(model, fold.index, test.name, ids, labels, given, fold.group)
+            given = given[:, 1] if test.is_binary else given
+            fit = FitPredictions(model, fold.index, test.key, ids, labels, given, fold.group)
             predictions.append(fit)
     return predictions
 

@@ -240,15 +240,16 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     learners = outcome.plan.experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
     for task in outcome.plan.tests:
-        if len(task.classes) > 2:
+        if not task.is_binary:
             continue
-        own = [f for f in outcome.predictions if f.test == task.name and f.model not in guesses]
+        own = [f for f in outcome.predictions if f.test == task.key and f.model not in guesses]
         for model, fits in group_by(own, lambda fit: fit.model).items():
             labels = np.concatenate([fit.labels for fit in fits])
             called = int(np.concatenate([fit.called for fit in fits]).sum())
             if called < RARE * labels.sum():
                 text = (
-                    f"{model} called {called:,} of {len(labels):,} test clips {task.classes[1]}, "
+                    f"{model} called {called:,} of {len(labels):,} test clips "
+                    f"{task.classes[1].title}, "
                     f"which {labels.sum():,} are: look at its AUROC rather than at F1. "
                     'balance = "weights", or threshold = "validation" in its table, may help.'
                 )

@@ -318,12 +318,12 @@ class Outcome:
             for note in fit.warnings
             if note.code == DIVIDED or not is_ours
         )
-        key = {"model": name, "task": task.name, "fit": fold.index}
+        key = {"model": name, "task": task.key, "fit": fold.index}
         self.history.extend({**key, **epoch} for epoch in fit.history)
         others = np.setdiff1d(fit.seen, np.union1d(fold.train, fold.validation))
         if len(others):
-            before = self.seen.get((task.name, fold.index), others)
-            self.seen[task.name, fold.index] = np.union1d(before, others)
+            before = self.seen.get((task.key, fold.index), others)
+            self.seen[task.key, fold.index] = np.union1d(before, others)
         data, problem = self.plan.data, planned.problem
         self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
 
@@ -361,7 +361,6 @@ class Outcome:
     ) -> RunRecord:
         """All of ``run.json``."""
         plan, data = self.plan, self.plan.data
-        tests = {task.name: task.classes for task in plan.tests}
         seed = plan.experiment.seed
         group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
         scores = score_models(self.predictions, group_of, measure=plan.measure or "")
@@ -374,7 +373,7 @@ class Outcome:
                 for name, spec in plan.experiment.learners.items()
                 if spec.threshold
             },
-            tests=score_test_sets(self.predictions, tests, scores, group_of, seed=seed),
+            tests=score_test_sets(self.predictions, plan.tests, scores, group_of, seed=seed),
             scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,
@@ -417,17 +416,17 @@ class Outcome:
             "join": plan.join,
             "fits": [
                 FitRecord(
-                    task=problem.train.name,
+                    task=problem.train.key,
                     fit=fold.index,
                     name=fold.name,
                     seed=fold.seed,
-                    train=class_counts(codes[fold.train], problem.train.classes),
-                    validation=class_counts(codes[fold.validation], problem.train.classes),
+                    train=class_counts(codes[fold.train], problem.train),
+                    validation=class_counts(codes[fold.validation], problem.train),
                     drawn_from=fold.drawn_from,
                 )
                 for problem in plan.problems
                 for codes in [problem.train.labels(data)]
-                for fold in plan.folds[problem.train.name]
+                for fold in plan.folds[problem.train.key]
             ],
             "skipped": self.skipped,
             "leaked": sorted({clip for _, leak in self.leaks for clip in leak.ids}),
@@ -435,7 +434,7 @@ class Outcome:
             "films": plan.films,
             "versions": plan.versions,
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
-            "tasks": {task.name: dict(vars(task)) for task in plan.tasks},
+            "tasks": [*dict.fromkeys(plan.tasks)],
         }
 
     def _ablated(self) -> dict[str, dict[str, float]]:
@@ -463,9 +462,9 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "options": planned.spec.table,
         "reads": fit.reads,
         **({"targets": plan.experiment.targets} if plan.experiment.is_soft else {}),
-        "task": planned.task.name,
-        "learns": dict(vars(planned.task)),
-        "classes": list(planned.task.classes),
+        "task": planned.task.key,
+        "learns": msgspec.to_builtins(planned.task),
+        "classes": planned.task.class_titles,
         "levels": plan.scheme.name_of,
         "senses": plan.scheme.senses,
         "facts": fit.facts,

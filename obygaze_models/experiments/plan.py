@@ -141,7 +141,7 @@ class Plan:
 
     def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
         """Return the folds of models that use validation clips, or of those that do not."""
-        name = problem.train.name
+        name = problem.train.key
         folds, start = self.folds[name], self.whole_from.get(name)
         if start is None:
             return folds
@@ -160,7 +160,7 @@ class Plan:
 
     def _parts(self) -> list[_Part]:
         """Return each problem with each estimator, and its folds."""
-        folders = [folder_name(problem.train.name).casefold() for problem in self.problems]
+        folders = [folder_name(problem.train.key).casefold() for problem in self.problems]
         return [
             (
                 problem,
@@ -241,7 +241,8 @@ class Plan:
         is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
         for task in self.tasks:
             labels = task.labels(self.data)[rows]
-            sizes = {name: int((labels == code).sum()) for code, name in enumerate(task.classes)}
+            titles = enumerate(task.class_titles)
+            sizes = {title: int((labels == code).sum()) for code, title in titles}
             rarest = min(sizes, key=sizes.__getitem__)
             needed = self.experiment.min_clips or FILM_CLIPS
             if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
@@ -398,7 +399,7 @@ def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
 
     Each keeps the number that it has among all. They are made again when they are needed.
     """
-    experiment, name = plan.experiment, problem.train.name
+    experiment, name = plan.experiment, problem.train.key
     seeds = experiment.seeds or (experiment.seed,)
     places: list[_Place] = []
     for validates in _kinds_of_folds(plan, problem):
@@ -415,7 +416,7 @@ def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
         return replace(fold, index=index, name=fold.name + place.title, tests=kept)
 
     usable: list[tuple[int, tuple[str, ...]]] = []
-    all_tests = [task.name for task in problem.tests]
+    all_tests = [task.key for task in problem.tests]
     for index, place in enumerate(places):
         fold = make_fold(index, all_tests)
         if tests := _usable_tests(plan, problem, fold, validates=place.validates):
@@ -519,7 +520,7 @@ def _class_table(plan: Plan, task: Task) -> str:
         for unit in np.unique(units).tolist()
     ]
     more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
-    return align([head, *task.classes], [*rows[:MAX_ROWS], *more])
+    return align([head, *task.class_titles], [*rows[:MAX_ROWS], *more])
 
 
 def plan_clips(experiment: Experiment | str | Path) -> Plan:
@@ -624,12 +625,12 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
 
     def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
         shown = np.unique(plan.labels_of(task)[rows])
-        missing = [label for code, label in enumerate(task.classes) if code not in shown]
+        missing = [title for code, title in enumerate(task.class_titles) if code not in shown]
         if len(task.classes) - len(missing) >= classes:
             return False
         why = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
-        plan.skipped.append(Skipped(task=problem.train.name, fit=fold.index, what=what, why=why))
+        plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=what, why=why))
         return True
 
     train = problem.train
@@ -638,8 +639,8 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
     if validates and skip(fold.validation, "validation set", train, 2):
         return ()
     return tuple(
-        task.name
+        task.key
         for task in problem.tests
-        if task.name in fold.tests
-        and not skip(fold.tests[task.name], "test set", task, 2, f", test {task.name}")
+        if task.key in fold.tests
+        and not skip(fold.tests[task.key], "test set", task, 2, f", test {task.key}")
     )

@@ -86,17 +86,19 @@ class MeanPredictions(FitPredictions):
     fits: Array = field(kw_only=True)
 
 
-def probability_columns(classes: Sequence[str]) -> list[str]:
-    """The columns of the probabilities, of which two classes have one."""
-    return ["probability"] if len(classes) == 2 else [f"probability_{name}" for name in classes]
+def probability_columns(task: Task) -> list[str]:
+    """Return the columns of the probabilities, of which two classes have one."""
+    if task.is_binary:
+        return ["probability"]
+    return [f"probability_{title}" for title in task.class_titles]
 
 
-def format_predictions(classes: Sequence[str], fits: Iterable[FitPredictions]) -> str:
+def format_predictions(task: Task, fits: Iterable[FitPredictions]) -> str:
     """``predictions.csv``. Of two classes: the label as 0 or 1, and the probability of 1.
 
     Of more, the label by its name and the probability of each.
     """
-    labels, names = np.array(_labels(classes)), probability_columns(classes)
+    labels, names = np.array(_labels(task)), probability_columns(task)
     tables = [
         pd.DataFrame(
             {"id": fit.ids, "model": fit.model, "fit": fit.fit, "test": fit.test}
@@ -116,12 +118,12 @@ def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
         for key, rows in table.groupby(["model", "fit", "test"], sort=False):
             model, fit, test = map(str, key)
-            classes = [*record.tests[test].classes]
-            codes = pd.Index(_labels(classes)).get_indexer(pd.Index(rows["label"]))
-            given = rows[probability_columns(classes)].to_numpy(dtype=np.float64)
+            task = record.task(test)
+            codes = pd.Index(_labels(task)).get_indexer(pd.Index(rows["label"]))
+            given = rows[probability_columns(task)].to_numpy(dtype=np.float64)
             if codes.min() < 0 or not ((given >= -1e-6) & (given <= 1 + 1e-6)).all():
                 raise ValueError(f"fit {fit} of {model} has other labels or probabilities")
-            probabilities = given[:, 0] if len(classes) == 2 else given
+            probabilities = given[:, 0] if task.is_binary else given
             labels = codes.astype(np.int64)
             ids = rows["id"].tolist()
             fits.append(FitPredictions(model, int(fit), test, ids, labels, probabilities))
@@ -132,9 +134,9 @@ def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
     return fits
 
 
-def _labels(classes: Sequence[str]) -> list[str]:
-    """How the file names the classes."""
-    return ["0", "1"] if len(classes) == 2 else [*classes]
+def _labels(task: Task) -> list[str]:
+    """Return what the file calls the classes."""
+    return ["0", "1"] if task.is_binary else task.class_titles
 
 
 def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
@@ -274,7 +276,7 @@ def _all_scores(scores: ModelScores) -> list[Scores]:
 
 def score_test_sets(
     predictions: Sequence[FitPredictions],
-    classes_of: Mapping[str, Sequence[str]],
+    tasks: Iterable[Task],
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
     *,
@@ -286,14 +288,14 @@ def score_test_sets(
     and the mean over these. A coin is also thrown many times for each fit's test clips; its mean
     and deviation are averaged over the fits.
     """
-    sets = {}
+    sets, task_of = {}, {task.key: task for task in tasks}
     for name, of_test in group_by(predictions, lambda fit: fit.test).items():
         labels = {
             clip: label
             for fit in of_test
             for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
         }
-        counts = class_counts(np.array([*labels.values()]), classes_of[name])
+        counts = class_counts(np.array([*labels.values()]), task_of[name])
         guesses: dict[str, Scores] = {}
         coin = None
         if counts.positives is not None:
@@ -332,13 +334,13 @@ def _throw_coins(labels_of_fits: Iterable[Array], seed: int) -> Simulated:
     return Simulated(mean=over_fits(np.mean, mean), std=over_fits(np.mean, std))
 
 
-def class_counts(labels: NDArray[Any], classes: Sequence[str]) -> ClassCounts:
-    """How many clips there are, and of each class; and the positives of two classes."""
+def class_counts(labels: NDArray[Any], task: Task) -> ClassCounts:
+    """Count all clips, those of each class, and the positives of two classes."""
     count = Counter(labels.tolist())
     return ClassCounts(
         clips=len(labels),
-        positives=count[1] if len(classes) == 2 else None,
-        classes={name: count[code] for code, name in enumerate(classes)},
+        positives=count[1] if task.is_binary else None,
+        classes={key: count[code] for code, key in enumerate(task.class_keys)},
     )
 
 
@@ -362,13 +364,13 @@ class OutsideModel:
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
         """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
-        names = probability_columns(task.classes)
+        names = probability_columns(task)
         if self.columns != names:
             raise ExperimentError(
-                f"{self.path}: the columns are {', '.join(self.columns)}, and {task.name} needs "
+                f"{self.path}: the columns are {', '.join(self.columns)}, and {task.key} needs "
                 f"{', '.join(names)}"
             )
-        key = task.name if any(name for name, _ in self.table) else ""
+        key = task.key if any(name for name, _ in self.table) else ""
         clips = self.table.get((key, fit), self.table.get((key, ANY_FIT)))
         if clips is None:
             return None

@@ -6,12 +6,12 @@ that it tells apart and the average of F1 are the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.data.tasks import LevelTask
+from obygaze_models.data.tasks import Task
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
@@ -152,18 +152,14 @@ def estimator_of(record: RunRecord, model: str) -> str:
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
     """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
-    positives = tuple(record.experiment["positives"])
-    if record.manifest.name != DATASET or positives != ("S",):
+    tasks = record.task(train), record.task(test)
+    if record.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
         return None
-    negatives: Sequence[Sequence[str]] = [
-        record.experiment["train_negatives"],
-        *record.experiment["test_negatives"],
-    ]
-    pairs = {
-        LevelTask(positives, tuple(levels)).name: f"{''.join(sorted(levels))}-S"
-        for levels in negatives
-    }
-    return f"{pairs[train]}/{pairs[test]}" if train in pairs and test in pairs else None
+    return "/".join(f"{''.join(sorted(task.classes[0].levels))}-S" for task in tasks)
+
+
+def _tells_sure(task: Task) -> bool:
+    return task.is_binary and task.classes[1].levels == ("S",)
 
 
 def _backbone_row(backbone: Mapping[str, Any]) -> str | None:

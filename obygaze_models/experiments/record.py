@@ -1,4 +1,4 @@
-"""``run.json``: what a run was made of and what it scored, as types. Format version 4.
+"""``run.json``: what a run was made of and what it scored, as types.
 
 A record is read and written here and nowhere else. The other files of a run folder are read by
 `obygaze_models.experiments.run_folder`.
@@ -7,7 +7,7 @@ A record is read and written here and nowhere else. The other files of a run fol
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,21 +20,14 @@ from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
 from obygaze_models.data.stores import name_stores
-from obygaze_models.data.tasks import (
-    ConceptTask,
-    LevelsTask,
-    LevelTask,
-    Task,
-    class_words,
-    task_from,
-)
+from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.intervals import MIN_GROUPS
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
@@ -342,7 +335,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     tests, scores
         By test set what is in it; and by model and test set what was scored.
     tasks
-        What each name of a task means, in the form of a saved model's ``learns``; see `task`.
+        What is learned or tested; see `task`.
     annotators
         By test set the models beside each annotator, where the labels were merged of several.
     cuts
@@ -382,7 +375,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     balance: str = ""
     annotators: dict[str, Comparison] = {}
     cuts: dict[str, list[float]] = {}
-    tasks: dict[str, dict[str, str | list[str]]] = {}
+    tasks: list[Task] = []
     sha256: str = ""
 
     def __post_init__(self) -> None:
@@ -393,10 +386,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     def task(self, name: str) -> Task:
         """Return a task that was learned or tested, with the levels of its classes."""
-        if name in self.tasks:
-            return task_from(self.tasks[name])
-        for task in _earlier_tasks(self.experiment, name):
-            if task.name == name:
+        for task in self.tasks:
+            if task.key == name:
                 return task
         raise ValueError(f"nothing says what {name!r} tells apart")
 
@@ -407,8 +398,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     def words(self, test: str) -> dict[str, str]:
         """Return what a test's classes are called by their levels' names, and other levels."""
-        task, names = self.task(test), self.manifest.levels
-        return names | dict(zip(task.classes, class_words(task, names), strict=True))
+        return self.task(test).words(self.manifest.levels)
 
     @property
     def store_names(self) -> list[str]:
@@ -436,18 +426,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def fit_count(self) -> int:
         """How many fits each estimator has, at most."""
         return max(len(scores.fits) for scores in self.scores)
-
-
-def _earlier_tasks(settings: Mapping[str, Any], name: str) -> Iterator[Task]:
-    """Yield the tasks of an experiment, for runs that were written before records had them."""
-    positives, negatives = settings["positives"], settings.get("negatives", "a")
-    if settings["concepts"]:
-        yield ConceptTask(name.removesuffix(ConceptTask("", negatives).name), negatives)
-    elif settings["levels"]:
-        yield LevelsTask(tuple(settings["levels"]))
-    else:
-        for levels in (settings["train_negatives"], *settings["test_negatives"]):
-            yield LevelTask(tuple(positives), tuple(levels))
 
 
 def read_record(folder: Path) -> RunRecord:

@@ -93,7 +93,7 @@ def run_experiment(
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
-            clips, classes = plan.clips(), plan.problems[0].tests[0].classes
+            clips, any_test = plan.clips(), plan.problems[0].tests[0]
             explained, explanations = "", []
             models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.explained]
             if any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
@@ -106,7 +106,7 @@ def run_experiment(
                 explanations = parse_explanations(explained)
             finished.begin()
             tables = {
-                "predictions.csv": format_predictions(classes, outcome.predictions),
+                "predictions.csv": format_predictions(any_test, outcome.predictions),
                 "history.jsonl": format_lines(outcome.history),
                 "models.jsonl": format_lines(outcome.models),
                 "clips.csv": format_clips(clips.values()),
@@ -234,7 +234,7 @@ def train_model(
         known = unknown_name("estimator", name, experiment.learners)
         raise ExperimentError(f"{experiment.name!r}: {known}")
     plan = plan_clips(replace(experiment, test_negatives=()))
-    problems = {getattr(p.train, "concept", ""): p for p in plan.problems}
+    problems = {p.train.concept: p for p in plan.problems}
     learned = concept or next(iter(problems))
     if plan.scheme.has_concept(learned):  # by another name
         learned = plan.scheme.concept(learned)
@@ -251,7 +251,7 @@ def train_model(
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
         if len(np.unique(labels[rows])) < len(problem.train.classes):
             raise ExperimentError(
-                f"the {part} clips of {problem.train.name} are not of every class; give a split "
+                f"the {part} clips of {problem.train.key} are not of every class; give a split "
                 "of which a fold, and the others, have clips of each"
             )
     try:
@@ -267,7 +267,7 @@ def train_model(
         card = model_card(output.name, about, plan.manifest, trained=counts[0], validated=counts[1])
         write_text(folder / CARD, card)
     return TrainedModel(
-        output, problem.train.name, *counts, len(fit.seen), plan.join, fit.facts,
+        output, problem.train.key, *counts, len(fit.seen), plan.join, fit.facts,
         origin_warnings(plan.manifest.items, plan.store.attributes),
     )  # fmt: skip
 

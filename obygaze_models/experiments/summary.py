@@ -225,7 +225,8 @@ def _score_table(record: RunRecord, test: str) -> str:
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
     if test_set.positives is None:
-        clips = ", ".join(f"{count} {name}" for name, count in test_set.classes.items())
+        called = record.task(test).titles()
+        clips = ", ".join(f"{count} {called[key]}" for key, count in test_set.classes.items())
     else:
         clips = f"{test_set.positives} of {test_set.clips} positive"
     table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)

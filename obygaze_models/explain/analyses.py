@@ -22,7 +22,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
-from obygaze_models.data.tasks import UNUSED, clip_targets, task_from
+from obygaze_models.data.tasks import UNUSED, clip_targets, learned_task
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
 from obygaze_models.estimators.classes import Array, as_logits
 from obygaze_models.estimators.concepts import ConceptBank, project
@@ -179,7 +179,7 @@ def analyse(
     seen, test = _read_clips(model, (whole, about), store, manifest, labels)
     truth = np.zeros(len(test))
     if kind != "significance":
-        truth = task_from(about["learns"]).labels(test)
+        truth = learned_task(about).labels(test)
         code = len(fitted.classes_) - 1
         chosen = truth == code if kind == "tcav" else truth != UNUSED
         test, truth = test.select(chosen), truth[chosen]

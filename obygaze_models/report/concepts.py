@@ -242,7 +242,7 @@ def _detected_by(
         for scores in other.record.scores:
             ends = scores.interval.get("auroc") or (None, None)
             dots = detected.setdefault(f"{scores.model}, {of}", {})
-            dots[other.record.task(scores.test).classes[-1]] = Dot(scores.mean["auroc"], *ends)
+            dots[other.record.task(scores.test).concept] = Dot(scores.mean["auroc"], *ends)
     return detected
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +17,7 @@ from obygaze_features.page.html import Html
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
@@ -206,10 +208,10 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
     """The view of a page without a model: the highest level is what it counts."""
     others = [code for code in source.about.levels if code not in source.positives]
-    levels = [others, source.positives]
+    task = two_classes(source.about.levels, source.positives, others)
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
-    classes = {"classes": ["+".join(codes) for codes in levels], "class_levels": levels}
-    return {"run": source.number, "model": "", "task": "", **classes, **columns}
+    classes = msgspec.to_builtins(task.classes)
+    return {"run": source.number, "model": "", "task": "", "classes": classes, **columns}
 
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
@@ -222,8 +224,7 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "run": run,
         "model": results.model,
         "task": results.task,
-        "classes": list(results.classes),
-        "class_levels": [list(levels) for levels in results.class_levels],
+        "classes": msgspec.to_builtins(results.classes),
         "at": positions[order].tolist(),
         "label": means.labels[order].tolist(),
         "called": means.called[order].tolist(),
@@ -247,7 +248,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     parts = average_parts(results.explained, ids)
     data: dict[str, Any] = {
         "kind": results.explained[0].kind,
-        "of": name_log_odds(results.classes),
+        "of": name_log_odds([each.title for each in results.classes]),
         "concepts": list(parts.concepts),
         "values": [number_column(column) for column in parts.values.T],
         "amounts": [number_column(column, like=parts.amounts) for column in parts.amounts.T],

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
-from obygaze_models.data.tasks import class_words
 from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
@@ -128,9 +127,10 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     lines = list(dict.fromkeys(map(str, messages)))
     if head.row.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
+        title = row.task.titles()[smallest]
         lines.append(
             f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
-            f"{row.test.classes[smallest]:,} of them {smallest}, from {row.entry.films:,} "
+            f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
             "Other clips might give quite another score."
         )
@@ -207,7 +207,7 @@ def _annotated(head: Headline) -> Html:
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
-            for name in dict.fromkeys(row.task.classes[-1] for row in head.rows)
+            for name in dict.fromkeys(row.concept for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
         return html("Annotators marked {} of {}.", joined(parts), of)
@@ -332,7 +332,7 @@ def _model(head: Headline, who: str) -> Html:
     start, target = Html(""), html("of “{}”", row.entry.test)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
-        which = " or ".join(class_words(row.task, names))
+        which = " or ".join(each.words for each in row.task.classes)
         rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
         text = "Tested on {} {} that are {}{}, "
         start = html(text, number(row.test.clips, form=","), noun, which, rest)
@@ -570,7 +570,7 @@ def score_figure(head: Headline) -> Html:
         points.append(Point("annotator against annotator", head.human, kind="annotators"))
     lines, title = [], METRICS[head.metric].title
     if head.run.kind != "concepts":
-        title += f", {head.row.task.in_words(head.run.about.levels)}"
+        title += f", {head.row.task.title}"
     if head.metric == "auroc":
         lines.append(Line(0.5, "chance", merged if beside else None))
     elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):

@@ -54,11 +54,11 @@ def eyebrow(sources: Sequence[Source]) -> str:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
         return f"Annotations: {sources[0].name}"
-    record, levels = sources[0].record, sources[0].about.levels
+    record = sources[0].record
     if sources[0].kind == "concepts":
         return record.goal
-    train = record.task(record.fits[0].task).in_words(levels)
-    tests = ", ".join(record.task(test).in_words(levels) for test in record.tests)
+    train = record.task(record.fits[0].task).title
+    tests = ", ".join(record.task(test).title for test in record.tests)
     return train if tests == train else f"{train}, test on {tests}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
-from obygaze_models.data.tasks import Task
+from obygaze_models.data.tasks import Class, Task
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
@@ -38,8 +38,8 @@ class ModelResults:
     ----------
     model, task
         The model; and the test set, where each test set has a model of its own (concepts).
-    classes, class_levels
-        The name of each label; of two the second is the positive class. And its levels.
+    classes
+        What clips are told apart by; of two the second is the positive class.
     predictions
         Means over the fits that tested a clip.
     explained
@@ -50,8 +50,7 @@ class ModelResults:
 
     model: str
     task: str
-    classes: tuple[str, ...]
-    class_levels: tuple[tuple[str, ...], ...]
+    classes: tuple[Class, ...]
     predictions: MeanPredictions
     explained: tuple[Explained, ...]
     by_fit: Mapping[int, Mapping[str, Any]]
@@ -241,8 +240,8 @@ def _models(run: Run) -> Iterator[ModelResults]:
             entry for entry in run.explanations()
             if entry.model == model and task in ("", entry.task)
         )  # fmt: skip
-        classes, levels = tuple(tests[largest].classes), run.record.task(largest).class_levels
-        yield ModelResults(model, task, classes, levels, average_over_fits(fits), explained, by_fit)
+        classes = run.record.task(largest).classes
+        yield ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +260,7 @@ class ScoreRow:
     @property
     def concept(self) -> str:
         """The concept that its test set is about."""
-        return self.entry.test.split(" vs ")[0]
+        return self.task.concept
 
     @property
     def test(self) -> TestSet:

@@ -8,7 +8,7 @@ from itertools import product
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
-from obygaze_models.data.tasks import NEGATIVES, ConceptTask
+from obygaze_models.data.tasks import NEGATIVES
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
@@ -67,13 +67,12 @@ def fig3(context: ReproductionContext) -> Artifacts:
             for run in runs:
                 warnings += table_warnings(run.record, where)
             warnings += _one_sided(runs, where)
-            concept_of = {ConceptTask(concept, negatives).name: concept for concept in concepts}
             ours: dict[str, Value | None] = {}
             shares: dict[str, float | None] = {}
             chance: dict[str, float | None] = {}
             for run in runs:
                 for scores in run.record.scores:
-                    concept, over = concept_of[scores.test], scores.over_fits
+                    concept, over = run.record.task(scores.test).concept, scores.over_fits
                     mean = over.mean["f1"]
                     ours[concept] = None if mean is None else Value(mean, over.std["f1"])
                     share = shares[concept] = run.record.tests[scores.test].share or 0.0

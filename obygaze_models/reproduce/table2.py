@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
-from obygaze_models.data.tasks import LevelTask
+from obygaze_models.data.tasks import two_classes
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
@@ -44,7 +44,7 @@ COLUMNS: dict[str, tuple[Levels, Levels]] = {
     "HN-S/ENHN-S": (HARD, (*EASY, *HARD)),
 }
 #: The test sets: their negatives -> what a run calls them.
-TESTS = {levels: LevelTask(("S",), levels).name for levels in (EASY, (*EASY, *HARD))}
+TESTS = {levels: two_classes({}, ("S",), levels).key for levels in (EASY, (*EASY, *HARD))}
 F1_TITLES = f1_titles(multiclass=False)
 READINGS = ("text", "code")
 HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}

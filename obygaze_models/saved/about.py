@@ -26,7 +26,7 @@ from obygaze_models.data.warnings import RunWarning
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION, EARLIEST = 3, 2
 HEADER, CARD = "model.json", "README.md"
 MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
@@ -59,7 +59,7 @@ class _About(msgspec.Struct):
     options: dict[str, Any] = {}
     reads: str = ""
     task: str = ""
-    learns: dict[str, str | list[str]] = {}
+    learns: dict[str, Any] = {}
     classes: list[str] = []
     levels: dict[str, str] = {}
     senses: dict[str, str] = {}
@@ -114,7 +114,7 @@ def read_header(path: Path) -> dict[str, Any]:
                     f"(all of them: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
-    if header["format_version"] < FORMAT_VERSION:
+    if header["format_version"] < EARLIEST:
         raise ExperimentError(f"{path} was saved by an earlier obygaze (0.1); {REMEDY}")
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")

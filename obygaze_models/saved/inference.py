@@ -29,7 +29,7 @@ from obygaze_models.data.stores import (
     read_frame_times,
     read_frames,
 )
-from obygaze_models.data.tasks import official_measure, task_from
+from obygaze_models.data.tasks import learned_task, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
@@ -321,7 +321,7 @@ def evaluate(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
-    task = task_from(about["learns"])
+    task = learned_task(about)
     measure = official_measure(truth, scheme, [task])
     no_features = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, no_features, scheme.concept_names, labels=labels)
@@ -357,7 +357,7 @@ def evaluate(
 def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
     """Warn of levels of a model's task that have another name in the labels that score it."""
     names = scheme.name_of
-    used = {code for levels in task_from(about["learns"]).class_levels for code in levels}
+    used = learned_task(about).levels
     for code, name in about.get("levels", {}).items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} to the model, and {names[code]!r} in these labels."

@@ -204,7 +204,7 @@ DAMAGE = {
     "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
     "arrays a pipe": (arrays_a_pipe, "pipe"),
-    "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=3)), "update oby"),
+    "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=4)), "update oby"),
 }
 
 

@@ -273,7 +273,7 @@ def test_divided_clips_as_table_and_for_elan(study: Study, run: om.Run, tmp_path
     alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
     refused(alone, "agree on all")
     path = copy / "annotators.csv"
-    path.write_text(path.read_text().replace(",EN,", ",S,", 1))
+    path.write_text(path.read_text().replace(",negative,", ",positive,", 1))
     for read in (om.Run.predictions, om.Run.annotations):
         with pytest.raises(of.ObygazeError, match="changed"):
             read(om.load_run(copy))

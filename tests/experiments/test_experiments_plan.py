@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
-from obygaze_features.manifests import Item, Items, Manifest, Split, obygaze_scheme
+from obygaze_features.manifests import (
+    Item,
+    Items,
+    LabelScheme,
+    Level,
+    Manifest,
+    Split,
+    obygaze_scheme,
+)
 from obygaze_models.data.folds import find_leaks
 from obygaze_models.data.tasks import UNUSED
 from tests.kit.files import write
@@ -35,7 +43,7 @@ def load(folder, *lines, without=()):
 
 def names(experiment):
     problems = experiment.problems(obygaze_scheme())
-    return [(problem.train.name, [test.name for test in problem.tests]) for problem in problems]
+    return [(problem.train.key, [test.key for test in problem.tests]) for problem in problems]
 
 
 def test_an_experiment_from_a_file(tmp_path):
@@ -451,3 +459,17 @@ def test_leaks_are_found_by_id_and_by_what_models_saw():
         (0, [], ["clip-0"], 4),
         (1, ["clip-0"], [], 4),
     ]
+
+
+def test_two_tests_that_are_called_the_same_have_keys_of_their_own():
+    levels = tuple(Level(code, code.lower()) for code in ("A", "B", "A+B", "S"))
+    scheme = LabelScheme("lab", levels)
+    experiment = om.Experiment(
+        "alike", "manifest", "store.zarr", positives=["S"], train_negatives=["A+B"],
+        test_negatives=[["A+B"], ["A", "B"]],
+    )  # fmt: skip
+    [problem] = experiment.problems(scheme)
+    first, second = problem.tests
+    assert (problem.train, first.key, second.key) == (first, "A+B vs S", "A+B vs S ~2")
+    assert [test.classes[0].levels for test in problem.tests] == [("A+B",), ("A", "B")]
+    assert second.title == "a or b vs s"

@@ -3,8 +3,6 @@ is counted here from the world itself."""
 
 import json
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 from pympi.Elan import Eaf
@@ -15,9 +13,6 @@ from obygaze_features.annotations.measures import distances_of
 from obygaze_features.manifests import LabelScheme, Level, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import parse_concepts
 from obygaze_models.experiments.annotators import annotators_f1
-from obygaze_models.experiments.exports import scheme_of
-from obygaze_models.experiments.record import seal
-from obygaze_models.saved.about import digest_of, read_about
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
 from tests.kit.run import LEVELS as PAPER
@@ -119,7 +114,9 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     assert shown["concepts"] == sorted(names)
     assert not any(shown["meanings"])
     levels = {
-        name: [view["class_levels"] for view in explorer_of(page.html)["views"]]
+        name: [
+            [each["levels"] for each in view["classes"]] for view in explorer_of(page.html)["views"]
+        ]
         for name, page in pages.items()
     }
     assert levels == {
@@ -225,29 +222,6 @@ def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
     run_obygaze(*ask, tmp_path / "own", code=0)
     named = {LEVELS[code]: predictions.count(code) for code in ("A", "A+")}
     assert said(tmp_path / "own", "logistic: A vs A+") == named
-    # One that was saved before it kept them has codes, which are not ObyGaze's.
-    earlier = shutil.copytree(line["folder"], tmp_path / "earlier")
-    header = json.loads((earlier / "model.json").read_text())
-    header.pop("sha256")
-    del header["about"]["levels"], header["about"]["senses"]
-    header["sha256"] = digest_of(header)
-    (earlier / "model.json").write_text(json.dumps(header))
-    run_obygaze("models", "predict", earlier, world2.store, "--elan", tmp_path / "codes", code=0)
-    assert {*said(tmp_path / "codes", "logistic: A vs A+")} == {"A", "A+"}
-    assert "controlled" not in (tmp_path / "codes/2001.eaf").read_text().lower()
-    golden = read_about(Path(__file__).parents[1] / "golden/data/models/svm")
-    assert scheme_of(golden)["levels"] == PAPER
-
-
-def test_runs_that_were_written_before_they_kept_their_tasks_say_the_same(runs, pages, tmp_path):
-    for name, run in runs.items():
-        folder = shutil.copytree(run.folder, tmp_path / name)
-        content = json.loads((folder / "run.json").read_text())
-        names = content.pop("tasks")
-        (folder / "run.json").write_text(json.dumps(content | {"sha256": seal(content)}))
-        earlier = om.load_run(folder).record
-        assert [earlier.task(name) for name in names] == [run.record.task(name) for name in names]
-    assert page_of_run(folder, tmp_path).html == pages[name].html
 
 
 def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_path):

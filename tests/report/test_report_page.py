@@ -123,7 +123,10 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
     assert not any("No test clip was used" in line for line in said(cautions, leaking))
-    sizes = {"EN+HN vs S": {"EN+HN": 10, "S": 5}, "EN vs S": {"EN": 5, "S": 5}}
+    sizes = {
+        "EN+HN vs S": {"negative": 10, "positive": 5},
+        "EN vs S": {"negative": 5, "positive": 5},
+    }
     tests = to_builtins(run.record.tests)
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}

@@ -140,9 +140,8 @@ const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
 
 // A class in full words: "EN+HN (Easy Negative or Hard Negative)".
 function class_words(code) {
-  const label = view.classes[code];
-  const names = view.class_levels[code].map((part) => view.clips.levels.find((level) => level.code === part)?.name);
-  return names.length && names.every((name) => name && name !== label) ? `${label} (${names.join(" or ")})` : label;
+  const { title, words } = view.classes[code];
+  return words === title ? title : `${title} (${words})`;
 }
 
 // A clip in one line, as it is read aloud.
@@ -150,7 +149,7 @@ function sentence(clip) {
   const parts = [...new Set([scene(clip), time(clip)]), `annotators: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
   if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
   else if (tested(clip)) {
-    parts.push(`${view.classes[view.class_shown]} ${two_digits(probability(clip))}`);
+    parts.push(`${view.classes[view.class_shown].title} ${two_digits(probability(clip))}`);
     parts.push(differs(clip) ? "they differ" : "they agree");
   } else parts.push(`no prediction: ${missing_reason(clip)}`);
   return joined(parts, "; ");

@@ -36,7 +36,7 @@ function choose_view() {
   const film = view && film_id();
   view = open_view(Number(chosen.model.value));
   const { films, levels } = view.clips;
-  offer(chosen["shown-class"], view.classes.map((name, code) => [code, name]));
+  offer(chosen["shown-class"], view.classes.map(({ title }, code) => [code, title]));
   chosen["shown-class"].value = view.class_shown;
   chosen["shown-class"].parentElement.hidden = !view.several;
   const titles = films.map(({ title }, place) => [place, title]);
@@ -55,8 +55,8 @@ function show_class(code) {
 
 // Of a film's clips, those of the levels that the model looks for; null where it looks for no level.
 function positives(clips) {
-  const codes = view.class_levels[view.class_shown];
-  const levels = view.clips.levels.map((level) => codes.includes(level.code));
+  const shown = view.classes[view.class_shown];
+  const levels = view.clips.levels.map((level) => shown.levels.includes(level.code));
   return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
 
@@ -106,7 +106,7 @@ const WHICH = {
   agree: (clip) => tested(clip) && !differs(clip),
   gap: (clip) => !tested(clip),
   divided: (clip) => new Set(given_levels(clip)).size > 1,
-  single: (clip) => given_levels(clip).filter((code) => view.class_levels[view.class_shown].includes(code)).length === 1,
+  single: (clip) => given_levels(clip).filter((code) => view.classes[view.class_shown].levels.includes(code)).length === 1,
 };
 
 const ORDER = {

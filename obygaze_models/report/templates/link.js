@@ -18,7 +18,7 @@ function chosen_names(clip = clip_in_address) {
   const values = {
     run: view.run === data.run ? "" : run.name,
     model: view.number === run.view ? "" : model_name(view),
-    class: view.class_shown === view.classes.length - 1 ? "" : view.classes[view.class_shown],
+    class: view.class_shown === view.classes.length - 1 ? "" : view.classes[view.class_shown].key,
     level: chosen.level.value === "" ? "" : view.clips.levels[chosen.level.value].code,
     match: chosen.match.value, which: chosen.which.value, order: chosen.order.value,
     concepts: concept_names(ticked()).join("|"),
@@ -62,7 +62,7 @@ function read_address() {
   const models = [...chosen.model.options];
   chosen.model.value = models[find_name(models.map((option) => option.text), "model", chosen.model.selectedIndex)].value;
   choose_view();
-  const code = find_name(view.classes, "class");
+  const code = find_name(view.classes.map(({ key }) => key), "class");
   if (code !== "") show_class(code);
   const clip = find_name(view.clips.ids, "clip");
   const of_clip = clip === "" || names.has("film") ? "" : view.clips.film[clip];
@@ -141,9 +141,9 @@ function table_row(clip, place) {
     place + 1, view.clips.ids[clip], film.id, film.title, ...times.map((time) => time === "" ? "" : clock(time, true)), ...times,
     level.code, level.name, concepts_of(clip).join("|"),
   ];
-  if (has_models) cells.push(data.runs[view.run].name, view.model, view.classes[view.class_shown],
+  if (has_models) cells.push(data.runs[view.run].name, view.model, view.classes[view.class_shown].title,
     ...(tested(clip)
-      ? [Number(probability(clip).toFixed(4)), view.classes[called(clip)], differs(clip) ? "no" : "yes", ""]
+      ? [Number(probability(clip).toFixed(4)), view.classes[called(clip)].title, differs(clip) ? "no" : "yes", ""]
       : ["", "", "", missing_reason(clip)]),
     reasons(clip, Infinity).join("; "),
     ...(view.why?.total ? [reasons(clip, Infinity).length ? Number(number_at(view.why.total, view.row[clip]).toFixed(4)) : ""] : []));
