@@ -295,7 +295,7 @@ DAMAGE = [
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
     ("run.json", lambda t: t.replace('"format_version": 6', '"format_version": 9'),
-     ["format version 9, this obygaze reads up to 5"]),
+     ["format version 9, this obygaze reads up to 6"]),
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),
     ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
