@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import counted, join_some
@@ -178,12 +179,11 @@ def _concepts_found(head: Headline) -> Html:
             (better if is_better else others).append(concept)
     noun = head.run.group_noun
     tested = len(better) + len(others)
-    what = "is better than guessing"
+    who, what = _subject(head), _BESIDE_GUESS[METRICS[head.metric].ranks].better
     if head.metric == "auroc":
         what = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
-        text = "There are too few clips or {}s to say whether {} {}"
-        return html("{}.", html(text, noun, head.row.model, what.rstrip(",")))
+        return html("There are too few clips or {}s to say how good {} is.", noun, head.row.model)
     text = "{} {} for {} of {} ({} as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
     parts = [
         html(start, joined(names)) if names else Html("")
@@ -195,7 +195,7 @@ def _concepts_found(head: Headline) -> Html:
     ]
     counts = number(len(better), form=","), counted(len(rows), "concept")
     title = METRICS[head.metric].title
-    return html(text, _who(head.row), what, *counts, title, noun, tested, *parts)
+    return html(text, who, what, *counts, title, noun, tested, *parts)
 
 
 def _annotated(head: Headline) -> Html:
@@ -403,7 +403,7 @@ def _verdict(head: Headline) -> Html:
         return Html("")
     who, ends = _who(row), row.interval(metric)
     if metric != "auroc" or ends is None:
-        return html("{} {}.", who, _beside_guess(row, metric))
+        return html("{} {}.", _subject(head), _beside_guess(row, metric, ends))
     area = html("AUROC {}, {} to {}", *map(number, (row.entry.mean["auroc"], *ends)))
     if ends[0] > 0.5:
         ranking = html("{} ranks clips better than chance ({})", who, area)
@@ -413,29 +413,60 @@ def _verdict(head: Headline) -> Html:
     if row.best_guess("f1") is None or row.entry.mean["f1"] is None:
         return html("{}.", ranking)
     joint = "but" if ends[0] > 0.5 and not row.beats_guess("f1") else "and"
-    return html("{}, {} its verdicts {}.", ranking, joint, _beside_guess(row, "f1", "are"))
+    return html("{}, {} its verdicts {}.", ranking, joint, _beside_guess(row, "f1"))
 
 
-def _beside_guess(row: ScoreRow, metric: str, be: str = "is") -> Html:
+def _subject(head: Headline) -> str:
+    """Who ranks clips; or whose verdicts the score is about."""
+    who = _who(head.row)
+    return who if METRICS[head.metric].ranks else f"The verdicts of a{who[1:]}"
+
+
+class _Verbs(NamedTuple):
+    """What is said of a ranking or of verdicts, before "guessing" or its number."""
+
+    few: str
+    better: str
+    unclear: str
+    worse: str
+
+
+_BESIDE_GUESS = {
+    False: _Verbs(
+        "score above guessing",
+        "are better than guessing",
+        "may be no better than guessing",
+        "are not better than guessing",
+    ),
+    True: _Verbs(
+        "scores above guessing",
+        "ranks clips better than guessing",
+        "may rank clips no better than guessing",
+        "does not rank clips better than guessing",
+    ),
+}
+"""By whether a metric is of the ranking."""
+
+
+def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
     """Whether a score is above that of the best guess, film by film: a verb and the numbers."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
+    verbs, few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
-    if be == "is" and (ends := row.interval(metric)):
+    if ends:
         numbers = html("{}, {} to {}", numbers, *map(number, ends))
     if guess is None or score is None:
-        return html("scores {}", numbers)
+        return html("have {}" if not METRICS[metric].ranks else "has {}", numbers)
     numbers = html("{}; guessing {}", numbers, number(guess[1]))
-    few = row.too_few(metric)
     if few and score > guess[1]:
-        text = "scores above guessing ({}), on {} more"
-        return html(text if be == "is" else text.replace("scores", "score"), numbers, few)
+        return html("{} ({}), on {} more", verbs.few, numbers, few)
     if row.beats_guess(metric):
-        better = f"{be} better"
+        verb = verbs.better
     elif score > guess[1]:
-        better = "may be no better"
+        verb = verbs.unclear
     else:
-        better = f"{be} not better"
-    return html("{} than guessing ({})", better, numbers)
+        verb = verbs.worse
+    return html("{} ({})", verb, numbers)
 
 
 def beside_annotators(head: Headline) -> list[Html]:
@@ -488,7 +519,12 @@ def limits(head: Headline) -> list[str]:
             films.tested == 1 and bool(films.untested),
         ),
         ("how large the score is: the test clips are too few", bool(head.row.few)),
-        (f"that {_guessed(head)[1]} better than guessing", _is_no_better(head)),
+        (
+            "that the model ranks clips better than guessing"
+            if METRICS[_guessed(head)].ranks
+            else "that the model’s verdicts are better than guessing",
+            _is_no_better(head),
+        ),
         (
             f"that the model would do as well on a {noun} that it has never seen",
             record.films.also_trained > 0,
@@ -509,16 +545,14 @@ def limits(head: Headline) -> list[str]:
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
 
-def _guessed(head: Headline) -> tuple[str, str]:
-    """The score that is held against guessing, and what it says of the model."""
-    if head.metric in ("auroc", "f1"):
-        return "f1", "the model’s verdicts are"
-    return head.metric, f"the model’s {METRICS[head.metric].title} is"
+def _guessed(head: Headline) -> str:
+    """Return the score that is held against guessing: by AUROC that of the verdicts."""
+    return "f1" if head.metric == "auroc" else head.metric
 
 
 def _is_no_better(head: Headline) -> bool:
     """Return whether the model does no better than guessing, although it could be seen."""
-    metric, row = _guessed(head)[0], head.row
+    metric, row = _guessed(head), head.row
     is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
     return is_seen and not row.beats_guess(metric)
 
@@ -552,6 +586,8 @@ def _beside_annotators(head: Headline) -> list[Point]:
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []
     group = f"On {compared.clips:,} {head.run.noun} together, with each annotator"
+    if head.run.kind == "concepts":
+        group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.row.model, "model"]
     both = " with ".join(compared.annotators)
