@@ -163,7 +163,7 @@ def _named(head: Headline) -> list[Html]:
 
 
 def _concepts_found(head: Headline) -> Html:
-    """For which concepts the score is above that of guessing, adjusted for their number."""
+    """Say for which concepts the score is above guessing, adjusted for their number."""
     rows = [row for row in head.rows if row.run is head.run and row.model == head.row.model]
     estimates = [row.above_guess(head.metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
@@ -394,7 +394,7 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Whether the score is above that of guessing; empty where that cannot be said.
+    """Say whether the score is above that of guessing; empty where that cannot be said.
 
     By AUROC, also whether the verdicts are better than guessing.
     """
@@ -417,15 +417,15 @@ def _verdict(head: Headline) -> Html:
 
 
 def _subject(head: Headline) -> str:
-    """Who ranks clips; or whose verdicts the score is about."""
+    """Return who ranks clips, or whose verdicts the score is about."""
     who = _who(head.row)
     return who if METRICS[head.metric].ranks else f"The verdicts of a{who[1:]}"
 
 
 class _Verbs(NamedTuple):
-    """What is said of a ranking or of verdicts, before "guessing" or its number."""
+    """The verbs for a ranking or for verdicts beside guessing."""
 
-    few: str
+    scores: str
     better: str
     unclear: str
     worse: str
@@ -433,13 +433,13 @@ class _Verbs(NamedTuple):
 
 _BESIDE_GUESS = {
     False: _Verbs(
-        "score above guessing",
+        "score",
         "are better than guessing",
         "may be no better than guessing",
         "are not better than guessing",
     ),
     True: _Verbs(
-        "scores above guessing",
+        "scores",
         "ranks clips better than guessing",
         "may rank clips no better than guessing",
         "does not rank clips better than guessing",
@@ -449,17 +449,17 @@ _BESIDE_GUESS = {
 
 
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
-    """Whether a score is above that of the best guess, film by film: a verb and the numbers."""
+    """Say whether a score is above the best guess's, film by film: a verb and the numbers."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
     verbs, few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
     if ends:
         numbers = html("{}, {} to {}", numbers, *map(number, ends))
     if guess is None or score is None:
-        return html("have {}" if not METRICS[metric].ranks else "has {}", numbers)
+        return html("{} {}", verbs.scores, numbers)
     numbers = html("{}; guessing {}", numbers, number(guess[1]))
     if few and score > guess[1]:
-        return html("{} ({}), on {} more", verbs.few, numbers, few)
+        return html("{} above guessing ({}), on {} more", verbs.scores, numbers, few)
     if row.beats_guess(metric):
         verb = verbs.better
     elif score > guess[1]:
@@ -558,7 +558,7 @@ def _is_no_better(head: Headline) -> bool:
 
 
 def _human_against_human(head: Headline) -> str:
-    """Which annotators are scored against each other."""
+    """Return which annotators are scored against each other, in words."""
     count = len(head.annotators.levels) if head.annotators else 2
     return f"One annotator scored against {'the other' if count == 2 else 'another'}"
 
@@ -644,7 +644,7 @@ def score_figure(head: Headline) -> Html:
 
 
 def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
-    """The best models and the best guess, by what their scores are averaged over; and lines."""
+    """Return the best models and guess, by what their scores are averaged over, and lines."""
     differ = {
         name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("model", "told_apart")
     }

@@ -303,7 +303,7 @@ class ScoreRow:
 
     @property
     def average(self) -> str:
-        """What its scores are averaged over, as a heading."""
+        """The kind of average that its scores are, as a heading."""
         if self.entry.pooled:
             return "All test clips together"
         return f"Mean over {self.run.group_noun}s"
