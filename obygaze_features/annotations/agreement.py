@@ -86,6 +86,8 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         cannot be compared.
     """
     label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
+    if names and len(label_sets) == 1:
+        raise UsageError(f"{manifest.name}: {_describe_second(label_sets[0].name, manifest)}")
     if len(label_sets) < 2 or any(labels.origin == "rule" for labels in label_sets):
         named = [manifest.labels(name) for name in names or manifest.label_names]
         raise UsageError(f"{manifest.name}: {_describe_lack(named)}")
@@ -107,6 +109,18 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
         pairs += of_film
     return pairs, remarks
+
+
+def _describe_second(name: str, manifest: Manifest) -> str:
+    """Say that one label set was named, and which others can be compared with it."""
+    text = f"agreement needs two label sets, and {name!r} is the only one named"
+    others = [other for other in manifest.annotators if other != name]
+    if not others:
+        return f"{text}; the manifest has no other annotator's labels to compare it with"
+    options = f"--labels {name} --labels {others[0]}"
+    if len(others) == 1:
+        return f"{text}; name the other annotator's too: {options}"
+    return f"{text}; name another annotator's too ({join_some(others)}): {options}"
 
 
 def _describe_lack(label_sets: Sequence[LabelSet]) -> str:

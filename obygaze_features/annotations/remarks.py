@@ -102,7 +102,7 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """What is odd in annotators' label sets: unusual stretches; several timelines."""
+    """Return what is odd in label sets: unusual stretches, a merge's parts, several timelines."""
     items, where = manifest.items, manifest.name
     times = list(zip(items.films, items.starts.tolist(), items.ends.tolist(), strict=True))
     remarks, names_of = list[Remark](), dict[str, list[str]]()
@@ -118,6 +118,13 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
                 if ratio and start == start  # a segment counts, and the clip is a span
             )
             remarks += unusual_stretches(spans, manifest.shared_scheme([labels]))
+        sources = {*labels.merged_from, *labels.merged_annotators}
+        if parts := [other.name for other in label_sets if other.name in sources]:
+            what = (
+                f"contains the labels of {join_some(parts)}, from which it was merged, so "
+                "agreement with them is built in"
+            )
+            remarks.append(Remark(where, "", labels.name, what, KEPT, "merge-of-compared"))
     if len(names_of) > 1:
         groups = "; ".join(join_some(names) for names in names_of.values())
         what = f"projected from {len(names_of)} different timelines: {groups}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import compress
 from operator import not_
 from pathlib import Path
@@ -123,8 +123,7 @@ def run(
 
     from obygaze_models.experiments.record import RECORD
 
-    loaded = om.load_experiment(experiment)
-    loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
+    loaded = om.load_experiment(experiment, predictions=predictions)
     if dry_run:
         _echo_plan(loaded, verbose=verbose, as_json=as_json)
         return

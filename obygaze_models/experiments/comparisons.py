@@ -73,8 +73,8 @@ class Comparison:
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
-        why = too_few(self.class_counts, difference.groups).replace("film", self.noun)
-        return why or ("too few positives to say" if METRICS[key].skewed else "-")
+        why = too_few(self.class_counts, difference.groups, key)
+        return why.replace("film", self.noun) or "-"
 
     def differs(self, key: str) -> bool:
         """Return whether the models differ, by the p-value that is adjusted for all comparisons."""

@@ -224,13 +224,16 @@ class Experiment:
         object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
         for slip in self._slips():
             raise ExperimentError(f"{self.name!r}: {slip}")
-        _ = self.learners
+        # Tables of predictions have further models, which a plan reads.
+        if not self.predictions:
+            self.check_headline([*self.learners])
 
     def _slips(self) -> Iterator[str]:
         """What does not go together, a sentence each."""
         negatives: Any = self.negatives
         if not isinstance(negatives, str):
             yield 'negatives is "a", "b" or "c", of concepts; levels go into train_negatives'
+        several = len(self.levels) > 2
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
         for key in ("balance", "gap"):
             if getattr(self, key) and self.protocol not in (None, *balanced):
@@ -249,7 +252,11 @@ class Experiment:
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
-            ("score", self.score, ranking_keys(multiclass=len(self.levels) > 2)),
+            (
+                "score of several classes" if several else "score",
+                self.score,
+                ranking_keys(multiclass=several),
+            ),
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
@@ -347,6 +354,12 @@ class Experiment:
                 "asked for; leave it out"
             )
         return specs
+
+    def check_headline(self, models: Sequence[str]) -> None:
+        """Raise if `headline` names none of the models."""
+        if self.headline and self.headline not in models:
+            unknown = unknown_name("estimator", self.headline, models)
+            raise ExperimentError(f"{self.name!r}: headline: {unknown}")
 
     @property
     def stores(self) -> tuple[Location, ...]:
@@ -463,10 +476,13 @@ def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
 
 
-def load_experiment(path: str | Path, *, only: str | int | None = None) -> Experiment:
+def load_experiment(
+    path: str | Path, *, only: str | int | None = None, predictions: Sequence[str | Path] = ()
+) -> Experiment:
     """Read an experiment from a TOML file; its paths are relative to the file's folder.
 
     With `only`, it has one estimator: that which is listed under this name, or of this number.
+    `predictions` are further tables of predictions, in addition to those of the file.
     """
     path = Path(path)
     if other := describe_other_kind(path, "the TOML file of an experiment"):
@@ -488,6 +504,10 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
         listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
         chosen = tuple(e for row, e in enumerate(entries) if only in (row, listed[row]))
         values["estimators"] = chosen or entries
+    if only is not None:
+        values.pop("headline", None)  # one model is the result, whatever the file names
+    if predictions:
+        values["predictions"] = (*values.get("predictions", ()), *predictions)
     with errors_as(ExperimentError, str(path)):
         return Experiment(**values)
 

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, group_by, unknown_name
+from obygaze_features.common.text import counted, for_shell, group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.items import group_noun
@@ -542,9 +542,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     problems = experiment.problems(scheme)
     outside = [model for path in experiment.predictions for model in read_outside(path)]
     names = [*experiment.learners, *(model.name for model in outside)]
-    if experiment.headline and experiment.headline not in names:
-        unknown = unknown_name("estimator", experiment.headline, names)
-        raise ExperimentError(f"{experiment.name!r}: headline: {unknown}")
+    experiment.check_headline(names)
     if not names:
         raise ExperimentError(
             f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"

@@ -411,10 +411,11 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         noun = group_noun(self.films.by)
         if not self.films.tested:
             return f"no {noun}s are named"
-        least = min((scores.films for scores in self.scores), default=MIN_GROUPS)
-        if least >= MIN_GROUPS:
+        films = [scores.films for scores in self.scores]
+        if min(films) >= MIN_GROUPS:
             return ""
-        return f"the scores are of {counted(least, noun)}, and {MIN_GROUPS} are needed"
+        which = "the" if max(films) < MIN_GROUPS else "some"
+        return f"{which} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

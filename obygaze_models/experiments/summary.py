@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from obygaze_features.common.tables import align, fill
@@ -11,7 +11,7 @@ from obygaze_features.manifests.items import group_noun
 from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
-from obygaze_models.scoring.intervals import too_few
+from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 WIDTH = 100
@@ -80,13 +80,8 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     mean, title = scores.mean[main], METRICS[main].title
     if mean is None:
         return f"{model}: {title} is not defined on {test}"
-    among = ""
-    if len(scored) > 1:
-        named = record.experiment.get("headline") == model
-        how = "as the experiment asks" if named else "the first listed"
-        among = f", {how} of {len(scored)} models"
     interval = scores.interval[main]
-    certainty = too_few(test_set.classes.values(), scores.films)
+    certainty = too_few(test_set.classes.values(), scores.films, main)
     certainty = certainty.replace("film", group_noun(record.films.by))
     if interval is not None:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
@@ -96,7 +91,17 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
         beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
-    return f"{model}{among}: {title} {mean:.2f}{brackets} on {test}{beside}"
+    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {test}{beside}"
+
+
+def _how_chosen(record: RunRecord, model: str) -> str:
+    """Return the name of the model that the result is about, and how it was chosen of several."""
+    models = len({scores.model for scores in record.scores})
+    if models == 1:
+        return model
+    named = record.experiment.get("headline") == model
+    how = "as the experiment asks" if named else "the first listed"
+    return f"{model}, {how} of {models} models"
 
 
 def _range_over_tests(record: RunRecord) -> str:
@@ -112,8 +117,9 @@ def _range_over_tests(record: RunRecord) -> str:
         return f"{title} of {model} is not defined on any of {len(record.tests)} test sets"
     low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
     return (
-        f"{counted(len(values), 'task')}: {title} of {model} from {values[low]:.2f} ({low}) to "
-        f"{values[high]:.2f} ({high}), median {median(values.values()):.2f}"
+        f"{_how_chosen(record, model)}: {title} from {values[low]:.2f} ({low}) to "
+        f"{values[high]:.2f} ({high}), median {median(values.values()):.2f}, on "
+        f"{counted(len(values), 'task')}"
     )
 
 
@@ -144,20 +150,33 @@ def describe_scores(record: RunRecord) -> str:
     if all(scores.pooled for scores in record.scores):
         text = f"Scores are of all test clips together; no interval: {record.lacks_interval}."
         return fill(text if record.lacks_interval else text.partition(";")[0] + ".", WIDTH)
-    counts = sorted({scores.films for scores in record.scores if not scores.pooled})
+    means = [scores for scores in record.scores if not scores.pooled]
+    counts = [scores.films for scores in means]
     how = f"Scores are means over {span(counts)} {noun}s"
-    if why := record.lacks_interval:
-        how += f"; no interval: {why}."
+    if max(counts) < MIN_GROUPS:
+        how += f"; no interval: {record.lacks_interval}."
     else:
         how += f"; the interval is a t interval over the {noun}s' scores."
-    left_out = dict.fromkeys(name for scores in record.scores for name in scores.left_out)
-    if left_out:
-        titles = [record.films.titles.get(name, name) for name in left_out]
-        how += f" Without clips of every class, so not counted: {join_some(titles)}."
+        few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
+        if few:
+            how += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*few])}."
+    if pooled := dict.fromkeys(scores.test for scores in record.scores if scores.pooled):
+        how += (
+            f" Of all test clips together, without an interval, as fewer than two {noun}s have "
+            f"clips of every class: {join_some([*pooled])}."
+        )
+    how += describe_left_out(means, record.films.titles)
     unnamed = max(scores.unnamed for scores in record.scores)
     if unnamed:
         how += f" Not counted: {counted(unnamed, 'clip')} of no named {noun}."
     return fill(how, WIDTH)
+
+
+def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -> str:
+    """Return which groups do not count for means, and why, as a sentence; empty if all count."""
+    left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
+    names = join_some([titles.get(name, name) for name in left_out])
+    return f" Not counted, without clips of every class: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:

@@ -137,18 +137,36 @@ def _detected_figure(
         notes.append(f" No model of this page was trained to detect {join_some(missing)}.")
     if left_out := len(models) - len(shown):
         notes.append(f" “Methods” has {counted(left_out, 'more model')}.")
+    kinds = [_measured_how(head)] if measured else []
+    if len(models) > len(kinds):
+        kinds.append(_learned_how(runs))
+    text = (
+        "How well each ranks the test clips with the concept above those without.{} The line is "
+        "chance.{}"
+    )
+    caption = html(text, "".join(kinds), "".join(notes))
+    return _figure(by_sense(names), panel, "Detected by a model", caption)
+
+
+def _measured_how(head: Headline) -> str:
+    """Say over what a bottleneck's AUROC of a concept is a mean, and on which clips."""
     clips = "those with it against all others"
     if head.source.about.is_obygaze:
         clips = "Hard Negative and Sure ones with it against all others but Not Sure ones"
-    caption = html(
-        "How well each ranks the test clips with the concept above those without. A bottleneck "
-        "measures concepts on its way (of the tested clips, {}; plus and minus a standard "
-        "deviation of the fits); a model of one concept has its 95% interval. The line is "
-        "chance.{}",
-        clips,
-        "".join(notes),
+    return (
+        " A bottleneck measures concepts on its way: mean over its fits, plus and minus a standard "
+        f"deviation (of the tested clips, {clips})."
     )
-    return _figure(by_sense(names), panel, "Detected by a model", caption)
+
+
+def _learned_how(runs: Sequence[ReportRun]) -> str:
+    """Say over what the AUROC of models of one concept is a mean."""
+    learned = [run for run in runs if run.kind == "concepts"]
+    nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
+    pooled = ""
+    if any(scores.pooled for run in learned for scores in run.record.scores):
+        pooled = ", or all test clips together where fewer than two count"
+    return f" A model of one concept: mean over {nouns}, with its 95% interval{pooled}."
 
 
 def _figure(

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import counted, join_some
@@ -145,8 +146,8 @@ def findings(head: Headline) -> list[Html]:
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
         return [_model(head, _who(head.row)), *_named(head), _annotated(head)]
-    text, human = "One annotator scored against the other reaches {}.", head.human
-    others = [] if human is None else [html(text, number(human))]
+    text, human = "{} reaches {}, on all clips together.", head.human
+    others = [] if human is None else [html(text, _human_against_human(head), number(human))]
     return [verdict, _annotated(head), _model(head, "The model"), *_named(head), *others]
 
 
@@ -162,15 +163,15 @@ def _named(head: Headline) -> list[Html]:
 
 
 def _concepts_found(head: Headline) -> Html:
-    """For which concepts the model ranks clips better than chance, adjusted for their number."""
+    """Say for which concepts the score is above guessing, adjusted for their number."""
     rows = [row for row in head.rows if row.run is head.run and row.model == head.row.model]
-    estimates = [row.above_chance() for row in rows]
+    estimates = [row.above_guess(head.metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
     better: list[Html] = []
     others: list[Html] = []
     untested: list[Html] = []
     for row, estimate, p_value in zip(rows, estimates, p_values, strict=True):
-        concept = html("{} ({})", row.concept, number(row.entry.mean["auroc"]))
+        concept = html("{} ({})", row.concept, number(row.entry.mean[head.metric]))
         is_better = p_value is not None and p_value < SIGNIFICANT and (estimate.value or 0) > 0
         if p_value is None:
             untested.append(concept)
@@ -178,14 +179,12 @@ def _concepts_found(head: Headline) -> Html:
             (better if is_better else others).append(concept)
     noun = head.run.group_noun
     tested = len(better) + len(others)
+    who, what = _subject(head), _BESIDE_GUESS[METRICS[head.metric].ranks].better
+    if head.metric == "auroc":
+        what = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
-        return html(
-            "There are too few clips or {}s to say how well {} ranks clips.", noun, head.row.model
-        )
-    text = (
-        "{} ranks clips with a concept above those without it, better than chance, for {} of {} "
-        "(AUROC as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
-    )
+        return html("There are too few clips or {}s to say how good {} is.", noun, head.row.model)
+    text = "{} {} for {} of {} ({} as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
     parts = [
         html(start, joined(names)) if names else Html("")
         for start, names in (
@@ -195,7 +194,8 @@ def _concepts_found(head: Headline) -> Html:
         )
     ]
     counts = number(len(better), form=","), counted(len(rows), "concept")
-    return html(text, _who(head.row), *counts, noun, tested, *parts)
+    title = METRICS[head.metric].title
+    return html(text, who, what, *counts, title, noun, tested, *parts)
 
 
 def _annotated(head: Headline) -> Html:
@@ -324,7 +324,8 @@ def _model(head: Headline, who: str) -> Html:
         share = number(mean["balanced_accuracy"], form="%")
         scores = [*_official_scores(row), _score(row, head.metric)]
         score = html("{}, {}{}", row.model, joined(scores), _certainty(head))
-        return html("{} gives {} of the clips of a level their level ({}).", who, share, score)
+        text = "{} gives {} of the clips of a level their level{} ({})."
+        return html(text, who, share, row.averaged, score)
     ranks = _pairs(head)
     model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
@@ -360,7 +361,8 @@ def _certainty(head: Headline) -> Html:
         ends = map(number, head.interval)
         text = "; the average over other such {}s would probably be {} to {}"
         return html(text, head.row.run.group_noun, *ends)
-    return html("; {}", head.row.few) if head.row.few else Html("")
+    few = head.row.too_few(head.metric)
+    return html("; {}", few) if few else Html("")
 
 
 def _pairs(head: Headline) -> Html:
@@ -392,40 +394,79 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Whether its probabilities put clips in order, and its verdicts are better than guessing;
-    empty where neither can be said.
+    """Say whether the score is above that of guessing; empty where that cannot be said.
+
+    By AUROC, also whether the verdicts are better than guessing.
     """
-    row, ends = head.row, head.row.interval("auroc")
-    verdict = _verdicts_beside_guess(row) if head.run.kind == "levels" else Html("")
-    if ends is None or head.run.kind == "classes":
-        return verdict and html("The verdicts of a{} {}.", _who(row)[1:], verdict)
-    who = _who(row)
+    row, metric = head.row, head.metric
+    if head.run.kind == "classes" or row.entry.mean[metric] is None:
+        return Html("")
+    who, ends = _who(row), row.interval(metric)
+    if metric != "auroc" or ends is None:
+        return html("{} {}.", _subject(head), _beside_guess(row, metric, ends))
     area = html("AUROC {}, {} to {}", *map(number, (row.entry.mean["auroc"], *ends)))
     if ends[0] > 0.5:
         ranking = html("{} ranks clips better than chance ({})", who, area)
     else:
         who = who[0].lower() + who[1:]
         ranking = html("We cannot say that {} ranks clips better than chance ({})", who, area)
-    joint = "but" if ends[0] > 0.5 and not row.beats_guess else "and"
-    return html("{}, {} its verdicts {}.", ranking, joint, verdict) if verdict else ranking
+    if row.best_guess("f1") is None or row.entry.mean["f1"] is None:
+        return html("{}.", ranking)
+    joint = "but" if ends[0] > 0.5 and not row.beats_guess("f1") else "and"
+    return html("{}, {} its verdicts {}.", ranking, joint, _beside_guess(row, "f1"))
 
 
-def _verdicts_beside_guess(row: ScoreRow) -> Html:
-    """Whether a model's verdicts have a higher F1 than the best guess, film by film."""
-    guess, score = row.best_guess("f1"), row.entry.mean["f1"]
+def _subject(head: Headline) -> str:
+    """Return who ranks clips, or whose verdicts the score is about."""
+    who = _who(head.row)
+    return who if METRICS[head.metric].ranks else f"The verdicts of a{who[1:]}"
+
+
+class _Verbs(NamedTuple):
+    """The verbs for a ranking or for verdicts beside guessing."""
+
+    scores: str
+    better: str
+    unclear: str
+    worse: str
+
+
+_BESIDE_GUESS = {
+    False: _Verbs(
+        "score",
+        "are better than guessing",
+        "may be no better than guessing",
+        "are not better than guessing",
+    ),
+    True: _Verbs(
+        "scores",
+        "ranks clips better than guessing",
+        "may rank clips no better than guessing",
+        "does not rank clips better than guessing",
+    ),
+}
+"""By whether a metric is of the ranking."""
+
+
+def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
+    """Say whether a score is above the best guess's, film by film: a verb and the numbers."""
+    guess, score = row.best_guess(metric), row.entry.mean[metric]
+    verbs, few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
+    numbers = html("{} {}", METRICS[metric].title, number(score))
+    if ends:
+        numbers = html("{}, {} to {}", numbers, *map(number, ends))
     if guess is None or score is None:
-        return Html("")
-    numbers = METRICS["f1"].title, number(score), number(guess[1])
-    if row.few and score > guess[1]:
-        text = "score above guessing ({} {}; guessing {}), on {} more"
-        return html(text, *numbers, row.few)
-    if row.beats_guess:
-        better = "are better"
+        return html("{} {}", verbs.scores, numbers)
+    numbers = html("{}; guessing {}", numbers, number(guess[1]))
+    if few and score > guess[1]:
+        return html("{} above guessing ({}), on {} more", verbs.scores, numbers, few)
+    if row.beats_guess(metric):
+        verb = verbs.better
     elif score > guess[1]:
-        better = "may be no better"
+        verb = verbs.unclear
     else:
-        better = "are not better"
-    return html("{} than guessing ({} {}; guessing {})", better, *numbers)
+        verb = verbs.worse
+    return html("{} ({})", verb, numbers)
 
 
 def beside_annotators(head: Headline) -> list[Html]:
@@ -463,7 +504,7 @@ def limits(head: Headline) -> list[str]:
     """What may not be concluded, the gravest first."""
     if not head.rows:
         return _limits_of_labels(head)
-    record, guess = head.row.run.record, head.row.best_guess("f1")
+    record = head.row.run.record
     codes = {warning.code for warning in head.run.record.warnings}
     films, noun = head.run.record.films, head.run.group_noun
     candidates = [
@@ -479,8 +520,10 @@ def limits(head: Headline) -> list[str]:
         ),
         ("how large the score is: the test clips are too few", bool(head.row.few)),
         (
-            "that the model’s verdicts are better than guessing",
-            guess is not None and not head.row.few and not head.row.beats_guess,
+            "that the model ranks clips better than guessing"
+            if METRICS[_guessed(head)].ranks
+            else "that the model’s verdicts are better than guessing",
+            _is_no_better(head),
         ),
         (
             f"that the model would do as well on a {noun} that it has never seen",
@@ -500,6 +543,24 @@ def limits(head: Headline) -> list[str]:
         (f"that another model, backbone or set of {noun}s would score alike", True),
     ]
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
+
+
+def _guessed(head: Headline) -> str:
+    """Return the score that is held against guessing: by AUROC that of the verdicts."""
+    return "f1" if head.metric == "auroc" else head.metric
+
+
+def _is_no_better(head: Headline) -> bool:
+    """Return whether the model does no better than guessing, although it could be seen."""
+    metric, row = _guessed(head), head.row
+    is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
+    return is_seen and not row.beats_guess(metric)
+
+
+def _human_against_human(head: Headline) -> str:
+    """Return which annotators are scored against each other, in words."""
+    count = len(head.annotators.levels) if head.annotators else 2
+    return f"One annotator scored against {'the other' if count == 2 else 'another'}"
 
 
 def _level_figure(head: Headline) -> Html:
@@ -524,7 +585,9 @@ def _beside_annotators(head: Headline) -> list[Point]:
     compared = head.compared
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []
-    group = f"On {compared.clips:,} {head.run.noun}, with each annotator"
+    group = f"On {compared.clips:,} {head.run.noun} together, with each annotator"
+    if head.run.kind == "concepts":
+        group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.row.model, "model"]
     both = " with ".join(compared.annotators)
@@ -545,44 +608,28 @@ def _beside_annotators(head: Headline) -> list[Point]:
 
 
 def score_figure(head: Headline) -> Html:
-    """The best models, annotators against each other and the best guess on one axis."""
+    """The best models, annotators against each other and the best guess on one axis.
+
+    Each average has a heading of its own.
+    """
     if not head.rows:
         return _level_figure(head)
-    models = len({row.model for row in head.rows}) > 1
-    tasks = len({row.told_apart for row in head.rows}) > 1
-    features = len({row.run.feature for row in head.rows}) > 1
-    # Runs that differ in nothing else that is shown, such as in balance.
-    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
-    points, beside = [], _beside_annotators(head)
-    merged = "Scored against the merged labels" if beside else ""
-    for row in head.rows[:MAX_MODELS]:
-        parts = [row.model] * (models or not tasks)
-        # They are tested on the same clips: only what was trained on differs.
-        parts += [row.trained] * tasks
-        parts += [row.run.feature] * features
-        parts += [row.run.name] * (alike[row.model, row.told_apart, row.run.feature] > 1)
-        low, high = row.interval(head.metric) or (None, None)
-        paper = row.published.get(head.metric)
-        mean = row.entry.mean[head.metric]
-        label, reference = ", ".join(parts), paper.mean if paper else None
-        points.append(Point(label, mean, low, high, reference, group=merged))
+    beside = _beside_annotators(head)
+    models, lines = _model_points(head, beside)
+    points = [*models, *beside]
     if head.human is not None:
-        points.append(Point("annotator against annotator", head.human, kind="annotators"))
-    lines, title = [], METRICS[head.metric].title
+        group = f"{_human_against_human(head)}, on all clips together"
+        points.append(
+            Point("annotator against annotator", head.human, group=group, kind="annotators")
+        )
+    title = METRICS[head.metric].title
     if head.run.kind != "concepts":
         title += f", {head.row.task.title}"
-    if head.metric == "auroc":
-        lines.append(Line(0.5, "chance", merged if beside else None))
-    elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
-        points.append(Point(f"guess: {guess[0]}", guess[1], group=merged, kind="guess"))
-        lines.append(Line(guess[1], "best guess", merged if beside else None))
     figure = dot_plot(
-        points + beside,
+        points,
         title=title,
         axis="",
-        description="; ".join(
-            f"{p.label}: {p.value:.2f}" for p in points + beside if p.value is not None
-        ),
+        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
         lines=lines,
         limits=(0.0, 1.0),
         interval="95% interval",
@@ -594,3 +641,40 @@ def score_figure(head: Headline) -> Html:
     text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
     note = html(text, MAX_MODELS, number(len(head.rows), form=","))
     return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)
+
+
+def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
+    """Return the best models and guess, by what their scores are averaged over, and lines."""
+    differ = {
+        name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("model", "told_apart")
+    }
+    features = len({row.run.feature for row in head.rows}) > 1
+    # Runs that differ in nothing else that is shown, such as in balance.
+    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
+    against = ""
+    if beside or (head.human is not None and head.annotators and head.annotators.merged):
+        against = ", against the merged labels"
+    by_group: dict[str, list[Point]] = {}
+    for row in head.rows[:MAX_MODELS]:
+        parts = [row.model] if differ["model"] or not differ["told_apart"] else []
+        if differ["told_apart"]:  # they are tested on the same clips: only training differs
+            parts.append(row.trained)
+        if features:
+            parts.append(row.run.feature)
+        if alike[row.model, row.told_apart, row.run.feature] > 1:
+            parts.append(row.run.name)
+        low, high = row.interval(head.metric) or (None, None)
+        paper = row.published.get(head.metric)
+        mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
+        group = row.average + against
+        point = Point(", ".join(parts), mean, low, high, reference, group=group)
+        by_group.setdefault(group, []).append(point)
+    lines = []
+    group = head.row.average + against
+    if head.metric == "auroc":
+        lines.append(Line(0.5, "chance"))
+    elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
+        guessed = Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess")
+        by_group.setdefault(group, []).append(guessed)
+        lines.append(Line(guess[1], "best guess", group))
+    return [point for same in by_group.values() for point in same], lines

@@ -24,9 +24,21 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
-from obygaze_models.experiments.summary import main_metric, metrics_of, ranking_metric
+from obygaze_models.experiments.summary import (
+    describe_left_out,
+    main_metric,
+    metrics_of,
+    ranking_metric,
+    span,
+)
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.intervals import Estimate, estimate_mean, restrict, too_few
+from obygaze_models.scoring.intervals import (
+    MIN_SHARE,
+    Estimate,
+    estimate_mean,
+    restrict,
+    too_few,
+)
 from obygaze_models.scoring.metrics import METRICS
 
 
@@ -277,29 +289,38 @@ class ScoreRow:
     @property
     def few(self) -> str:
         """Why an interval would look surer than it is; empty where it is not."""
-        return self.run.in_groups(too_few(self.test.classes.values(), self.entry.films))
+        return self.too_few("")
+
+    def too_few(self, metric: str) -> str:
+        """Return why a metric has no interval, such as too few positives; empty if it has one."""
+        counts = self.test.classes.values()
+        return self.run.in_groups(too_few(counts, self.entry.films, metric))
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """The interval of the score, where there are clips and films enough."""
         return None if self.few else self.entry.interval.get(metric)
 
     @property
+    def average(self) -> str:
+        """The kind of average that its scores are, as a heading."""
+        if self.entry.pooled:
+            return "All test clips together"
+        return f"Mean over {self.run.group_noun}s"
+
+    @property
     def averaged(self) -> str:
         """Over what a score is a mean; empty where all clips are scored together."""
         return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
 
-    def above_chance(self) -> Estimate:
-        """How far the AUROC is above one half, on average over films."""
-        areas = [scores["auroc"] for scores in self.entry.groups.values()]
-        made = estimate_mean(np.array(areas, dtype=np.float64) - 0.5)
-        return restrict(made, "auroc", [*self.test.classes.values()], least=-0.5)
+    def above_guess(self, metric: str) -> Estimate:
+        """Estimate how far a score is above the best guess's, on average over films.
 
-    @cached_property
-    def beats_guess(self) -> bool:
-        """Whether the F1 is above that of the best guess, by the films' differences."""
-        guess = self.best_guess("f1")
-        if guess is None or self.few or self.entry.pooled:
-            return False
+        The guess is the best on all of them, at each film's own share of positives. Undefined for a
+        metric that no guess has, and where all clips are scored together.
+        """
+        guess = self.best_guess(metric)
+        if guess is None or self.entry.pooled:
+            return Estimate(None)
         clips = self.run.run.clips()
         labels: dict[str, dict[str, int]] = {group: {} for group in self.entry.groups}
         for fit in self.run.run.predictions():
@@ -312,9 +333,14 @@ class ScoreRow:
             if not own:
                 continue
             share = sum(own.values()) / len(own)
-            guessed, score = baselines(share)[guess[0]]["f1"], self.entry.groups[group]["f1"]
+            guessed, score = baselines(share)[guess[0]][metric], self.entry.groups[group][metric]
             differences.append(np.nan if score is None or guessed is None else score - guessed)
-        interval = estimate_mean(np.array(differences)).interval
+        made = estimate_mean(np.array(differences))
+        return restrict(made, metric, [*self.test.classes.values()], least=-1.0)
+
+    def beats_guess(self, metric: str) -> bool:
+        """Return whether a score is clearly above the best guess's."""
+        interval = self.above_guess(metric).interval
         return interval is not None and interval[0] > 0
 
     @property
@@ -363,18 +389,33 @@ class ScoreTable:
     @property
     def caption(self) -> str:
         """What stands in a cell."""
-        groups = " or ".join(
-            dict.fromkeys(f"{row.run.group_noun}s" for row in self.rows if not row.entry.pooled)
-        )
-        what = f"Means over {groups}" if groups else "Of all test clips together"
-        if groups and any(row.entry.pooled for row in self.rows):
+        means = [row for row in self.rows if not row.entry.pooled]
+        groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in means))
+        what = "Of all test clips together"
+        if means:
+            what = f"Means over {span([row.entry.films for row in means])} {groups}"
+        if means and len(means) < len(self.rows):
             what += ", or of all test clips together where fewer than two count"
         official = [METRICS[key].title for key in self.metrics if METRICS[key].official]
-        if groups and official:
+        if means and official:
             what += f", but {' and '.join(official)} of all test clips together"
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
         brackets = "; in brackets 95% intervals" if intervals else ""
-        return f"{what}{brackets}. Levels compared: in training → in testing."
+        titles = {key: t for row in means for key, t in row.run.record.films.titles.items()}
+        left_out = describe_left_out([row.entry for row in means], titles)
+        rare = [
+            METRICS[key].title
+            for key in self.metrics
+            if any(row.too_few(key) != row.few for row in self.rows)
+        ]
+        skewed = ""
+        if rare:
+            skewed = (
+                f" No interval for {' and '.join(rare)} where less than {MIN_SHARE:.0%} of the "
+                f"clips are positive: a few {groups} then have far higher values than the others."
+            )
+        compared = "Levels compared: in training → in testing."
+        return f"{what}{brackets}.{left_out}{skewed} {compared}"
 
     def varies(self, attribute: str) -> bool:
         """Whether the rows' runs differ in this, so that it needs a column."""

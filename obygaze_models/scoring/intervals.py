@@ -11,7 +11,7 @@ film does not count. Where fewer than two films count, all clips are scored toge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -278,13 +278,11 @@ def restrict(
 ) -> Estimate:
     """Keep an interval within its range, from `least` to 1, and drop one that would not hold.
 
-    That is where `too_few` says why, and of a skewed score where positive clips are rare.
+    `too_few` says where that is.
     """
-    metric = METRICS[key]
-    is_rare = len(class_counts) == 2 and class_counts[1] < MIN_SHARE * sum(class_counts)
-    if too_few(class_counts, made.groups) or (metric.skewed and is_rare):
+    if too_few(class_counts, made.groups, key):
         return replace(made, interval=None, p_value=None)
-    if made.interval is None or not metric.bounded:
+    if made.interval is None or not METRICS[key].bounded:
         return made
     low, high = made.interval
     return replace(made, interval=(max(least, low), min(1.0, high)))
@@ -420,11 +418,17 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def too_few(classes: Iterable[int], groups: int) -> str:
+def too_few(classes: Collection[int], groups: int, metric: str = "") -> str:
     """Return why there is no interval, given the clips of each class; empty if there is one.
 
-    Few clips or films that are all alike give a narrow interval, which does not mean certainty.
+    Few clips or films that are all alike give a narrow interval, which does not mean certainty. A
+    skewed metric also needs a tenth of positive clips.
     """
-    if min(classes) < MIN_CLIPS:
+    counts = [*classes]
+    if min(counts) < MIN_CLIPS:
         return "too few clips to say"
-    return "too few films to say" if groups < MIN_GROUPS else ""
+    if groups < MIN_GROUPS:
+        return "too few films to say"
+    is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
+    is_skewed = metric in METRICS and METRICS[metric].skewed
+    return "too few positives to say" if is_skewed and is_rare else ""

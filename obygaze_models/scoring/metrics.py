@@ -43,6 +43,8 @@ class Metric:
         Whether a label set can name it as its benchmark's measure.
     lower_is_better
         Whether the lower of two scores is the better one.
+    ranks
+        Whether it is of the ranking by probability, rather than of which clips are called positive.
     skewed
         Whether a few films have far higher scores than the others where positive clips are rare.
     bounded
@@ -59,6 +61,7 @@ class Metric:
     multiclass: bool = False
     official: bool = False
     lower_is_better: bool = False
+    ranks: bool = False
     skewed: bool = False
     bounded: bool = True
     compute: Callable[[Array, Array, Array], Array] | None = None
@@ -114,6 +117,7 @@ METRICS = {
         "Of more than two classes: the mean over each class against the rest",
         binary=True,
         multiclass=True,
+        ranks=True,
     ),
     "average_precision": Metric(
         "AP",
@@ -121,6 +125,7 @@ METRICS = {
         "average precision: the mean precision over all cuts of the ranked clips; the share of "
         "positives is chance",
         binary=True,
+        ranks=True,
         skewed=True,
     ),
     "calibration_error": Metric(
@@ -149,6 +154,7 @@ METRICS = {
         "average precision as the benchmark’s own program computes it: clips of the same score are "
         "ordered by their ids",
         official=True,
+        ranks=True,
     ),
 }
 """Every metric by its key, in the order of columns; one that is added here is scored everywhere."""

@@ -254,9 +254,27 @@ def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
     assert pair["gamma"]["expected"] == pytest.approx(0.425, abs=0.02)
     merged = agreement(films, "--json", "--labels", "ann", "--labels", "merged")
     assert (merged["means"]["gamma"], merged["differences"]) == (1, [])
+    [remark] = merged["remarks"]
+    assert (remark["annotator"], remark["code"]) == ("merged", "merge-of-compared")
+    text = agreement(films, "--labels", "ann", "--labels", "merged")
+    assert "merged: contains the labels of ann, from which it was merged" in text
+    assert agreement(films, "--json", "--labels", "ann", "--labels", "bea")["remarks"] == []
     text = agreement(films | {"two": {"ann": A}}, code=3)
     assert "made: 1 pair of label sets in 1 film" in text
     assert "made: two ann: no second annotator (left out)" in text
+
+
+def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
+    both = {"one": {"ann": A, "bea": B}}
+    said = agreement(both, "--labels", "ann", "--labels", "ann", code=2)
+    assert "'ann' is the only one named" in said
+    assert "name the other annotator's too: --labels ann --labels bea" in " ".join(said.split())
+    make_manifest(both | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
+    result = obygaze("annotations", "agreement", tmp_path / "three", "--labels", "cleo")
+    refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)
+    make_manifest({"one": {"ann": A}}).save(tmp_path / "alone")
+    result = obygaze("annotations", "agreement", tmp_path / "alone", "--labels", "ann")
+    refused(result, "no other annotator's labels", code=2)
 
 
 def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):

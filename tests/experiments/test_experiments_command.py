@@ -19,7 +19,7 @@ from obygaze_features.manifests import Item, Items, Manifest, Split
 from obygaze_models.commands._shared import echo_warnings
 from obygaze_models.data.warnings import RunWarning, group_warnings
 from obygaze_models.experiments.messages import messages_of
-from obygaze_models.experiments.summary import describe_run
+from obygaze_models.experiments.summary import describe_run, describe_scores, headline
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_store
@@ -137,6 +137,55 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
         assert re.search(r"logistic .* -\n", printed)
         [text] = [str(message) for message in messages_of(of_few) if message.code == "one-film"]
         assert why.lower() in text.lower()
+
+
+def test_one_model_is_trained_whichever_the_headline_names(write):
+    write(estimators=["majority", "logistic"], headline="logistic")
+    run_obygaze("models", "train", "sure.toml", "-o", "model", code=0)
+    assert om.load_model("model")[1]["model"] == "majority"
+
+
+def test_the_result_on_concepts_says_how_the_model_was_chosen(make_run, marked):
+    changes = {
+        "manifest": marked.manifest, "store": marked.store, "concepts": ("Look", "Body"),
+        "positives": (), "train_negatives": (), "test_negatives": (), "protocol": "split",
+        "estimators": ("majority", "logistic"), "score": "f1",
+    }  # fmt: skip
+    for name, named, chosen in (
+        ("first", None, "majority, the first listed of 2 models"),
+        ("named", "logistic", "logistic, as the experiment asks of 2 models"),
+        ("alone", None, "logistic"),
+    ):
+        own = changes | ({"estimators": ("logistic",)} if name == "alone" else {})
+        record = make_run(name, **own, headline=named).record
+        model = chosen.split(",")[0]
+        scores = sorted(s.mean["f1"] for s in record.scores if s.model == model)
+        [*_, line] = headline(record)
+        assert line.startswith(f"{chosen}: F1 positive from {scores[0]:.2f} (")
+        assert f" to {scores[1]:.2f} (" in line
+        assert line.endswith(" on 2 tasks")
+
+
+def test_the_average_is_said_of_each_test_set(make_run):
+    record = make_run("films", protocol="leave-film-out", split=None).record
+    [scores, *_] = record.scores
+    pooled = msgspec.structs.replace(scores, test="Rare", groups={}, pooled=True)
+    few = dict([*scores.groups.items()][:3])
+    short = msgspec.structs.replace(scores, test="Short", groups=few, left_out=["tt4"])
+    titles = msgspec.structs.replace(record.films, titles={"tt4": "The Fifth"})
+    mixed = msgspec.structs.replace(record, films=titles, scores=[scores, pooled, short])
+    text = " ".join(describe_scores(mixed).split())
+    for part in (
+        f"means over 3 to {FILMS} films; the interval is a t interval",
+        "No interval below 5 films: Short.",
+        "all test clips together, without an interval, as fewer than two films have clips of "
+        "every class: Rare.",
+        "Not counted, without clips of every class: The Fifth.",
+    ):
+        assert part in text
+    assert mixed.lacks_interval == "some scores are of 1 film, and 5 are needed"
+    whole = describe_scores(record)
+    assert not re.search("together|No interval|Not counted", whole)
 
 
 def test_at_most_five_warnings_unless_all_are_asked_for(capsys):

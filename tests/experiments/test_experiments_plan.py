@@ -93,6 +93,13 @@ SLIPS = [
     ('fusion = "late"', ["one store takes no fusion"]),
     ('concept_stores = {Look = "xclip"}', ["takes no concept_stores"]),
     ('concept_stores = {Look = "herr"}', ["concept_stores: unknown store 'herr'"]),
+    (
+        'estimators = ["mlp", "logistic"]\nheadline = "logistc"',
+        ["headline: unknown estimator 'logistc'; did you mean logistic?"],
+    ),
+    ('score = "aurco"', ["unknown score 'aurco'; did you mean auroc?"]),
+    ('score = "brier"', ["unknown score 'brier'; known are f1"]),
+    ('score = "f1_macro"', ["unknown score 'f1_macro'", "f1"]),
     ("concept_stores = {Look = 3}", ['such as {Voice = "clap"} (got']),
 ]
 
@@ -113,6 +120,9 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
          NO_LEVELS, "for two classes, and mlp tells 3 apart"),
+        (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
+         "unknown score of several classes 'f1'; known are f1_macro"),
+        (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
         (('concepts = ["Loook"]',), NO_LEVELS, "unknown concept 'Loook'; did you mean Look?"),
     ):  # fmt: skip
         with pytest.raises(ExperimentError) as caught:
@@ -120,6 +130,14 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         assert fact in str(caught.value)
     with pytest.raises(ExperimentError, match="levels go into train_negatives"):
         om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
+
+
+def test_the_headline_may_be_a_model_from_outside(tmp_path):
+    with pytest.raises(ExperimentError, match="unknown estimator 'theirs'"):
+        load(tmp_path, 'headline = "theirs"')
+    path = tmp_path / "experiment.toml"
+    assert om.load_experiment(path, predictions=["theirs.csv"]).headline == "theirs"
+    assert load(tmp_path, 'headline = "theirs"\npredictions = ["theirs.csv"]').headline == "theirs"
 
 
 def other_clips(manifest, folder):

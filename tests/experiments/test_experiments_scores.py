@@ -363,6 +363,13 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     assert "too few clips to say" in sparse.stdout
 
 
+def test_runs_of_different_groups_are_not_compared(run):
+    by_film, by_file = run("good"), run("by-file", groups="media")
+    message = "one is scored by media, the other by film; run both with the same groups"
+    result = run_obygaze("models", "compare", by_film.folder, by_file.folder, "--model", "logistic")
+    refused(result, message)
+
+
 def test_clips_that_leaked_are_counted(run, tmp_path):
     a = run("good")
     shutil.copytree(a.folder, tmp_path / "leaky")

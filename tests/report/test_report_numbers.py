@@ -124,6 +124,10 @@ def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
     human = theirs.f1_score(*zip(*task, strict=True))
     assert values(beside) == pytest.approx([human])
+    assert plain(beside).endswith("on all clips together.")
+    assert "One annotator scored against the other, on all clips together" in plain(
+        score_figure(head)
+    )
     displayed = tips(score_figure(head))
     assert close(displayed["annotator against annotator"], human)
 
@@ -157,6 +161,9 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     for name, (f1, (low, high)) in scores.items():
         assert displayed[f"{model} with {name}, model"] == f"{f1:.2f} ({low:.2f} to {high:.2f})"
     assert displayed["anna with bert"] == "0.54 (0.40 to 0.60)"
+    chart = plain(score_figure(head))
+    assert "Mean over films, against the merged labels" in chart
+    assert "On 90 clips together, with each annotator" in chart
     guesses = {name: tip for name, tip in displayed.items() if name.startswith("guess with")}
     assert [*guesses.values()] == ["0.50", "0.40"]
     assert "annotator against annotator" not in displayed

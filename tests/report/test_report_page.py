@@ -157,8 +157,8 @@ def test_one_film_tested_gives_no_interval(run):
 
 
 def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
-    def detected(name):
-        prepared = prepare_runs([results[name]])
+    def detected(*names):
+        prepared = prepare_runs([results[name] for name in names])
         head = finding.headline(score_tables(prepared), default_run(prepared), None)
         captions = [plain(caption) for _, caption in concept_figures(head, prepared)]
         [caption] = [text for text in captions if text.startswith("How well each")]
@@ -167,13 +167,24 @@ def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(result
     assert "“Methods”" not in detected("concepts")
     assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
     assert "trained to detect" not in detected("first")
+    learned, measured = "A model of one concept: mean over films", "mean over its fits, plus and"
+    assert learned in detected("concepts")
+    assert measured not in detected("concepts")
+    assert measured in detected("first")
+    assert learned not in detected("first")
+    assert learned in detected("films", "concepts")
+    assert measured in detected("films", "concepts")
 
 
-def with_f1(run, f1, **more):
+def with_score(run, score):
+    return with_record(run, experiment=run.record.experiment | {"score": score})
+
+
+def with_f1(run, f1, *, metric="f1", **more):
     scores = [
         to_builtins(of)
-        | {"mean": of.mean | {"f1": f1}}
-        | {"groups": {film: own | {"f1": f1} for film, own in of.groups.items()}}
+        | {"mean": of.mean | {metric: f1}}
+        | {"groups": {film: own | {metric: f1} for film, own in of.groups.items()}}
         | more
         for of in run.record.scores
     ]
@@ -195,7 +206,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     unclear = said(finding.findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
     classes = said(finding.findings, results["classes"])
-    assert re.search(r"their level .*Annotators gave", " ".join(classes))
+    assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = said(finding.findings, with_record(results["films"], films=files))
@@ -217,6 +228,85 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     page = Page(render_report([undefined]))
     heads = next(row for row in page.rows if row and row[0] == "Model")
     assert page.row("mlp")[heads.index("F1 positive") - 1] == "–"
+
+
+@pytest.mark.parametrize(
+    ("score", "title", "better", "worse"),
+    [
+        ("f1", "F1 positive", "verdicts of a model that never saw the film are better than",
+         "verdicts are better than guessing"),
+        ("average_precision", "AP", "model that never saw the film ranks clips better than",
+         "model ranks clips better than guessing"),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title, better, worse):
+    films = with_score(results["films"], score)
+    first, _, model, *_ = said(finding.findings, films)
+    numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
+    assert re.search(rf" {better} guessing \({title} {numbers}\)\.$", first)
+    assert "AUROC" not in first
+    assert "(AUROC 0." in model
+    lower = with_f1(films, 0.1, metric=score)
+    assert re.search(
+        "(are not|does not rank clips) better than g", said(finding.findings, lower)[0]
+    )
+    assert any(worse in line for line in said(finding.limits, lower))
+    assert not any(worse in line for line in said(finding.limits, films))
+    concepts = said(finding.findings, with_score(results["concepts"], score))
+    assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
+    few = with_record(films, tests=with_classes(films, 95, 5))
+    assert "on too few clips to say more" in said(finding.findings, few)[0]
+
+
+def test_one_average_stands_above_each_part_of_the_chart(results):
+    def chart(**changes):
+        prepared = prepare_runs([with_record(results["films"], **changes)])
+        head = finding.headline(score_tables(prepared), default_run(prepared), None)
+        return plain(finding.score_figure(head))
+
+    assert "Mean over films" in chart()
+    files = to_builtins(results["films"].record.films) | {"by": "media"}
+    assert "Mean over files" in chart(films=files)
+    scores = [to_builtins(of) for of in results["films"].record.scores]
+    scores[1] |= {"pooled": True, "groups": {}}
+    mixed = chart(scores=scores)
+    assert "Mean over films" in mixed
+    assert "All test clips together" in mixed
+
+
+def with_classes(run, negatives, positives):
+    """The run's test sets, had they so many clips of the two classes."""
+    return {
+        name: test
+        | {"clips": negatives + positives, "positives": positives}
+        | {"classes": dict(zip(test["classes"], (negatives, positives), strict=True))}
+        for name, test in to_builtins(run.record.tests).items()
+    }
+
+
+def test_the_table_says_what_counts_and_what_has_no_interval(results):
+    def caption(run):
+        return score_tables(prepare_runs([run]))[0].caption
+
+    films = results["films"]
+    assert caption(films).startswith(f"Means over {FILMS} films; in brackets 95% intervals. Levels")
+    left_out = [f"tt{number}" for number in range(11, 18)]
+    titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
+    scores = [to_builtins(of) for of in films.record.scores]
+    scores[0] |= {"groups": dict([*scores[0]["groups"].items()][:3]), "left_out": left_out}
+    fewer = with_record(films, scores=scores, films=to_builtins(films.record.films)
+                        | {"titles": films.record.films.titles | titles})  # fmt: skip
+    text = caption(fewer)
+    assert text.startswith(f"Means over 3 to {FILMS} films")
+    names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
+    assert f"Not counted, without clips of every class: {names}." in text
+    rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
+    assert "No interval for AP where less than 10% of the clips are positive: a few films" in rare
+    ranked = said(
+        finding.findings,
+        with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),
+    )
+    assert "on too few positives to say more" in ranked[0]
 
 
 def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
