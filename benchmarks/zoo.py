@@ -32,7 +32,8 @@ from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.tasks import LevelTask, Problem, concept_targets
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
-from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, FitResult, PlannedFit
+from obygaze_models.experiments.fit import FitMemo, FitResult, PlannedFit
+from obygaze_models.experiments.spec import EstimatorSpec
 
 EASY, ALL = LevelTask(("S",), ("EN",)), LevelTask(("S",), ("EN", "HN"))
 HARD = LevelTask(("S",), ("HN",))

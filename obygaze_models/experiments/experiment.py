@@ -24,7 +24,7 @@ from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
 from obygaze_models.data.tasks import NEGATIVES, ConceptTask, LevelsTask, LevelTask, Problem
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
-from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
+from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 from obygaze_models.scoring.metrics import ranking_keys
 
 ALL = "all"

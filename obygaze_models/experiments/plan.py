@@ -43,7 +43,6 @@ from obygaze_models.experiments.experiment import (
 from obygaze_models.experiments.fit import (
     PlannedFit,
     digest_of_values,
-    folder_name,
     skipped_fit,
     test_predictions,
 )
@@ -55,6 +54,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.spec import folder_name
 from obygaze_models.experiments.summary import BALANCED, span
 
 MAX_ROWS = 20
