@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import compress
 from operator import not_
 from pathlib import Path
@@ -119,12 +119,12 @@ def run(
       obygaze models run sure-against-easy.toml --predictions mine.csv
       obygaze models run sure-against-easy.toml --dry-run
     """
-    from msgspec import to_builtins
+    from msgspec import structs, to_builtins
 
     from obygaze_models.experiments.record import RECORD
 
     loaded = om.load_experiment(experiment)
-    loaded = replace(loaded, predictions=(*loaded.predictions, *predictions))
+    loaded = structs.replace(loaded, predictions=(*loaded.predictions, *predictions))
     if dry_run:
         _echo_plan(loaded, verbose=verbose, as_json=as_json)
         return
@@ -193,7 +193,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
-    if done.record.experiment["each_store"]:
+    if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"
         echo(f"\nWhat each store adds (again, by any metric: {again})")
         echo(om.compare(done, stores=True).table())

@@ -144,7 +144,7 @@ def published_film(
 
 def estimator_of(record: RunRecord, model: str) -> str:
     """The estimator of a model, which an experiment may list under another name."""
-    tables = [entry for entry in record.experiment["estimators"] if not isinstance(entry, str)]
+    tables = [entry for entry in record.experiment.estimators if not isinstance(entry, str)]
     return {str(table.get("as", table["name"])): str(table["name"]) for table in tables}.get(
         model, model
     )
@@ -152,12 +152,12 @@ def estimator_of(record: RunRecord, model: str) -> str:
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
     """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
-    positives = tuple(record.experiment["positives"])
+    positives = record.experiment.positives
     if record.manifest.name != DATASET or positives != ("S",):
         return None
     negatives: Sequence[Sequence[str]] = [
-        record.experiment["train_negatives"],
-        *record.experiment["test_negatives"],
+        record.experiment.train_negatives,
+        *record.experiment.test_negatives,
     ]
     pairs = {
         LevelTask(positives, tuple(levels)).name: f"{''.join(sorted(levels))}-S"

@@ -1,4 +1,4 @@
-"""``run.json``: what a run was made of and what it scored, as types. Format version 4.
+"""``run.json``: what a run was made of and what it scored, as types. Format version 5.
 
 A record is read and written here and nowhere else. The other files of a run folder are read by
 `obygaze_models.experiments.run_folder`.
@@ -14,12 +14,11 @@ from typing import Annotated, Any
 import msgspec
 
 from obygaze_features.common.files import read_format, write_text
-from obygaze_features.common.text import as_list, counted, join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.stores import name_stores
 from obygaze_models.data.tasks import (
     ConceptTask,
     LevelsTask,
@@ -29,6 +28,7 @@ from obygaze_models.data.tasks import (
     task_from,
 )
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.intervals import MIN_GROUPS
@@ -47,31 +47,6 @@ Scores = dict[str, float | None]
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the record: its fields are the keys of the file."""
-
-
-class _Estimator(_Part, frozen=True, kw_only=True):
-    """An estimator with options."""
-
-    name: str
-
-
-class _Settings(_Part, frozen=True, kw_only=True):
-    """Of an experiment's settings, what is read by its key."""
-
-    name: str
-    manifest: str
-    store: str | list[str]
-    positives: list[str]
-    train_negatives: list[str]
-    test_negatives: list[list[str]]
-    levels: list[str]
-    concepts: list[str]
-    array: str
-    pooling: str | None
-    estimators: list[str | _Estimator]
-    seed: int
-    balance: str | None = None
-    frames: str | None = None
 
 
 class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "scikit-learn"}):
@@ -325,7 +300,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     experiment
-        Every setting, as in the TOML file.
+        Every setting, as in the TOML file; URLs without secrets.
     goal, models, protocol, split
         What is learnt and tested, by which estimators, and how clips are divided.
     balance
@@ -355,7 +330,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
-    experiment: dict[str, Any]
+    experiment: Experiment
     goal: str
     models: list[str]
     protocol: str
@@ -386,7 +361,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        _check(self.experiment, _Settings, "experiment")
         _check(self.versions, _Versions, "versions")
         for name in {*self.tests, *(fit.task for fit in self.fits)}:
             self.task(name)
@@ -411,11 +385,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return names | dict(zip(task.classes, class_words(task, names), strict=True))
 
     @property
-    def store_names(self) -> list[str]:
-        """What the stores are called."""
-        return name_stores(as_list(self.experiment["store"]))
-
-    @property
     def lacks_interval(self) -> str:
         """Why there is no interval of some scores; empty where all have one."""
         noun = group_noun(self.films.by)
@@ -438,16 +407,16 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return max(len(scores.fits) for scores in self.scores)
 
 
-def _earlier_tasks(settings: Mapping[str, Any], name: str) -> Iterator[Task]:
+def _earlier_tasks(experiment: Experiment, name: str) -> Iterator[Task]:
     """Yield the tasks of an experiment, for runs that were written before records had them."""
-    positives, negatives = settings["positives"], settings.get("negatives", "a")
-    if settings["concepts"]:
+    if experiment.concepts:
+        negatives = experiment.negatives
         yield ConceptTask(name.removesuffix(ConceptTask("", negatives).name), negatives)
-    elif settings["levels"]:
-        yield LevelsTask(tuple(settings["levels"]))
+    elif experiment.levels:
+        yield LevelsTask(experiment.levels)
     else:
-        for levels in (settings["train_negatives"], *settings["test_negatives"]):
-            yield LevelTask(tuple(positives), tuple(levels))
+        for levels in (experiment.train_negatives, *experiment.test_negatives):
+            yield LevelTask(experiment.positives, levels)
 
 
 def read_record(folder: Path) -> RunRecord:
