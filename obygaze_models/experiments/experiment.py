@@ -52,7 +52,10 @@ _MOVED = ("balance", "min_clips", "validation_films")
 
 
 class _Checked(StructMeta):
-    """Check what Python or a file makes; what is read from a run, or replaced, is as it is."""
+    """Check each experiment that is made by a call.
+
+    Decoding the record of a run makes no call, and neither does `msgspec.structs.replace`.
+    """
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
         return super().__call__(*values, **keys).check()
@@ -65,251 +68,114 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     `concepts`. Lists and paths may be given for tuples and texts.
     """
 
-    name: Annotated[
-        _Name,
-        Meta(
-            description="A text. The experiment's name in tables and pages.",
-            examples=["Sure or not"],
-        ),
-    ]
-    manifest: Annotated[
-        _Name, Meta(description="A folder. The manifest of the labelled items.", examples=["mine"])
-    ]
-    store: Annotated[
-        _Name | _Names,
-        Meta(
-            description="A folder, a zip file or a URL. The store of the features. Those of "
-            "several stores, a list, are put side by side; a file calls it `stores`.",
-            examples=["stores/xclip.zarr"],
-        ),
-    ]
-    split: Annotated[
-        str | None,
-        Meta(
-            description='The name of a split, or "" for ten new folds. The manifest\'s fold '
-            "column.",
-            examples=["leak-free"],
-        ),
-    ] = None
-    positives: Annotated[
-        tuple[_Name, ...],
-        Meta(
-            description="A list of levels. The levels to find, by code or name.",
-            examples=[["S"]],
-        ),
-    ] = ()
-    train_negatives: Annotated[
-        tuple[_Name, ...],
-        Meta(
-            description="A list of levels. The levels to tell the positives from, in training "
-            "and validation.",
-            examples=[["EN"]],
-        ),
-    ] = ()
-    test_negatives: Annotated[
-        tuple[_Names, ...],
-        Meta(
-            description="A list of lists of levels. The negatives of each test set; those of "
-            "training if you leave it out.",
-            examples=[[["EN"], ["EN", "HN"]]],
-        ),
-    ] = ()
-    levels: Annotated[
-        tuple[_Name, ...],
-        Meta(
-            description="A list of levels. Levels that are a class each, in place of `positives` "
-            "and `train_negatives`.",
-            examples=[["EN", "HN", "S"]],
-        ),
-    ] = ()
-    concepts: Annotated[
-        tuple[_Name, ...],
-        Meta(
-            description='A list of concepts, or "all" that can be seen. Concepts to detect, one '
-            "after another, in place of levels.",
-            examples=[["Look", "Body"]],
-        ),
-    ] = ()
-    negatives: Annotated[
-        _Name,
-        Meta(
-            description='One of "a", "b" or "c", for concepts (levels go into train_negatives). '
-            "The clips without the concept that count: `a` Easy Negatives only, `b` all clips "
-            "without it, `c` Hard Negative and Sure clips without it. With levels of your own: "
-            "`b`.",
-            examples=["b"],
-        ),
-    ] = "a"
-    labels: Annotated[
-        _Name | _Names | None,
-        Meta(
-            description="The name of a label set, or a list of annotators' label sets. By default "
-            "the manifest's own. A list takes the set that was merged from these annotators.",
-            examples=["paper"],
-        ),
-    ] = None
-    targets: Annotated[
-        _Name,
-        Meta(
-            description='"merged" or "soft". What a clip teaches: its merged label, or the label '
-            "of each annotator, who all weigh alike. Tests are the same.",
-            examples=["soft"],
-        ),
-    ] = "merged"
-    array: Annotated[
-        _Name, Meta(description="The name of an array of the store.", examples=["native"])
-    ] = "native"
-    pooling: Annotated[
-        _Name | None,
-        Meta(
-            description="The name of a pooling. How an array with several tokens becomes one "
-            "vector: `max`, `mean` or `first`.",
-            examples=["max"],
-        ),
-    ] = None
-    frames: Annotated[
-        _Name,
-        Meta(
-            description="The name of an array. The array that models of frame sequences read.",
-            examples=["frames_temporal"],
-        ),
-    ] = "frames"
-    protocol: Annotated[
-        _Name | dict[str, Any] | None,
-        Meta(
-            description="The name of a protocol, or a table with its name and options. It divides "
-            "clips into training, validation and test: `leak-free`, `released`, `paper`, "
-            "`leave-film-out`, `split`, `official`, or a protocol of your own. By default "
-            "`official` if the split is called so, otherwise `split`: each fold tests in turn.",
-            examples=["leave-film-out"],
-        ),
-    ] = None
-    groups: Annotated[
-        _Name | None,
-        Meta(
-            description="The name of a column. Clips with the same value stay together, and "
-            "scores are means over groups: `film`, `media` (the file), or another column of "
-            "`items.csv`.",
-            examples=["media"],
-        ),
-    ] = None
-    min_clips: Annotated[
-        _Count | None,
-        Meta(
-            description="A whole number from 1 up. How many clips of each class a film or group "
-            "needs to be tested by `leave-film-out`; 10 by default.",
-            examples=[5],
-        ),
-    ] = None
-    validation_films: Annotated[
-        _Count | None,
-        Meta(
-            description="A whole number from 1 up. How many other films, drawn for each tested "
-            "film, validate in turn by `leave-film-out`; all by default. It is only for estimators "
-            "that use validation clips.",
-            examples=[3],
-        ),
-    ] = None
-    gap: Annotated[
-        Annotated[float, Meta(ge=0)],
-        Meta(
-            description="A number of seconds from 0 up. Clips of a tested file train and validate "
-            "only if they are further from its test clips. Folds that are drawn are then stretches "
-            "of files.",
-            examples=[5],
-        ),
-    ] = 0.0
-    balance: Annotated[
-        _Name | None,
-        Meta(
-            description='"undersample", "weights" or "none". How training clips are balanced. By '
-            "default `undersample`, unless the protocol fixes the training clips.",
-            examples=["weights"],
-        ),
-    ] = None
-    missing: Annotated[
-        _Name,
-        Meta(
-            description='"drop" or "mean". What becomes of clips that one of several stores lacks: '
-            "they are left out, or count as the mean of the training clips.",
-            examples=["mean"],
-        ),
-    ] = "drop"
-    fusion: Annotated[
-        _Name,
-        Meta(
-            description='"early" or "late". How several stores are joined: one model reads all, or '
-            "the probabilities of one model for each store are joined.",
-            examples=["late"],
-        ),
-    ] = "early"
-    each_store: Annotated[
-        bool,
-        Meta(
-            description="true or false. Whether to fit each estimator on each of several stores "
-            "alone, too, and on all without it.",
-            examples=[True],
-        ),
-    ] = False
-    concept_stores: Annotated[
-        dict[_Name, _Name],
-        Meta(
-            description="A table of concepts and stores. Concepts that bottlenecks learn from one "
-            "of several stores.",
-            examples=[{"Voice": "clap"}],
-        ),
-    ] = {}
-    predictions: Annotated[
-        tuple[_Name, ...],
-        Meta(
-            description="A list of tables. The predictions of models of your own.",
-            examples=[["mine.csv"]],
-        ),
-    ] = ()
-    estimators: Annotated[
-        tuple[_Name | dict[str, Any], ...],
-        Meta(
-            description="A list of names, or of tables with a name and options. The models to "
-            "train.",
-            examples=[["logistic", {"name": "mlp", "max_iter": 50}]],
-        ),
-    ] = ("mlp",)
-    headline: Annotated[
-        _Name | None,
-        Meta(
-            description="The name of an estimator of the list. The model that the result is "
-            "about, named before the test; by default the first of `estimators`.",
-            examples=["mlp"],
-        ),
-    ] = None
-    score: Annotated[
-        _Name | None,
-        Meta(
-            description="The name of a score. The score that models are ranked by; by default "
-            "`auroc` for two classes, `f1_macro` for more.",
-            examples=["f1"],
-        ),
-    ] = None
-    seed: Annotated[
-        _Seed,
-        Meta(
-            description="A whole number from 0 up. It fixes the draws, the estimators' randomness "
-            "and the folds that are drawn.",
-            examples=[1],
-        ),
-    ] = 0
-    seeds: Annotated[
-        tuple[_Seed, ...],
-        Meta(
-            description="A list of different whole numbers from 0 up. All fits are repeated with "
-            "each of these seeds; the folds stay those of `seed`.",
-            examples=[[0, 1, 2]],
-        ),
-    ] = ()
+    # fmt: off
+    name: Annotated[_Name, Meta(
+        description="Text. What tables and pages call the experiment.", examples=["Sure or not"])]
+    manifest: Annotated[_Name, Meta(
+        description="A folder. The manifest of the labelled items.", examples=["mine"])]
+    store: Annotated[_Name | _Names, Meta(
+        description="A folder, a zip file or a URL. The store of the features. Several stores, "
+        "as a list, are put side by side; in a file their key is `stores`.",
+        examples=["stores/xclip.zarr"])]
+    split: Annotated[str | None, Meta(
+        description="The name of a split, or \"\" for ten new folds. The manifest's fold column.",
+        examples=["leak-free"])] = None
+    positives: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. The levels to find, by code or name.",
+        examples=[["S"]])] = ()
+    train_negatives: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. The levels to tell the positives from, in training and "
+        "validation.", examples=[["EN"]])] = ()
+    test_negatives: Annotated[tuple[_Names, ...], Meta(
+        description="A list of lists of levels. The negatives of each test set; those of training "
+        "if you leave it out.", examples=[[["EN"], ["EN", "HN"]]])] = ()
+    levels: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. Each level is a class of its own, in place of `positives` "
+        "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
+    concepts: Annotated[tuple[_Name, ...], Meta(
+        description='A list of concepts, or "all" that can be seen. Concepts to detect, one after '
+        "another, in place of levels.", examples=[["Look", "Body"]])] = ()
+    negatives: Annotated[_Name, Meta(
+        description='One of "a", "b" or "c", for concepts (levels go into train_negatives). The '
+        "clips without the concept that count: `a` Easy Negatives only, `b` all clips without it, "
+        "`c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
+        examples=["b"])] = "a"
+    labels: Annotated[_Name | _Names | None, Meta(
+        description="The name of a label set, or a list of annotators' label sets. By default the "
+        "manifest's own. A list takes the set that was merged from these annotators.",
+        examples=["paper"])] = None
+    targets: Annotated[_Name, Meta(
+        description='"merged" or "soft". What a clip teaches: its merged label, or the label of '
+        "each annotator, who all weigh alike. Tests are the same.", examples=["soft"])] = "merged"
+    array: Annotated[_Name, Meta(
+        description="The name of an array of the store.", examples=["native"])] = "native"
+    pooling: Annotated[_Name | None, Meta(
+        description="The name of a pooling. How an array with several tokens becomes one vector: "
+        "`max`, `mean` or `first`.", examples=["max"])] = None
+    frames: Annotated[_Name, Meta(
+        description="The name of an array. The array that models of frame sequences read.",
+        examples=["frames_temporal"])] = "frames"
+    protocol: Annotated[_Name | dict[str, Any] | None, Meta(
+        description="The name of a protocol, or a table with its name and options. It divides "
+        "clips into training, validation and test: `leak-free`, `released`, `paper`, "
+        "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
+        "if the split is called so, otherwise `split`: each fold tests in turn.",
+        examples=["leave-film-out"])] = None
+    groups: Annotated[_Name | None, Meta(
+        description="The name of a column. Clips with the same value stay together, and scores are "
+        "means over groups: `film`, `media` (the file), or another column of `items.csv`.",
+        examples=["media"])] = None
+    min_clips: Annotated[_Count | None, Meta(
+        description="A whole number from 1 up. How many clips of each class a film or group needs "
+        "to be tested by `leave-film-out`; 10 by default.", examples=[5])] = None
+    validation_films: Annotated[_Count | None, Meta(
+        description="A whole number from 1 up. How many other films, drawn for each tested film, "
+        "validate in turn by `leave-film-out`; all by default. It is only for estimators that use "
+        "validation clips.", examples=[3])] = None
+    gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
+        description="A number of seconds from 0 up. Clips of a tested file train and validate only "
+        "if they are further from its test clips. Drawn folds are then stretches of files.",
+        examples=[5])] = 0.0
+    balance: Annotated[_Name | None, Meta(
+        description='"undersample", "weights" or "none". How training clips are balanced. By '
+        "default `undersample`, unless the protocol fixes the training clips.",
+        examples=["weights"])] = None
+    missing: Annotated[_Name, Meta(
+        description='"drop" or "mean". What becomes of clips that one of several stores lacks: '
+        "they are left out, or count as the mean of the training clips.",
+        examples=["mean"])] = "drop"
+    fusion: Annotated[_Name, Meta(
+        description='"early" or "late". How several stores are joined: one model reads all, or the '
+        "probabilities of one model for each store are joined.", examples=["late"])] = "early"
+    each_store: Annotated[bool, Meta(
+        description="true or false. Whether to fit each estimator on each of several stores alone, "
+        "too, and on all without it.", examples=[True])] = False
+    concept_stores: Annotated[dict[_Name, _Name], Meta(
+        description="A table of concepts and stores. Concepts that bottlenecks learn from one of "
+        "several stores.", examples=[{"Voice": "clap"}])] = {}
+    predictions: Annotated[tuple[_Name, ...], Meta(
+        description="A list of tables. The predictions of models of your own.",
+        examples=[["mine.csv"]])] = ()
+    estimators: Annotated[tuple[_Name | dict[str, Any], ...], Meta(
+        description="A list of names, or of tables with a name and options. The models to train.",
+        examples=[["logistic", {"name": "mlp", "max_iter": 50}]])] = ("mlp",)
+    headline: Annotated[_Name | None, Meta(
+        description="The name of an estimator of the list. The model that the result is about, "
+        "named before the test; by default the first of `estimators`.", examples=["mlp"])] = None
+    score: Annotated[_Name | None, Meta(
+        description="The name of a score. The score that models are ranked by; by default `auroc` "
+        "for two classes, `f1_macro` for more.", examples=["f1"])] = None
+    seed: Annotated[_Seed, Meta(
+        description="A whole number from 0 up. It fixes the draws, the estimators' randomness and "
+        "the folds that are drawn.", examples=[1])] = 0
+    seeds: Annotated[tuple[_Seed, ...], Meta(
+        description="A list of different whole numbers from 0 up. All fits are repeated with each "
+        "of these seeds; the folds stay those of `seed`.", examples=[[0, 1, 2]])] = ()
+    # fmt: on
 
     def __post_init__(self) -> None:
         for key in self.__struct_fields__:
-            force_setattr(self, key, _plain(getattr(self, key)))
+            force_setattr(self, key, _as_held(key, getattr(self, key)))
         for entry in self.estimators if isinstance(self.estimators, tuple) else ():
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
@@ -598,6 +464,15 @@ def about_features(experiment: Experiment, store: Store, *, frames: bool = False
     }
 
 
+def _as_held(key: str, value: Any) -> Any:
+    """Return what a key holds: "all" concepts and the levels of one test set are lists, too."""
+    if key == "concepts" and value == ALL:
+        return (ALL,)
+    value = _plain(value)
+    is_one_test = key == "test_negatives" and isinstance(value, tuple) and value
+    return (value,) if is_one_test and isinstance(value[0], str) else value
+
+
 def _plain(value: Any) -> Any:
     """Return paths as texts with slashes, and lists as tuples."""
     if isinstance(value, PurePath):
@@ -674,11 +549,6 @@ def load_experiment(path: str | Path, *, only: str | int | None = None) -> Exper
     for key in ("manifest", "store", "predictions"):
         if key in table:
             table[key] = _beside(path, table[key])
-    if table.get("concepts") == ALL:
-        table["concepts"] = [ALL]
-    tests = table.get("test_negatives")
-    if isinstance(tests, list) and tests and isinstance(tests[0], str):
-        table["test_negatives"] = [tests]
     if only is not None and isinstance(table.get("estimators"), list):
         table["estimators"] = _choose(table["estimators"], only)
     with errors_as(ExperimentError, str(path)):

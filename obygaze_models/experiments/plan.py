@@ -309,6 +309,7 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         balance = experiment.balance or protocol.default_balance
         films = self.films
+        how = f"protocol = {as_toml(experiment.protocol)}"
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         if films.by in ("film", "media") and films.tested and not films.also_trained:
             gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
@@ -316,7 +317,7 @@ class Plan:
             films.note,
             self._shared_films(),
             self.division.note,
-            f"{protocol.title.replace('film', films.noun)} (protocol = {as_toml(experiment.protocol)}"
+            f"{protocol.title.replace('film', films.noun)} ({how}"
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap if experiment.gap else "",
