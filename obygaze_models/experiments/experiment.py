@@ -78,7 +78,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "as a list, are put side by side; in a file their key is `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
-        description="The name of a split, or \"\" for ten new folds. The manifest's fold column.",
+        description='`""` for ten new folds, or the name of a split. The fold column to take.',
         examples=["leak-free"])] = None
     positives: Annotated[tuple[_Name, ...], Meta(
         description="A list of levels. The levels to find, by code or name.",
@@ -93,20 +93,20 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of levels. Each level is a class of its own, in place of `positives` "
         "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
-        description='A list of concepts, or "all" that can be seen. Concepts to detect, one after '
-        "another, in place of levels.", examples=[["Look", "Body"]])] = ()
+        description='`"all"` that can be seen, or a list of concepts. Concepts to detect, one '
+        "after another, in place of levels.", examples=[["Look", "Body"]])] = ()
     negatives: Annotated[_Name, Meta(
-        description='One of "a", "b" or "c", for concepts (levels go into train_negatives). The '
-        "clips without the concept that count: `a` Easy Negatives only, `b` all clips without it, "
-        "`c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
+        description='`"a"`, `"b"` or `"c"`, for concepts (levels go into train_negatives). '
+        "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
+        "it, `c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
         examples=["b"])] = "a"
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
         "manifest's own. A list takes the set that was merged from these annotators.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
-        description='"merged" or "soft". What a clip teaches: its merged label, or the label of '
-        "each annotator, who all weigh alike. Tests are the same.", examples=["soft"])] = "merged"
+        description='`"merged"` or `"soft"`. What a clip teaches: its merged label, or the label '
+        "of each annotator, who all weigh alike. Tests are the same.", examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
         description="The name of an array of the store.", examples=["native"])] = "native"
     pooling: Annotated[_Name | None, Meta(
@@ -137,19 +137,19 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "if they are further from its test clips. Drawn folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
-        description='"undersample", "weights" or "none". How training clips are balanced. By '
+        description='`"undersample"`, `"weights"` or `"none"`. How training clips are balanced. By '
         "default `undersample`, unless the protocol fixes the training clips.",
         examples=["weights"])] = None
     missing: Annotated[_Name, Meta(
-        description='"drop" or "mean". What becomes of clips that one of several stores lacks: '
+        description='`"drop"` or `"mean"`. What becomes of clips that one of several stores lacks: '
         "they are left out, or count as the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
-        description='"early" or "late". How several stores are joined: one model reads all, or the '
-        "probabilities of one model for each store are joined.", examples=["late"])] = "early"
+        description='`"early"` or `"late"`. How several stores are joined: one model reads all, or '
+        "the probabilities of one model for each store are joined.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
-        description="true or false. Whether to fit each estimator on each of several stores alone, "
-        "too, and on all without it.", examples=[True])] = False
+        description="`true` or `false`. Whether to fit each estimator on each of several stores "
+        "alone, too, and on all without it.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
         description="A table of concepts and stores. Concepts that bottlenecks learn from one of "
         "several stores.", examples=[{"Voice": "clap"}])] = {}
@@ -486,29 +486,32 @@ def experiment_fields() -> dict[str, FieldInfo]:
     return {field.name: field for field in msgspec.structs.fields(Experiment)}
 
 
-def _meta(key: str) -> Meta:
-    """Return what is written about a key."""
-    meta: Meta = experiment_fields()[key].type.__metadata__[-1]
-    return meta
-
-
-def describe_key(key: str) -> str:
-    """Return what a key's value is and means, and its default."""
-    field, text = experiment_fields()[key], str(_meta(key).description)
-    if field.required or field.default in (None, (), msgspec.NODEFAULT):
-        return text
-    return f"{text} By default `{as_toml(field.default)}`."
-
-
 def _example(key: str) -> str:
     """Return a value that a key could have, as in a file."""
-    return as_toml((_meta(key).examples or [""])[0])
+    return as_toml(experiment_fields()[key].type.__metadata__[-1].examples[0])
+
+
+def _sentences(key: str) -> tuple[str, str]:
+    """Return what the value of a key is, with an example, and the rest of its description."""
+    text: str = experiment_fields()[key].type.__metadata__[-1].description
+    kind, _, rest = text.partition(". ")
+    kind, example = kind.rstrip("."), f"`{_example(key)}`"
+    return kind if example in kind else f"{kind}, such as {example}", rest
 
 
 def _requirement(key: str) -> str:
     """Say what the value of a key must be."""
-    kind = str(_meta(key).description).partition(". ")[0].rstrip(".")
-    return f"{key} must be {kind[0].lower()}{kind[1:]}, such as {_example(key)}"
+    kind = _sentences(key)[0].replace("`", "")
+    return f"{key} must be {kind[0].lower()}{kind[1:]}"
+
+
+def describe_key(key: str) -> str:
+    """Return what the value of a key is, what it means and its default, in Markdown."""
+    kind, rest = _sentences(key)
+    field = experiment_fields()[key]
+    if field.required or field.default in (None, (), msgspec.NODEFAULT):
+        return f"{kind}. {rest}".rstrip()
+    return f"{kind}. {rest} By default `{as_toml(field.default)}`.".replace("  ", " ")
 
 
 def as_toml(value: Any) -> str:

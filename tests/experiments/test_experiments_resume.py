@@ -16,6 +16,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
+from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
@@ -323,6 +324,18 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
     assert result.stderr.count("\n") == 1
     with pytest.raises(ExperimentError):
         (run := om.load_run(folder)).clips(), run.models()
+
+
+def test_a_record_is_read_where_its_parts_are_missing(make_run, tmp_path):
+    """Of a plug-in that is not installed, a key of a later release, and one of today that fails."""
+    folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
+    path, protocol = folder / "run.json", {"name": "gone", "repeats": 3}
+    changes = {"estimators": ["gone.lab:Model"], "protocol": protocol, "later": 1, "gap": 3}
+    path.write_text(edit(lambda record: record["experiment"].update(changes))(path.read_text()))
+    experiment = om.load_run(folder).record.experiment
+    assert (experiment.estimators, experiment.protocol) == (("gone.lab:Model",), protocol)
+    with pytest.raises(ExperimentError, match="the protocol gone fixes the training clips"):
+        make_plan(experiment)
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
