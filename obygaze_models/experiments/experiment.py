@@ -47,8 +47,8 @@ _Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0)]
 _LEVEL_KEYS = ("positives", "train_negatives", "levels")
-_MOVED = ("balance", "min_clips", "validation_films")
-"""Options of protocols that are keys of an experiment."""
+PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
+"""Keys of an experiment that are options of its protocol."""
 
 
 class _Checked(StructMeta):
@@ -106,7 +106,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What a clip teaches: its merged label, or the label '
-        "of each annotator, who all weigh alike. Tests are the same.", examples=["soft"])] = "merged"
+        "of each annotator, who all weigh alike. Tests are the same.",
+        examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
         description="The name of an array of the store.", examples=["native"])] = "native"
     pooling: Annotated[_Name | None, Meta(
@@ -192,7 +193,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             raise ExperimentError(
                 f'{self.name!r}: the table protocol has no name; add name = "split"'
             )
-        for key in _MOVED:
+        for key in PROTOCOL_KEYS:
             if key in table:
                 if getattr(self, key) not in (None, table[key]):
                     raise ExperimentError(
@@ -222,16 +223,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _slips(self) -> Iterator[str]:
         """What does not go together, a sentence each."""
-        balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
-        for key in ("balance", "gap"):
-            if getattr(self, key) and self.protocol_name not in (None, *balanced):
-                yield (
-                    f"the protocol {self.protocol_name} fixes the training clips; "
-                    f"leave {key} out, or take {' or '.join(balanced)}"
-                )
-        for key in ("min_clips", "validation_films"):
-            if getattr(self, key) is not None and self.protocol_name != "leave-film-out":
-                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
@@ -244,6 +235,16 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+        balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
+        for key in ("balance", "gap"):
+            if getattr(self, key) and self.protocol_name not in (None, *balanced):
+                yield (
+                    f"the protocol {self.protocol_name} fixes the training clips; "
+                    f"leave {key} out, or take {' or '.join(balanced)}"
+                )
+        for key in ("min_clips", "validation_films"):
+            if getattr(self, key) is not None and key not in self._protocol_keywords:
+                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
         yield from self._protocol_slips()
         for store in self.concept_stores.values():
             if store not in self.store_names:
@@ -279,11 +280,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         """Yield a sentence for each option that the protocol does not take."""
         if not self.protocol_options:
             return
-        kind, hints = PROTOCOLS[self.protocol_name or ""], {}
+        known, hints = self._protocol_keywords, {}
         with suppress(NameError):  # of a class within a function
-            hints = get_type_hints(kind.__init__)
+            hints = get_type_hints(PROTOCOLS[self.protocol_name or ""].__init__)
         for key, value in self.protocol_options.items():
-            if key not in (known := kind.options()):
+            if key not in known:
                 yield f"protocol: {unknown_name('option', key, known)}"
             try:
                 msgspec.convert(value, hints.get(key, Any))
@@ -368,6 +369,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         """The options of the protocol that are no keys of an experiment."""
         table = self.protocol if isinstance(self.protocol, dict) else {}
         return {key: value for key, value in table.items() if key != "name"}
+
+    @property
+    def _protocol_keywords(self) -> list[str]:
+        """The options that the protocol takes, where one is given."""
+        return PROTOCOLS[self.protocol_name].options() if self.protocol_name else []
 
     def without_secrets(self) -> Experiment:
         """Return it as a run records it: without users, passwords and queries of URLs."""

@@ -37,6 +37,7 @@ from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import (
     ALL,
+    PROTOCOL_KEYS,
     Experiment,
     about_features,
     as_toml,
@@ -447,9 +448,9 @@ def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
 
 def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
     """Return the protocol's options for folds with or without validation clips."""
-    keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
-    if experiment.protocol_name == "leave-film-out":
-        keys["validation_films"] = experiment.validation_films if validates else 0
+    keys = {key: getattr(experiment, key) for key in PROTOCOL_KEYS}
+    if experiment.protocol_name == "leave-film-out" and not validates:
+        keys["validation_films"] = 0
     options = {key: value for key, value in keys.items() if value is not None}
     return options | experiment.protocol_options
 

@@ -543,6 +543,7 @@ def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
         ('repeats = "two"', 'protocol: repeats = "two": Expected `int`'),
         ("random_state = 1", "unknown option 'random_state'"),
         ("min_clips = 3", "min_clips is of one protocol"),
+        ('balance = "none"', "the protocol repeated fixes the training clips; leave balance out"),
     ):
         with pytest.raises(ExperimentError, match=re.escape(fact)) as caught:
             om.load_experiment(write(option))
