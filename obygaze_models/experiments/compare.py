@@ -252,19 +252,14 @@ def _notes(
     ]
     if not all(balances):  # where a protocol fixes it, the protocols have a note already
         balances = ["", ""]
-    protocols = [
-        as_toml(record.experiment.protocol)
-        if record.experiment.protocol_options
-        else record.protocol
-        for record in records
-    ]
     splits = [  # films left out need no fold column
         record.split or ("each film" if record.protocol == "leave-film-out" else "")
         for record in records
     ]
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
-        ("protocols", *protocols),
+        ("protocols", a.protocol, b.protocol),
+        ("protocol options", *(as_toml(record.experiment.protocol_options) for record in records)),
         ("splits", *splits),
         ("balance", *balances),
         ("training tasks", a.trained_on(test), b.trained_on(test)),

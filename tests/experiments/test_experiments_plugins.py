@@ -537,7 +537,7 @@ def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
     again = om.run_experiment(write(), tmp_path / "once")
     assert len(again.predictions()) == 3
     [compared] = om.compare(run, again).comparisons
-    assert any("different protocols: {name" in note for note in compared.notes)
+    assert "different protocol options: {parts = 3, repeats = 2} in run" in "".join(compared.notes)
     for option, fact in (
         ("repeat = 2", "protocol: unknown option 'repeat'; did you mean repeats?"),
         ('repeats = "two"', 'protocol: repeats = "two": Expected `int`'),
