@@ -32,7 +32,8 @@ from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.tasks import Problem, concept_targets, two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
-from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, FitResult, PlannedFit
+from obygaze_models.experiments.fit import FitMemo, FitResult, PlannedFit
+from obygaze_models.experiments.spec import EstimatorSpec
 
 EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
 TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))

@@ -192,7 +192,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
     echo(f"\n{describe_run(done.record, verbose=verbose)}")
-    if done.record.experiment["each_store"]:
+    if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"
         echo(f"\nWhat each store adds (again, by any metric: {again})")
         echo(om.compare(done, stores=True).table())

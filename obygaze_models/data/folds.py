@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from inspect import signature
 from numbers import Integral
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
@@ -117,8 +118,15 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     short: ClassVar[str]
     default_balance: ClassVar[str]
     in_turn: ClassVar[bool]
+    from_clips: ClassVar[frozenset[str]] = frozenset({"random_state"})
+    """The keywords that `of_clips` gives, and no experiment."""
     balance: Balance | None = None
     random_state: RandomState = 0
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """Return the keywords that an experiment may give."""
+        return [name for name in signature(cls).parameters if name not in cls.from_clips]
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
@@ -209,6 +217,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 class ByFolds(Splitter):
     """Those that go by a fold column."""
 
+    from_clips = Splitter.from_clips | {"folds", "last"}
     folds: Sequence[int] | Array | None = None
     _: KW_ONLY
     last: int | None = None

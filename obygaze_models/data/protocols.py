@@ -400,6 +400,7 @@ class Released(Splitter):
         Fixes the seed of each fold.
     """
 
+    from_clips = Splitter.from_clips | {"ids", "runs", "tested"}
     ids: Sequence[str]
     runs: RunSet
     tested: Mapping[str, frozenset[str]]

@@ -14,7 +14,7 @@ from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
-from obygaze_models.experiments.experiment import store_variants
+from obygaze_models.experiments.experiment import as_toml, store_variants
 from obygaze_models.experiments.predictions import FitPredictions, join_fits
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.experiments.summary import headline_model, main_metric
@@ -109,7 +109,7 @@ def compare(
         name = (models or names)[0]
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0] if left_out else nothing)
-    store_names = {c.ref.run: c.run.record.store_names for c in candidates if stores}
+    store_names = {c.ref.run: c.run.record.experiment.store_names for c in candidates if stores}
     return Comparisons(
         _adjust(comparisons, store_names),
         main_metric(opened[0].record),
@@ -152,7 +152,8 @@ def _store_pairs(candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, _Ca
         for first in candidates
         for second in candidates
         if first.run is second.run
-        and second.ref.model in store_variants(first.ref.model, first.run.record.store_names)
+        and second.ref.model
+        in store_variants(first.ref.model, first.run.record.experiment.store_names)
     ]
 
 
@@ -245,7 +246,7 @@ def _notes(
     a, b = records = first.run.record, second.run.record
     balances = [
         record.balance
-        or record.experiment.get("balance")
+        or record.experiment.balance
         or find_protocol(record.protocol).default_balance
         for record in records
     ]
@@ -258,10 +259,11 @@ def _notes(
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
+        ("protocol options", *(as_toml(record.experiment.protocol_options) for record in records)),
         ("splits", *splits),
         ("balance", *balances),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
-        ("targets", *(record.experiment.get("targets", "merged") for record in records)),
+        ("targets", *(record.experiment.targets for record in records)),
     ):
         if first_value != second_value:
             yield (

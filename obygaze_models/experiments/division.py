@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, RunSet
@@ -72,7 +74,7 @@ def make_division(
     experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
 ) -> Division:
     """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
-    asked = experiment.protocol
+    asked = experiment.protocol_name
     by_folds = asked is None or (issubclass(PROTOCOLS[asked], ByFolds) and asked != OFFICIAL)
     if experiment.split is None and by_folds and manifest.split_names:
         only, *others = manifest.split_names
@@ -88,7 +90,7 @@ def make_division(
         if divided := len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
             note = f"folds are drawn: {only} divides {group_noun(column or '')}s"
         division = make_division(
-            replace(experiment, split="" if divided else only), manifest, problems
+            structs.replace(experiment, split="" if divided else only), manifest, problems
         )
         return replace(division, note="; ".join(filter(None, [note, division.note])))
     fixed = experiment.split == OFFICIAL and experiment.balance is None and not experiment.gap

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
-from pathlib import Path
+from contextlib import suppress
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path, PurePath
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, StructMeta
+from msgspec.structs import FieldInfo, force_setattr, replace
 
 from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import redact_url, shorten, unknown_name
@@ -31,7 +35,7 @@ from obygaze_models.data.tasks import (
 )
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
-from obygaze_models.experiments.fit import AGAINST, CUT, EstimatorSpec, folder_name
+from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 from obygaze_models.scoring.metrics import ranking_keys
 
 ALL = "all"
@@ -45,207 +49,193 @@ _LISTED = re.compile(r"[^\W_].*")
 MAX_NAME_BYTES = 200
 """Of an estimator's folder; file systems take 255."""
 
-Location = Path | str
 _Name = Annotated[str, Meta(min_length=1)]
 _Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
+_Count = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0)]
 _LEVEL_KEYS = ("positives", "train_negatives", "levels")
-_LEVELS = "a list of levels, such as"
-_HINTS = {
-    "name": "a text",
-    "manifest": "a folder",
-    "store": "a folder, an archive or a URL; for several: stores = [...]",
-    "stores": 'a list, such as ["a.zarr", "b.zarr"]',
-    "split": 'the name of a split, or "" to draw ten folds',
-    "positives": f'{_LEVELS} ["S"]',
-    "train_negatives": f'{_LEVELS} ["HN"]',
-    "test_negatives": 'a list of lists of levels, such as [["EN"], ["EN", "HN"]]',
-    "levels": f'{_LEVELS} ["EN", "HN", "S"]',
-    "concepts": f'a list of concepts, such as ["Look"], or "{ALL}"',
-    "negatives": 'the set of a concept\'s negatives, "a", "b" or "c"',
-    "labels": "the name of a label set, or a list of annotators' that were merged",
-    "targets": 'what is learnt of several annotators, "merged" or "soft"',
-    "array": "the name of an array",
-    "pooling": 'the name of a pooling, such as "max"',
-    "frames": "the name of an array of frames",
-    "protocol": 'the name of a protocol, such as "split"',
-    "groups": 'the column of clips that stay together, such as "media"',
-    "min_clips": "a whole number from 1 up",
-    "validation_films": "a whole number from 1 up",
-    "gap": "a number of seconds from 0 up",
-    "balance": 'how training clips are balanced, such as "none"',
-    "predictions": 'a list of tables, such as ["theirs.csv"]',
-    "missing": 'what becomes of clips that a store lacks, "drop" or "mean"',
-    "fusion": 'how several stores are joined, "early" or "late"',
-    "each_store": "true or false",
-    "concept_stores": 'a table of concepts and stores, such as {Voice = "clap"}',
-    "estimators": 'a list of names, or of tables such as {name = "mlp", max_iter = 50}',
-    "headline": "the name of an estimator of the list",
-    "score": 'the name of a score, such as "auroc"',
-    "seed": "a whole number from 0 up",
-    "seeds": "a list of different whole numbers from 0 up",
-}
-"""What the value of each key of a file is."""
+PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
+"""Keys of an experiment that are options of its protocol."""
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """Everything that decides a run's scores.
+class _Checked(StructMeta):
+    """Check each experiment that is made by a call.
 
-    One of three kinds of task is given: `positives` and `train_negatives`, or `levels`, or
-    `concepts`.
-
-    Parameters
-    ----------
-    name
-        What the experiment is called in tables and pages.
-    manifest, store
-        Folders of the labelled items and of their features. The features of several stores are
-        side by side, clip by clip, and vary alike on training clips; see `StoreFusion`.
-    split
-        The manifest's fold column. Without one `leak-free`, `paper` and `split` take the
-        manifest's only split; if it has none, or for ``""``, they deal the labelled clips over ten
-        folds. `released` takes the authors' file for the task. `leave-film-out` takes the clips
-        that it has, and not its folds; `official` needs one.
-    positives, train_negatives
-        The levels to tell apart in training and validation, by code or name.
-    test_negatives
-        The negatives of each test set, against the same positives. Empty: as in training.
-    levels
-        Levels that are a class each.
-    concepts
-        Concepts, each to be detected; or ``("all",)`` for all that can be seen.
-    negatives
-        The paper's set of negatives of concepts: ``a``, ``b`` or ``c``; see `Task`.
-    labels
-        The manifest's label set; None for its default one. Or those of several annotators, for the
-        set that was merged of them. Where it was merged, models are compared with each annotator.
-    targets
-        ``merged``: a clip trains with its merged label; ``soft``: with the label of each annotator,
-        who all weigh alike. Clips and tests are the same. Estimators must take ``sample_weight``,
-        but for guesses by the shares of classes, which learn the merged labels.
-    array, pooling
-        The store's array, and what makes one vector a clip of its tokens, if it has several:
-        ``max``, ``mean`` or ``first``.
-    frames
-        The array of frame features, read where an estimator takes sequences of frames.
-    protocol
-        ``leak-free``, ``released``, ``paper``, ``leave-film-out``, ``split`` or ``official``.
-        By default ``official`` if `split` is called so; else ``split``, which tests every clip.
-    groups
-        The column of the items whose groups stay together: ``film``, ``media``, or another of
-        items.csv. Folds that are drawn keep them whole, `leave-film-out` leaves them out in turn,
-        and scores are means over them. By default films, which drawn folds do not keep whole.
-    min_clips
-        Of each class, for a group to test by `leave-film-out`; ten by default.
-    validation_films
-        By `leave-film-out`, how many groups are drawn for each tested one, to validate in turn. By
-        default all others. Estimators that use no validation clips are fitted once for each tested
-        group, to all others.
-    gap
-        Clips of a file that is tested neither train nor validate within so many seconds of a test
-        clip.
-    balance
-        ``undersample``: draw as many training clips of each class as the smallest has;
-        ``weights``: train on all clips, with classes weighted by the inverse of their size;
-        ``none``: train on all clips as they are. By default ``undersample``, but for protocols
-        that fix the training clips.
-    missing
-        ``drop``: a clip that one of several stores lacks is left out; ``mean``: it counts as the
-        mean of the training clips there.
-    fusion
-        Of several stores. ``early``: a model reads all; ``late``: one on each, and their
-        probabilities are joined by logistic regression on training clips held out in turn.
-    each_store
-        Fit each estimator also on each of several stores alone, and on all without it.
-    concept_stores
-        By name the concepts that a bottleneck learns from one of several stores, such as
-        ``{"Voice": "clap"}`` of clap.zarr: their directions are 0 along the others. It learns
-        them too where they cannot be seen. One that does not read this store reads all it has.
-    predictions
-        Tables of predictions from outside, see `read_outside` in `experiments.predictions`.
-    estimators
-        What to train: names; or tables with ``name``, its options, and ``as``, under which it
-        is listed. Of several stores ``stores`` names those that it reads, such as ``["clap"]`` of
-        clap.zarr; and ``fusion`` may differ. With ``threshold = "validation"`` the validation clips
-        choose from which probability on it calls a clip positive, for the best F1; two classes
-        only.
-    headline
-        The model that the result is about, named before it is known; by default the first of
-        `estimators`. The best of several on the test clips would look better than it is.
-    score
-        The score that models are ranked by, such as ``f1``; by default ``auroc`` of two classes,
-        ``f1_macro`` of more.
-    seed
-        Fixes the clips drawn, the estimators' own chance and, without a split, the folds.
-    seeds
-        Repeat all fits with each of these seeds for the draws and the estimators; the folds stay
-        those of `seed`. Empty: `seed` alone.
+    Decoding the record of a run makes no call, and neither does `msgspec.structs.replace`.
     """
 
-    name: _Name
-    manifest: Path
-    store: Location | tuple[Location, ...]
-    split: str | None = None
-    positives: _Names = ()
-    train_negatives: _Names = ()
-    test_negatives: Annotated[tuple[_Names, ...], Meta(min_length=1)] = ()
-    levels: _Names = ()
-    concepts: _Names = ()
-    negatives: _Name = "a"
-    labels: _Name | _Names | None = None
-    targets: _Name = "merged"
-    array: _Name = "native"
-    pooling: _Name | None = None
-    frames: _Name = "frames"
-    protocol: _Name | None = None
-    groups: _Name | None = None
-    min_clips: Annotated[int, Meta(ge=1)] | None = None
-    validation_films: Annotated[int, Meta(ge=1)] | None = None
-    gap: Annotated[float, Meta(ge=0)] = 0.0
-    balance: _Name | None = None
-    missing: _Name = "drop"
-    fusion: _Name = "early"
-    each_store: bool = False
-    concept_stores: dict[_Name, _Name] = field(default_factory=dict)
-    predictions: tuple[Path, ...] = ()
-    estimators: tuple[_Name | dict[str, Any], ...] = ("mlp",)
-    headline: _Name | None = None
-    score: _Name | None = None
-    seed: _Seed = 0
-    seeds: Annotated[tuple[_Seed, ...], Meta(min_length=1)] = ()
+    def __call__(self, *values: Any, **keys: Any) -> Any:
+        return super().__call__(*values, **keys).check()
+
+
+class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
+    """Everything that decides a run's scores; the same in Python, a TOML file and ``run.json``.
+
+    One of three kinds of task is given: `positives` and `train_negatives`, or `levels`, or
+    `concepts`. Lists and paths may be given for tuples and texts.
+    """
+
+    # fmt: off
+    name: Annotated[_Name, Meta(
+        description="Text. What tables and pages call the experiment.", examples=["Sure or not"])]
+    manifest: Annotated[_Name, Meta(
+        description="A folder. The manifest of the labelled items.", examples=["mine"])]
+    store: Annotated[_Name | _Names, Meta(
+        description="A folder, a zip file or a URL. The store of the features. Several stores, "
+        "as a list, are put side by side; in a file their key is `stores`.",
+        examples=["stores/xclip.zarr"])]
+    split: Annotated[str | None, Meta(
+        description='`""` for ten new folds, or the name of a split. The fold column to take.',
+        examples=["leak-free"])] = None
+    positives: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. The levels to find, by code or name.",
+        examples=[["S"]])] = ()
+    train_negatives: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. The levels to tell the positives from, in training and "
+        "validation.", examples=[["EN"]])] = ()
+    test_negatives: Annotated[tuple[_Names, ...], Meta(
+        description="A list of lists of levels. The negatives of each test set; those of training "
+        "if you leave it out.", examples=[[["EN"], ["EN", "HN"]]])] = ()
+    levels: Annotated[tuple[_Name, ...], Meta(
+        description="A list of levels. Each level is a class of its own, in place of `positives` "
+        "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
+    concepts: Annotated[tuple[_Name, ...], Meta(
+        description='`"all"` that can be seen, or a list of concepts. Concepts to detect, one '
+        "after another, in place of levels.", examples=[["Look", "Body"]])] = ()
+    negatives: Annotated[_Name, Meta(
+        description='`"a"`, `"b"` or `"c"`, for concepts (levels go into train_negatives). '
+        "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
+        "it, `c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
+        examples=["b"])] = "a"
+    labels: Annotated[_Name | _Names | None, Meta(
+        description="The name of a label set, or a list of annotators' label sets. By default the "
+        "manifest's own. A list takes the set that was merged from these annotators.",
+        examples=["paper"])] = None
+    targets: Annotated[_Name, Meta(
+        description='`"merged"` or `"soft"`. What a clip teaches: its merged label, or the label '
+        "of each annotator, who all weigh alike. Tests are the same.",
+        examples=["soft"])] = "merged"
+    array: Annotated[_Name, Meta(
+        description="The name of an array of the store.", examples=["native"])] = "native"
+    pooling: Annotated[_Name | None, Meta(
+        description="The name of a pooling. How an array with several tokens becomes one vector: "
+        "`max`, `mean` or `first`.", examples=["max"])] = None
+    frames: Annotated[_Name, Meta(
+        description="The name of an array. The array that models of frame sequences read.",
+        examples=["frames_temporal"])] = "frames"
+    protocol: Annotated[_Name | dict[str, Any] | None, Meta(
+        description="The name of a protocol, or a table with its name and options. It divides "
+        "clips into training, validation and test: `leak-free`, `released`, `paper`, "
+        "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
+        "if the split is called so, otherwise `split`: each fold tests in turn.",
+        examples=["leave-film-out"])] = None
+    groups: Annotated[_Name | None, Meta(
+        description="The name of a column. Clips with the same value stay together, and scores are "
+        "means over groups: `film`, `media` (the file), or another column of `items.csv`.",
+        examples=["media"])] = None
+    min_clips: Annotated[_Count | None, Meta(
+        description="A whole number from 1 up. How many clips of each class a film or group needs "
+        "to be tested by `leave-film-out`; 10 by default.", examples=[5])] = None
+    validation_films: Annotated[_Count | None, Meta(
+        description="A whole number from 1 up. How many other films, drawn for each tested film, "
+        "validate in turn by `leave-film-out`; all by default. It is only for estimators that use "
+        "validation clips.", examples=[3])] = None
+    gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
+        description="A number of seconds from 0 up. Clips of a tested file train and validate only "
+        "if they are further from its test clips. Drawn folds are then stretches of files.",
+        examples=[5])] = 0.0
+    balance: Annotated[_Name | None, Meta(
+        description='`"undersample"`, `"weights"` or `"none"`. How training clips are balanced. By '
+        "default `undersample`, unless the protocol fixes the training clips.",
+        examples=["weights"])] = None
+    missing: Annotated[_Name, Meta(
+        description='`"drop"` or `"mean"`. What becomes of clips that one of several stores lacks: '
+        "they are left out, or count as the mean of the training clips.",
+        examples=["mean"])] = "drop"
+    fusion: Annotated[_Name, Meta(
+        description='`"early"` or `"late"`. How several stores are joined: one model reads all, or '
+        "the probabilities of one model for each store are joined.", examples=["late"])] = "early"
+    each_store: Annotated[bool, Meta(
+        description="`true` or `false`. Whether to fit each estimator on each of several stores "
+        "alone, too, and on all without it.", examples=[True])] = False
+    concept_stores: Annotated[dict[_Name, _Name], Meta(
+        description="A table of concepts and stores. Concepts that bottlenecks learn from one of "
+        "several stores.", examples=[{"Voice": "clap"}])] = {}
+    predictions: Annotated[tuple[_Name, ...], Meta(
+        description="A list of tables. The predictions of models of your own.",
+        examples=[["mine.csv"]])] = ()
+    estimators: Annotated[tuple[_Name | dict[str, Any], ...], Meta(
+        description="A list of names, or of tables with a name and options. The models to train.",
+        examples=[["logistic", {"name": "mlp", "max_iter": 50}]])] = ("mlp",)
+    headline: Annotated[_Name | None, Meta(
+        description="The name of an estimator of the list. The model that the result is about, "
+        "named before the test; by default the first of `estimators`.", examples=["mlp"])] = None
+    score: Annotated[_Name | None, Meta(
+        description="The name of a score. The score that models are ranked by; by default `auroc` "
+        "for two classes, `f1_macro` for more.", examples=["f1"])] = None
+    seed: Annotated[_Seed, Meta(
+        description="A whole number from 0 up. It fixes the draws, the estimators' randomness and "
+        "the folds that are drawn.", examples=[1])] = 0
+    seeds: Annotated[tuple[_Seed, ...], Meta(
+        description="A list of different whole numbers from 0 up. All fits are repeated with each "
+        "of these seeds; the folds stay those of `seed`.", examples=[[0, 1, 2]])] = ()
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for key in fields(self):  # from Python lists and texts will do
-            value = getattr(self, key.name)
-            if isinstance(value, list) or (key.name == "test_negatives" and value):
-                object.__setattr__(self, key.name, _as_tuple(value))
-        object.__setattr__(self, "manifest", Path(self.manifest))
-        object.__setattr__(self, "predictions", tuple(map(Path, self.predictions)))
-        for slip in self._slips():
+        for key in self.__struct_fields__:
+            force_setattr(self, key, _as_held(key, getattr(self, key)))
+        for entry in self.estimators if isinstance(self.estimators, tuple) else ():
+            if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
+                path = f"{type(entry).__module__}:{type(entry).__qualname__}"
+                raise ExperimentError(
+                    f"{self.name!r}: estimators are names, or tables with a name and parameters, "
+                    f"not {shorten(repr(entry))}; write {{'name': '{path}', ...}}"
+                )
+        if isinstance(self.protocol, dict):
+            self._settle_protocol(dict(self.protocol))
+
+    def _settle_protocol(self, table: dict[str, Any]) -> None:
+        """Move options that have a key of their own there; of a name alone make a text."""
+        if not isinstance(table.get("name"), str):
+            raise ExperimentError(
+                f'{self.name!r}: the table protocol has no name; add name = "split"'
+            )
+        for key in PROTOCOL_KEYS:
+            if key in table:
+                if getattr(self, key) not in (None, table[key]):
+                    raise ExperimentError(
+                        f"{self.name!r}: {key} is given twice, with another value in the table "
+                        "protocol; leave one out"
+                    )
+                force_setattr(self, key, table.pop(key))
+        force_setattr(self, "protocol", table if len(table) > 1 else table["name"])
+
+    def check(self) -> Experiment:
+        """Return it; raise `ExperimentError` if a value is wrong, or does not go with another."""
+        for slip in chain(self._misfits(), self._slips()):
             raise ExperimentError(f"{self.name!r}: {slip}")
+        _ = self.learners
         # Tables of predictions have further models, which a plan reads.
         if not self.predictions:
             self.check_headline([*self.learners])
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        """Yield a sentence for each value of another type."""
+        for key, field in experiment_fields().items():
+            value = getattr(self, key)
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                yield f"{_requirement(key)} (got {value!r})"
+        if len(set(self.seeds)) < len(self.seeds):
+            yield f"{_requirement('seeds')} (got {self.seeds!r})"
 
     def _slips(self) -> Iterator[str]:
         """What does not go together, a sentence each."""
-        negatives: Any = self.negatives
-        if not isinstance(negatives, str):
-            yield 'negatives is "a", "b" or "c", of concepts; levels go into train_negatives'
         several = len(self.levels) > 2
-        balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
-        for key in ("balance", "gap"):
-            if getattr(self, key) and self.protocol not in (None, *balanced):
-                yield (
-                    f"the protocol {self.protocol} fixes the training clips; leave {key} out, or "
-                    f"take {' or '.join(balanced)}"
-                )
-        for key in ("min_clips", "validation_films"):
-            if getattr(self, key) is not None and self.protocol != "leave-film-out":
-                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
         for kind, value, names in (
-            ("protocol", self.protocol, PROTOCOLS),
+            ("protocol", self.protocol_name, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
@@ -260,6 +250,17 @@ class Experiment:
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+        balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
+        for key in ("balance", "gap"):
+            if getattr(self, key) and self.protocol_name not in (None, *balanced):
+                yield (
+                    f"the protocol {self.protocol_name} fixes the training clips; "
+                    f"leave {key} out, or take {' or '.join(balanced)}"
+                )
+        for key in ("min_clips", "validation_films"):
+            if getattr(self, key) is not None and key not in self._protocol_keywords:
+                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
+        yield from self._protocol_slips()
         for store in self.concept_stores.values():
             if store not in self.store_names:
                 yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
@@ -275,15 +276,15 @@ class Experiment:
         first, *others = [kind for kind, value in kinds.items() if value] or ["positives"]
         if others:
             yield f"has {first} and {others[0]}; one task at a time"
-        for key, example in (("positives", "S"), ("train_negatives", "EN")):
+        for key in ("positives", "train_negatives"):
             if first == "positives" and not getattr(self, key):
-                yield f'{key} is missing; add {key} = ["{example}"]'
+                yield f"{key} is missing; add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
                 "negatives is for concepts; for those of a bottleneck write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
-        if self.protocol == "paper" and self.levels:
+        if self.protocol_name == "paper" and self.levels:
             yield (
                 f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
             )
@@ -293,6 +294,21 @@ class Experiment:
         if len(set(self.test_negatives)) < len(self.test_negatives):
             yield "has the same test set twice in test_negatives"
 
+    def _protocol_slips(self) -> Iterator[str]:
+        """Yield a sentence for each option that the protocol does not take."""
+        if not self.protocol_options:
+            return
+        known, hints = self._protocol_keywords, {}
+        with suppress(NameError):  # of a class within a function
+            hints = get_type_hints(PROTOCOLS[self.protocol_name or ""].__init__)
+        for key, value in self.protocol_options.items():
+            if key not in known:
+                yield f"protocol: {unknown_name('option', key, known)}"
+            try:
+                msgspec.convert(value, hints.get(key, Any))
+            except msgspec.ValidationError as problem:
+                yield f"protocol: {key} = {as_toml(value)}: {problem}"
+
     @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
@@ -300,12 +316,6 @@ class Experiment:
         folders = set()
         stores = self.store_names if len(self.stores) > 1 else []
         for entry in self.estimators:
-            if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
-                path = f"{type(entry).__module__}:{type(entry).__qualname__}"
-                raise ExperimentError(
-                    f"{self.name!r}: estimators are names, or tables with a name and parameters, "
-                    f"not {shorten(repr(entry))}; write {{'name': '{path}', ...}}"
-                )
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name"))
             listed = str(options.pop(CALLED, name))
@@ -331,7 +341,9 @@ class Experiment:
                 specs[listed] = spec
                 if self.each_store and spec.fuses and not use:
                     variants = store_variants(listed, stores).items()
-                    specs |= {other: replace(spec, use=names) for other, names in variants}
+                    specs |= {
+                        other: dataclasses.replace(spec, use=names) for other, names in variants
+                    }
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -362,14 +374,35 @@ class Experiment:
             raise ExperimentError(f"{self.name!r}: headline: {unknown}")
 
     @property
-    def stores(self) -> tuple[Location, ...]:
+    def stores(self) -> tuple[str, ...]:
         """The store or the stores."""
-        return self.store if isinstance(self.store, tuple) else (self.store,)
+        return (self.store,) if isinstance(self.store, str) else self.store
 
     @property
     def store_names(self) -> list[str]:
-        """What the stores are called."""
-        return name_stores([*map(str, self.stores)])
+        """The names of the stores."""
+        return name_stores(self.stores)
+
+    @property
+    def protocol_name(self) -> str | None:
+        """The name of the protocol, where one is given."""
+        return self.protocol["name"] if isinstance(self.protocol, dict) else self.protocol
+
+    @property
+    def protocol_options(self) -> dict[str, Any]:
+        """The options of the protocol that are no keys of an experiment."""
+        table = self.protocol if isinstance(self.protocol, dict) else {}
+        return {key: value for key, value in table.items() if key != "name"}
+
+    @property
+    def _protocol_keywords(self) -> list[str]:
+        """The options that the protocol takes, where one is given."""
+        return PROTOCOLS[self.protocol_name].options() if self.protocol_name else []
+
+    def without_secrets(self) -> Experiment:
+        """Return it as a run records it: without users, passwords and queries of URLs."""
+        stores = tuple(map(redact_url, self.stores))
+        return replace(self, store=stores[0] if isinstance(self.store, str) else stores)
 
     @property
     def label_set(self) -> str | None:
@@ -415,7 +448,8 @@ class Experiment:
         with errors_as(ExperimentError, repr(self.name)):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
             codes["concept_stores"] = {scheme.concept(n): s for n, s in self.concept_stores.items()}
-            return replace(self, test_negatives=tuple(map(coded, self.test_negatives)), **codes)
+            tests = tuple(map(coded, self.test_negatives))
+            return replace(self, test_negatives=tests, **codes).check()
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learned: one problem, or one for each concept."""
@@ -445,19 +479,6 @@ def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...
     return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
-def describe_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Every setting as JSON values; paths have slashes, and URLs no secrets."""
-    values: dict[str, Any] = asdict(experiment)
-    stores = [
-        redact_url(store) if is_url(store) else Path(store).as_posix()
-        for store in experiment.stores
-    ]
-    values["manifest"] = experiment.manifest.as_posix()
-    values["store"] = stores if isinstance(experiment.store, tuple) else stores[0]
-    values["predictions"] = [path.as_posix() for path in experiment.predictions]
-    return values
-
-
 def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
     """What a saved model must know of the features, or frames, it fits, to refuse others."""
     attributes = store.attributes
@@ -472,8 +493,69 @@ def about_features(experiment: Experiment, store: Store, *, frames: bool = False
     }
 
 
-def _as_tuple(value: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(_as_tuple(part) if isinstance(part, list) else part for part in value)
+def _as_held(key: str, value: Any) -> Any:
+    """Return what a key holds: "all" concepts and the levels of one test set are lists, too."""
+    if key == "concepts" and value == ALL:
+        return (ALL,)
+    value = _plain(value)
+    is_one_test = key == "test_negatives" and isinstance(value, tuple) and value
+    return (value,) if is_one_test and isinstance(value[0], str) else value
+
+
+def _plain(value: Any) -> Any:
+    """Return paths as texts with slashes, and lists as tuples."""
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+@cache
+def experiment_fields() -> dict[str, FieldInfo]:
+    """Return the fields of an experiment by their keys, in order."""
+    return {field.name: field for field in msgspec.structs.fields(Experiment)}
+
+
+def _example(key: str) -> str:
+    """Return a value that a key could have, as in a file."""
+    return as_toml(experiment_fields()[key].type.__metadata__[-1].examples[0])
+
+
+def _sentences(key: str) -> tuple[str, str]:
+    """Return what the value of a key is, with an example, and the rest of its description."""
+    text: str = experiment_fields()[key].type.__metadata__[-1].description
+    kind, _, rest = text.partition(". ")
+    kind, example = kind.rstrip("."), f"`{_example(key)}`"
+    return kind if example in kind else f"{kind}, such as {example}", rest
+
+
+def _requirement(key: str) -> str:
+    """Say what the value of a key must be."""
+    kind = _sentences(key)[0].replace("`", "")
+    return f"{key} must be {kind[0].lower()}{kind[1:]}"
+
+
+def describe_key(key: str) -> str:
+    """Return what the value of a key is, what it means and its default, in Markdown."""
+    kind, rest = _sentences(key)
+    field = experiment_fields()[key]
+    if field.required or field.default in (None, (), msgspec.NODEFAULT):
+        return f"{kind}. {rest}".rstrip()
+    return f"{kind}. {rest} By default `{as_toml(field.default)}`.".replace("  ", " ")
+
+
+def as_toml(value: Any) -> str:
+    """Return a value as it is written in a TOML file.
+
+    Examples
+    --------
+    >>> as_toml({"name": "mlp", "hidden_layer_sizes": [8], "early_stopping": True})
+    '{name = "mlp", hidden_layer_sizes = [8], early_stopping = true}'
+    """
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {as_toml(part)}' for key, part in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def load_experiment(
@@ -488,50 +570,51 @@ def load_experiment(
     if other := describe_other_kind(path, "the TOML file of an experiment"):
         raise ExperimentError(other)
     table = read_toml(path, ExperimentError)
+    keys = [*experiment_fields(), "stores"]
     for key in table:
-        if key not in _HINTS:
-            raise ExperimentError(f"{path}: {unknown_name('key', key, _HINTS)}")
+        if key not in keys:
+            raise ExperimentError(f"{path}: {unknown_name('key', key, keys)}")
     if "store" in table and "stores" in table:
         raise ExperimentError(f"{path}: has store and stores; take stores for several")
-    values = {key: _convert(path, key, value) for key, value in table.items()}
-    if "stores" in values:
-        values["store"] = values.pop("stores")
-    for key in ("name", "manifest", "store"):
-        if key not in values:
-            raise ExperimentError(f"{path}: {key} is missing; add {key} = ..., {_HINTS[key]}")
-    entries = values.get("estimators", ())
-    if only is not None and entries:
-        listed = [e if isinstance(e, str) else e.get(CALLED, e["name"]) for e in entries]
-        chosen = tuple(e for row, e in enumerate(entries) if only in (row, listed[row]))
-        values["estimators"] = chosen or entries
+    if "stores" in table:
+        table["store"] = table.pop("stores")
+    for key, field in experiment_fields().items():
+        if field.required and key not in table:
+            raise ExperimentError(f"{path}: {key} is missing; add {key} = {_example(key)}")
+    for key in ("manifest", "store", "predictions"):
+        if key in table:
+            table[key] = _beside(path, table[key])
+    if only is not None and isinstance(table.get("estimators"), list):
+        table["estimators"] = _choose(table["estimators"], only)
     if only is not None:
-        values.pop("headline", None)  # one model is the result, whatever the file names
+        table.pop("headline", None)  # one model is the result, whatever the file names
     if predictions:
-        values["predictions"] = (*values.get("predictions", ()), *predictions)
+        table["predictions"] = [*table.get("predictions", ()), *map(str, predictions)]
     with errors_as(ExperimentError, str(path)):
-        return Experiment(**values)
+        return Experiment(**table)
 
 
-def _convert(path: Path, key: str, value: Any) -> Any:
-    """A TOML value as the experiment holds it."""
-    places = {"store": _Name, "stores": _Names, "manifest": _Name, "predictions": _Names}
-    kind = places.get(key) or get_type_hints(Experiment, include_extras=True)[key]
-    original = value
-    if key == "concepts" and value == ALL:
-        value = [ALL]
-    elif key == "test_negatives" and isinstance(value, list):
-        value = [value] if value and isinstance(value[0], str) else value
-    try:
-        converted = msgspec.convert(value, kind)
-        if key == "seeds" and len(set(converted)) < len(converted):
-            raise msgspec.ValidationError
-        if key == "estimators":
-            tables = [table for table in value if isinstance(table, dict)]
-            msgspec.convert([table.get("name") for table in tables], list[_Name])
-    except msgspec.ValidationError:
-        raise ExperimentError(f"{path}: {key} must be {_HINTS[key]} (got {original!r})") from None
-    if key not in places:
-        return converted
-    several = converted if isinstance(converted, tuple) else (converted,)
-    located = tuple(place if is_url(place) else path.parent / place for place in several)
-    return located if isinstance(converted, tuple) else located[0]
+def _beside(path: Path, place: Any) -> Any:
+    """Return places of a file as its folder has them; what is no place as it is."""
+    if isinstance(place, list):
+        return [_beside(path, part) for part in place]
+    is_relative = isinstance(place, str) and place and not is_url(place)
+    return path.parent / place if is_relative else place
+
+
+def _choose(entries: list[Any], only: str | int) -> list[Any]:
+    """Return the estimator of a name or number; all where there is none."""
+    names = [entry.get(CALLED, entry.get("name")) if isinstance(entry, dict) else entry
+             for entry in entries]  # fmt: skip
+    chosen = [entry for row, entry in enumerate(entries) if only in (row, names[row])]
+    return chosen or entries
+
+
+def _document() -> None:
+    """Add the keys to the docstring of `Experiment`."""
+    keys = "\n".join(f"    {key}\n        {describe_key(key)}" for key in experiment_fields())
+    keys = keys.replace("`", "``")
+    Experiment.__doc__ = f"{Experiment.__doc__}\n    Parameters\n    ----------\n{keys}\n"
+
+
+_document()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,11 +16,10 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator
 
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.tasks import NEGATIVES, Problem, Task, clip_targets
+from obygaze_models.data.tasks import Problem, Task, clip_targets
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,
@@ -36,7 +32,6 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
 from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.registry import (
-    PluginError,
     best_of,
     find_entry,
     make_estimator,
@@ -45,110 +40,9 @@ from obygaze_models.estimators.registry import (
 )
 from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import Skipped
+from obygaze_models.experiments.spec import EstimatorSpec, folder_name
 
 Array = NDArray[Any]
-AGAINST = "negatives"
-"""The key of an estimator's table for the set of negatives of its concepts."""
-CUT, ON_VALIDATION = "threshold", "validation"
-"""The key of an estimator's table that lets validation clips choose where it says "positive"."""
-
-
-def folder_name(text: str) -> str:
-    """Letters, digits and a few signs, on any file system."""
-    return re.sub(r"[^\w+.]+", "-", text)
-
-
-@dataclass(frozen=True)
-class EstimatorSpec:
-    """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
-
-    Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
-    `concept_stores` names it learns from one.
-    """
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    negatives: str = "a"
-    threshold: str | None = None
-    use: tuple[str, ...] = ()
-    fusion: str = "early"
-    concept_stores: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.negatives not in NEGATIVES:
-            raise ExperimentError(
-                f"estimator {self.name!r}: "
-                f"{unknown_name('set of negatives', str(self.negatives), NEGATIVES)}"
-            )
-        if self.threshold not in (None, ON_VALIDATION):
-            raise ExperimentError(
-                f"estimator {self.name!r}: {CUT} must be {ON_VALIDATION!r} (got "
-                f"{self.threshold!r}); leave it out for a cut at one half"
-            )
-        try:
-            json.dumps(dict(self.options))
-        except (TypeError, ValueError) as problem:
-            raise ExperimentError(
-                f"estimator {self.name!r}: run.json cannot hold an option ({problem}); give "
-                "numbers, texts, or lists and tables of these"
-            ) from None
-        with suppress(PluginError):  # of which each fit tells; others need not suffer
-            accepted = keywords(self.model.fit)
-            if self.negatives != "a" and "concepts" not in accepted:
-                raise ExperimentError(
-                    f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
-                    f"{self.negatives!r} means nothing to it; leave it out"
-                )
-            if self.threshold and getattr(self.model, "_validation_teaches", False):
-                raise ExperimentError(
-                    f"estimator {self.name!r} learns from validation clips, too, so they cannot "
-                    f"choose its {CUT}; leave it out, or take pcbm-hybrid or logistic"
-                )
-
-    @cached_property
-    def model(self) -> Any:
-        """Unfitted; `PluginError` where another package's code fails."""
-        return make_estimator(self.name, self.options)
-
-    def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
-        """The answer of the model; `unknown` of a plug-in that fails, of which each fit tells."""
-        with suppress(PluginError), plugin_errors(modules_of(self.model)):
-            return question(self.model)
-        return unknown
-
-    @cached_property
-    def reads(self) -> str:
-        """What it reads, see `reads_of`."""
-        return str(self._ask(lambda model: reads_of(best_of(model)), ""))
-
-    @property
-    def fuses(self) -> bool:
-        """Whether it reads the features of several stores; guesses and annotations need none."""
-        return self.reads == "features" and not find_entry(self.name).before_balancing
-
-    @property
-    def has_bank(self) -> bool:
-        """Whether it learns concepts."""
-        return bool(self._ask(lambda model: "bank__features" in model.get_params(), True))
-
-    @property
-    def takes_weights(self) -> bool:
-        """Whether its clips can have weights."""
-        return bool(self._ask(lambda model: "sample_weight" in keywords(model.fit), True))
-
-    @cached_property
-    def uses_validation(self) -> bool:
-        """Whether validation clips stop it, choose for it, or teach it."""
-        names = self._ask(lambda model: keywords(model.fit), frozenset())
-        return bool(self.threshold) or any(name.endswith("_val") for name in names)
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The options as a table of an experiment has them."""
-        keys = {AGAINST: self.negatives, CUT: self.threshold, "stores": [*self.use]}
-        keys["fusion"] = self.fusion
-        defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": [], "fusion": "early"}
-        return {k: v for k, v in keys.items() if v != defaults[k]} | dict(self.options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ from obygaze_models.estimators.classes import check_probabilities
 from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
-from obygaze_models.experiments.experiment import about_features, describe_experiment
+from obygaze_models.experiments.experiment import about_features
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
@@ -390,7 +390,7 @@ class Outcome:
             external = uses_external_data(attributes["backbone"])
             official = Official(measure=plan.measure, external_data=external)
         return {
-            "experiment": describe_experiment(experiment),
+            "experiment": experiment.without_secrets(),
             "goal": experiment.goal,
             "models": [*experiment.learners, *(model.name for model in plan.outside)],
             "protocol": plan.division.protocol,

@@ -13,7 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import structs
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
@@ -35,15 +37,15 @@ from obygaze_models.estimators.registry import PluginError, plugin_versions
 from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import (
     ALL,
+    PROTOCOL_KEYS,
     Experiment,
     about_features,
-    describe_experiment,
+    as_toml,
     load_experiment,
 )
 from obygaze_models.experiments.fit import (
     PlannedFit,
     digest_of_values,
-    folder_name,
     skipped_fit,
     test_predictions,
 )
@@ -55,6 +57,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.spec import folder_name
 from obygaze_models.experiments.summary import BALANCED, span
 
 MAX_ROWS = 20
@@ -190,12 +193,12 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Settings, digests and versions: what the numbers depend on."""
-        data = self.data
+        data, experiment = self.data, structs.replace(self.experiment, predictions=())
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
         annotated = (data.ids, data.levels, data.groups, *marks, *soft)
         return {
-            **describe_experiment(replace(self.experiment, predictions=())),
+            **msgspec.to_builtins(experiment.without_secrets()),
             **{f"version of {name}": number for name, number in self.versions.items()},
             **about_features(self.experiment, self.store),
             "manifest": self.manifest.digest,
@@ -308,6 +311,7 @@ class Plan:
         soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
         balance = experiment.balance or protocol.default_balance
         films = self.films
+        how = f"protocol = {as_toml(experiment.protocol)}"
         gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
         if films.by in ("film", "media") and films.tested and not films.also_trained:
             gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
@@ -315,7 +319,7 @@ class Plan:
             films.note,
             self._shared_films(),
             self.division.note,
-            f'{protocol.title.replace("film", films.noun)} (protocol = "{self.division.protocol}"'
+            f"{protocol.title.replace('film', films.noun)} ({how}"
             + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
             + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
             gap if experiment.gap else "",
@@ -445,10 +449,11 @@ def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
 
 def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
     """Return the protocol's options for folds with or without validation clips."""
-    keys = {"balance": experiment.balance, "min_clips": experiment.min_clips}
-    if experiment.protocol == "leave-film-out":
-        keys["validation_films"] = experiment.validation_films if validates else 0
-    return {key: value for key, value in keys.items() if value is not None}
+    keys = {key: getattr(experiment, key) for key in PROTOCOL_KEYS}
+    if experiment.protocol_name == "leave-film-out" and not validates:
+        keys["validation_films"] = 0
+    options = {key: value for key, value in keys.items() if value is not None}
+    return options | experiment.protocol_options
 
 
 def _fit_count(model: OutsideModel) -> int:
@@ -527,7 +532,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     """A plan of the clips and their division, without its folds."""
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
-    experiment = replace(experiment, labels=_find_labels(experiment, manifest))
+    experiment = structs.replace(experiment.check(), labels=_find_labels(experiment, manifest))
     scheme = manifest.label_scheme(experiment.label_set)
     merged = manifest.labels(experiment.label_set)
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
@@ -540,7 +545,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     experiment = experiment.in_codes(scheme)
     store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
-    outside = [model for path in experiment.predictions for model in read_outside(path)]
+    outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
     experiment.check_headline(names)
     if not names:
@@ -553,7 +558,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
             "another name, in their column model or as the name of their file"
         )
     division = make_division(experiment, manifest, problems)
-    experiment = replace(experiment, protocol=division.protocol)
+    protocol = {"name": division.protocol} | experiment.protocol_options
+    experiment = structs.replace(experiment, protocol=protocol)
     tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
     data, join = join_clips(
         manifest,

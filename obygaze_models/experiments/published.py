@@ -144,7 +144,7 @@ def published_film(
 
 def estimator_of(record: RunRecord, model: str) -> str:
     """The estimator of a model, which an experiment may list under another name."""
-    tables = [entry for entry in record.experiment["estimators"] if not isinstance(entry, str)]
+    tables = [entry for entry in record.experiment.estimators if not isinstance(entry, str)]
     return {str(table.get("as", table["name"])): str(table["name"]) for table in tables}.get(
         model, model
     )

@@ -14,14 +14,14 @@ from typing import Annotated, Any
 import msgspec
 
 from obygaze_features.common.files import read_format, write_text
-from obygaze_features.common.text import as_list, counted, join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.stores import name_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.about import convert
 from obygaze_models.scoring.annotators import Comparison
 from obygaze_models.scoring.intervals import MIN_GROUPS
@@ -40,31 +40,6 @@ Scores = dict[str, float | None]
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the record: its fields are the keys of the file."""
-
-
-class _Estimator(_Part, frozen=True, kw_only=True):
-    """An estimator with options."""
-
-    name: str
-
-
-class _Settings(_Part, frozen=True, kw_only=True):
-    """Of an experiment's settings, what is read by its key."""
-
-    name: str
-    manifest: str
-    store: str | list[str]
-    positives: list[str]
-    train_negatives: list[str]
-    test_negatives: list[list[str]]
-    levels: list[str]
-    concepts: list[str]
-    array: str
-    pooling: str | None
-    estimators: list[str | _Estimator]
-    seed: int
-    balance: str | None = None
-    frames: str | None = None
 
 
 class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "scikit-learn"}):
@@ -318,7 +293,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     experiment
-        Every setting, as in the TOML file.
+        Every setting, as in the TOML file; URLs without secrets.
     goal, models, protocol, split
         What is learnt and tested, by which estimators, and how clips are divided.
     balance
@@ -348,7 +323,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
-    experiment: dict[str, Any]
+    experiment: Experiment
     goal: str
     models: list[str]
     protocol: str
@@ -379,7 +354,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        _check(self.experiment, _Settings, "experiment")
         _check(self.versions, _Versions, "versions")
         for name in {*self.tests, *(fit.task for fit in self.fits)}:
             self.task(name)
@@ -399,11 +373,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def words(self, test: str) -> dict[str, str]:
         """Return what a test's classes are called by their levels' names, and other levels."""
         return self.task(test).words(self.manifest.levels)
-
-    @property
-    def store_names(self) -> list[str]:
-        """What the stores are called."""
-        return name_stores(as_list(self.experiment["store"]))
 
     @property
     def lacks_interval(self) -> str:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import as_list, for_shell, join_some, redact_url, unknown_name
+from obygaze_features.common.text import for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.statistics import film_titles
@@ -242,7 +242,7 @@ class Run:
 
     def _open_stores(self, store: StoreLike | None) -> Store:
         """Open the stores given, or else those that the run names, if they are on this machine."""
-        recorded = as_list(self.record.experiment["store"])
+        recorded = self.record.experiment.stores
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: its features are on another machine ({redact_url(remote[0])}), "

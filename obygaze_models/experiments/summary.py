@@ -42,13 +42,13 @@ def ranking_metric(record: RunRecord) -> str:
     By default it is one of the ranking: a model that calls all clips positive has a high F1.
     """
     default = "auroc" if "f1" in record.scores[0].mean else "f1_macro"
-    return record.experiment.get("score") or default
+    return record.experiment.score or default
 
 
 def headline_model(record: RunRecord) -> str:
     """Return the model that the result is about, which was named before the test."""
     scored = [scores.model for scores in record.scores]
-    named = record.experiment.get("headline")
+    named = record.experiment.headline
     return named if named in scored else next(name for name in record.models if name in scored)
 
 
@@ -99,7 +99,7 @@ def _how_chosen(record: RunRecord, model: str) -> str:
     models = len({scores.model for scores in record.scores})
     if models == 1:
         return model
-    named = record.experiment.get("headline") == model
+    named = record.experiment.headline == model
     how = "as the experiment asks" if named else "the first listed"
     return f"{model}, {how} of {models} models"
 
@@ -293,7 +293,9 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
-    variants = {v for s in record.scores for v in store_variants(s.model, record.store_names)}
+    variants = {
+        v for s in record.scores for v in store_variants(s.model, record.experiment.store_names)
+    }
     models = [s for s in record.scores if s.test == test and s.model not in variants]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)

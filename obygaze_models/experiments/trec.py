@@ -26,7 +26,7 @@ from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import learned_task, measure_of, official_measure, uses_external_data
-from obygaze_models.experiments.fit import folder_name
+from obygaze_models.experiments.spec import folder_name
 from obygaze_models.saved.about import read_about
 from obygaze_models.saved.inference import Predictions, predict
 from obygaze_models.scoring.metrics import METRICS, TREC, trec_average_precision, trec_ranks

@@ -87,7 +87,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
                 "versions of scikit-learn and torch",
                 f"scikit-learn {versions['scikit-learn']}, torch {versions['torch']}",
             ),
-            ("seeds", "seeds", f"seed {run.record.experiment['seed']}"),
+            ("seeds", "seeds", f"seed {run.record.experiment.seed}"),
         ):
             by_value = by_subject.setdefault((code, subject), {})
             by_value.setdefault(value, []).append(run.name)

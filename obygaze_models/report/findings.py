@@ -156,7 +156,7 @@ def _named(head: Headline) -> list[Html]:
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
-    named = head.run.record.experiment.get("headline") == head.row.model
+    named = head.run.record.experiment.headline == head.row.model
     how = "which the experiment names" if named else "which the experiment lists first"
     text = "This is about {}, {}. The best of {} on the test clips would look better than it is."
     return [html(text, head.row.model, how, number(len(models), form=","))]
@@ -215,7 +215,7 @@ def _annotated(head: Headline) -> Html:
     if source.kind == "classes":
         parts = [
             html("{} to {}", names.get(code, code), number(total, form=","))
-            for code in head.run.record.experiment["levels"]
+            for code in head.run.record.experiment.levels
             for total in [sum(clip.level == code for clip in clips.values())]
         ]
         return html("Annotators gave {} of {}.", joined(parts), of)
@@ -491,7 +491,7 @@ def store_tables(
     """What each of several stores adds to each model, of all runs that tell."""
     tables = {}
     for run in runs:
-        if run.record.experiment.get("each_store"):
+        if run.record.experiment.each_store:
             found = compare(run.run, stores=True)
             scored = {key for comparison in found.comparisons for key in comparison.scores}
             own = found.stores_by_model(head.metric if head.metric in scored else None)

@@ -165,9 +165,9 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):
             yield metric.title, metric.sentence
     for run in runs:
-        for name in (run.record.experiment["array"], run.record.experiment["pooling"]):
-            if name in FEATURES:
-                yield name, FEATURES[name]
+        for feature in (run.record.experiment.array, run.record.experiment.pooling):
+            if feature in FEATURES:
+                yield feature, FEATURES[feature]
     titles = describe_estimators()
     used = {model: estimator_of(run.record, model) for run in runs for model in run.record.models}
     if any(estimator.startswith("pcbm") for estimator in used.values()):
@@ -196,6 +196,6 @@ def _levels(runs: Sequence[Source]) -> dict[str, str]:
 
 def _positives(runs: Sequence[Source], levels: Mapping[str, str]) -> Iterator[str]:
     learned = [run.record.experiment for run in runs if isinstance(run, ReportRun)]
-    positives = [code for experiment in learned for code in experiment["positives"]]
+    positives = [code for experiment in learned for code in experiment.positives]
     for code in dict.fromkeys(positives):
         yield f"{code} ({levels[code]})" if levels.get(code, code) != code else code

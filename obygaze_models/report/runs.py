@@ -105,7 +105,7 @@ class ReportRun:
     @property
     def positives(self) -> list[str]:
         """The levels that it looks for; of several classes or concepts the highest level."""
-        return self.record.experiment["positives"] or [list(self.about.levels)[-1]]
+        return [*self.record.experiment.positives] or [list(self.about.levels)[-1]]
 
     @property
     def annotators(self) -> list[str]:
@@ -168,7 +168,7 @@ class ReportRun:
         """The manifest with its other label sets; None where it is gone, is another by now, or is
         on another machine, which a file must not choose.
         """
-        path = self.record.experiment["manifest"]
+        path = self.record.experiment.manifest
         try:
             manifest = None if is_remote(path) else Manifest.load(path)
         except (ObygazeError, OSError):
@@ -179,9 +179,9 @@ class ReportRun:
     def kind(self) -> str:
         """What its models tell apart: two sets of levels, several classes, or concepts."""
         experiment = self.record.experiment
-        if experiment["concepts"]:
+        if experiment.concepts:
             return "concepts"
-        return "classes" if experiment["levels"] else "levels"
+        return "classes" if experiment.levels else "levels"
 
     @property
     def headline_metric(self) -> str:
@@ -191,7 +191,7 @@ class ReportRun:
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Average the runs' predictions, and name runs and features uniquely."""
-    names = [str(run.record.experiment["name"]) for run in runs]
+    names = [run.record.experiment.name for run in runs]
     # Where two are equal, with the folder in brackets, and at last a number.
     for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
         counts = Counter(names)
@@ -201,7 +201,7 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
         ]
     features, fingerprints = [], dict[str, set[str]]()
     for record in (run.record for run in runs):
-        array, pooling = record.experiment["array"], record.experiment["pooling"]
+        array, pooling = record.experiment.array, record.experiment.pooling
         words = f"{array}, {pooling}" if pooling else array
         frames = f" and {record.features.frames}" if record.features.frames else ""
         features.append(f"{record.store.backbone['name']} {words}{frames}")
@@ -361,7 +361,7 @@ class ScoreRow:
 
     @property
     def _by_whom(self) -> str:
-        soft = self.run.record.experiment.get("targets") == "soft"
+        soft = self.run.record.experiment.is_soft
         return ", each annotator’s labels" if soft else ""
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:

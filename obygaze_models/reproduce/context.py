@@ -214,8 +214,8 @@ class ReproductionContext:
             self._asked[key] = self._asked.pop(key)  # in the order of the tables
             return self._asked[key]
         experiment = Experiment(
-            manifest=self.manifest_folder,
-            store=self._paths[feature.slot],
+            manifest=str(self.manifest_folder),
+            store=str(self._paths[feature.slot]),
             array=feature.array,
             pooling=feature.pooling,
             labels=setting.labels,

@@ -24,7 +24,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.fit import EstimatorSpec
+from obygaze_models.experiments.spec import EstimatorSpec
 from tests.kit.clips import small_clips
 
 

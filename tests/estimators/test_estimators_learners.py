@@ -19,7 +19,8 @@ from obygaze_models.estimators import logistic
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
-from obygaze_models.experiments.fit import EstimatorSpec, FitMemo, digest_of_values, fit_estimator
+from obygaze_models.experiments.fit import FitMemo, digest_of_values, fit_estimator
+from obygaze_models.experiments.spec import EstimatorSpec
 from tests.kit.clips import small_clips
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}

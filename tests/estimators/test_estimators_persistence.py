@@ -29,7 +29,8 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.fit import EstimatorSpec, fit_estimator
+from obygaze_models.experiments.fit import fit_estimator
+from obygaze_models.experiments.spec import EstimatorSpec
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.store import contents
 

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import obygaze_models as om
 from obygaze_features.manifests import Split
@@ -43,7 +43,7 @@ def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory
         changes = {"estimators": ("logistic",)} | changes
         key = f"{name} {sorted(changes.items())}"
         if key not in runs:
-            changed = replace(experiment, **changes)
+            changed = structs.replace(experiment, **changes)
             runs[key] = om.run_experiment(changed, folder / str(len(runs)) / name)
         return runs[key]
 

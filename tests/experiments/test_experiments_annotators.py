@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from pympi.Elan import Eaf
 from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
@@ -57,7 +58,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         train_negatives=["EN"], protocol="leave-film-out", balance="none", labels=NAMES,
         estimators=["logistic"],
     )  # fmt: skip
-    return lambda **changes: replace(experiment, **changes)
+    return lambda **changes: structs.replace(experiment, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
         plain.fit(X[rows], y, sample_weight=np.full(len(y), 0.5))
         tested = X[[ids.index(clip) for clip in fit.ids]]
         np.testing.assert_allclose(fit.probabilities, plain.predict_proba(tested)[:, 1], atol=2e-3)
-    assert run.record.experiment["targets"] == "soft"
+    assert run.record.experiment.targets == "soft"
     assert run.record.manifest.labels == "merged"
 
 
@@ -314,7 +315,7 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
     merged = merge_labels(sets, manifest, "both").labels
     manifest.with_parts(labels=[merged, *sets]).save(tmp_path / "manifest")
-    experiment = replace(soft, manifest=tmp_path / "manifest", labels=["test", "id"])
+    experiment = structs.replace(soft, manifest=tmp_path / "manifest", labels=["test", "id"])
     run = om.run_experiment(experiment, tmp_path / "run")
     assert run.record.unscored == []
     assert run.record.manifest.labels == "both"
@@ -327,17 +328,19 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
 @pytest.mark.gate
 def test_what_the_how_to_says_of_soft_targets(tmp_path: Path) -> None:
     """Of the shipped example: merged and soft, with their price; and soft targets of a concept."""
-    changed = replace(om.load_experiment(example_path("level.toml")), balance="none",
+    changed = structs.replace(om.load_experiment(example_path("level.toml")), balance="none",
                     labels=("annotator1", "annotator2"))  # fmt: skip
     numbers = {}
     for targets in ("merged", "soft"):
-        run = om.run_experiment(replace(changed, targets=targets), tmp_path / targets)
+        run = om.run_experiment(structs.replace(changed, targets=targets), tmp_path / targets)
         model, scores = rater(run), run.record.scores[0].mean
         kappa = np.mean([model.kappa[name] or 0.0 for name in changed.labels or ()])
         values = (model.cross_entropy, scores["f1"], kappa, scores["auroc"])
         numbers[targets] = [round(value or 0.0, 2) for value in values]
     assert numbers == {"merged": [0.65, 0.58, 0.17, 0.67], "soft": [0.57, 0.38, 0.12, 0.67]}
-    speech = replace(changed, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
-                     targets="soft")  # fmt: skip
+    speech = structs.replace(
+        changed, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
+        targets="soft",
+    )  # fmt: skip
     run = om.run_experiment(speech, tmp_path / "speech")
     assert rater(run).cross_entropy < (rater(run, annotators.CONSTANT).cross_entropy or 0.0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn
+from msgspec import structs
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
@@ -390,7 +391,9 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model):
 def test_a_run_of_other_frames_starts_anew(planted, tmp_path):
     first = planted.experiment({"name": "frame-mil", "max_iter": 2})
     changed = write_store(tmp_path / "s.zarr", planted.manifest, 2 * planted.frames, planted.native)
-    plans = [make_plan(variant).identity() for variant in (first, replace(first, store=changed))]
+    plans = [
+        make_plan(variant).identity() for variant in (first, structs.replace(first, store=changed))
+    ]
     assert {key for key in plans[0] if plans[0][key] != plans[1][key]} == {"store", "features"}
 
 
@@ -412,7 +415,7 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
     frames[:] = np.nan
     store = write_store(tmp_path / "empty.zarr", planted.manifest, frames, planted.native)
     with pytest.raises(ExperimentError, match=r"empty.zarr: array 'frames' is NaN in all of 80"):
-        om.run_experiment(replace(experiment, store=store), tmp_path / "none")
+        om.run_experiment(structs.replace(experiment, store=store), tmp_path / "none")
 
 
 def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):

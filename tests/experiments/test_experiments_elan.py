@@ -175,7 +175,7 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
     [row] = [row for row in rows if (row["clip"], row["model"]) == ("f1-007", "pcbm-logistic")]
     times = [row[name] for name in ("from", "to", "start", "end")]
     assert times == ["0:01:10", "0:01:20", "70.000", "80.000"]
-    labels = Manifest.load(run.record.experiment["manifest"]).labels()
+    labels = Manifest.load(run.record.experiment.manifest).labels()
     assert row["annotators"] == labels.level_of["f1-007"]
     assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
 

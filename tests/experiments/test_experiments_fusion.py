@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import onnxruntime
 import pytest
+from msgspec import structs
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -236,7 +237,9 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
             shares = om.predict(line["folder"], stores, ids=fit.ids).probabilities
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)
     with pytest.raises(ExperimentError, match="models of frames read one store"):
-        om.run_experiment(replace(own, estimators=("attention-probe",)), tmp_path / "frames")
+        om.run_experiment(
+            structs.replace(own, estimators=("attention-probe",)), tmp_path / "frames"
+        )
 
 
 def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 from sklearn.metrics import accuracy_score
 
 import obygaze_models as om
@@ -253,8 +254,8 @@ def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
     rows = pd.read_csv(coded.authors / "obygaze12/balanced_level/02_EN_HN_S.csv", sep=";")
     fold_of = {i: f for i, f in zip(rows["id"], rows["fold"], strict=True) if manifest[i].media}
     levels = {"positives": (), "train_negatives": ()}
-    concepts = replace(task(), **levels, concepts=("Look",), negatives="b")
-    folds = list(folds_of(replace(concepts, protocol="released")))
+    concepts = structs.replace(task(), **levels, concepts=("Look",), negatives="b")
+    folds = list(folds_of(structs.replace(concepts, protocol="released")))
     assert len(folds) == 9
     for number, (train, validation, tests) in enumerate(folds):
         parts = ([f for f in range(9) if f != number], [number], [9])
@@ -287,7 +288,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     ]
     few = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
     few.save(tmp_path / "m")
-    changed = replace(
+    changed = structs.replace(
         task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
         concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
     )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -48,8 +49,8 @@ def names(experiment):
 
 def test_an_experiment_from_a_file(tmp_path):
     experiment = load(tmp_path, 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
-    assert experiment.manifest == tmp_path / "../manifests/obygaze12"
-    assert experiment.store.as_posix() == "/data/xclip.zarr"
+    assert experiment.manifest == (tmp_path / "../manifests/obygaze12").as_posix()
+    assert experiment.store == "/data/xclip.zarr"
     assert (experiment.labels, experiment.array, experiment.seed) == (None, "native", 3)
     assert names(experiment) == [("HN vs S", ["EN vs S", "EN+HN vs S"])]
     line = 'test_negatives = ["EN", "HN"]'
@@ -72,7 +73,7 @@ def test_an_experiment_from_a_file(tmp_path):
 LONG = f'estimators = [{{name = "mlp", as = "{"é" * 150}"}}]'
 SLIPS = [
     ("sead = 1", ["unknown key 'sead'; did you mean seed?"]),
-    ("seed = -1", ["seed must be a whole number from 0 up (got -1)"]),
+    ("seed = -1", ["seed must be a whole number from 0 up, such as 1 (got -1)"]),
     ("seed = ?", ["is not valid TOML", "line 7"]),
     ("labels = [1]", ["labels must be the name of a label set", "(got"]),
     ('test_negatives = [["S"]]', ["level S is both positive and negative"]),
@@ -85,7 +86,7 @@ SLIPS = [
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
     ('concepts = ["Look"]', ["has positives and concepts; one task at a time"]),
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
-    ("estimators = [{hidden = 8}]", ["estimators must be a list of names, or of tables"]),
+    ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
     ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
@@ -232,7 +233,7 @@ def test_what_cannot_be_run_leaves_no_folder(world, experiment, tmp_path, change
     if callable(change):
         change = change(Manifest.load(world.manifest), tmp_path)
     with pytest.raises(ObygazeError) as caught:
-        om.run_experiment(replace(experiment, **change), tmp_path / "of/mine/run")
+        om.run_experiment(structs.replace(experiment, **change), tmp_path / "of/mine/run")
     message = str(caught.value)
     assert all(fact in message for fact in facts), message
     _, *table = message.splitlines()  # of the classes by fold or film, if anything

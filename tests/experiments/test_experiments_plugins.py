@@ -6,13 +6,16 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from sklearn.metrics import brier_score_loss, matthews_corrcoef
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedGroupKFold
 
 import obygaze_models as om
+from docs.blocks import blocks
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Split
 from obygaze_features.store import ArraySpec
@@ -257,7 +260,7 @@ SEARCHES = [
 
 def test_a_search_in_an_experiment_tunes_on_whole_films(by_film, tmp_path):
     entries = [SEARCH | options | {"as": f"n{i}"} for i, (options, _) in enumerate(SEARCHES)]
-    asked = replace(by_film, protocol="leak-free", estimators=entries)
+    asked = structs.replace(by_film, protocol="leak-free", estimators=entries)
     run, plan = om.run_experiment(asked, tmp_path / "run"), make_plan(asked)
     assert not [warning for warning in run.warnings if warning.code == "inner-folds"]
     [folds], data = plan.folds.values(), plan.data
@@ -303,7 +306,7 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatc
     if stores == 2:
         copied = shutil.copytree(by_film.store, tmp_path / "b.zarr")
         keys |= {"store": (by_film.store, copied), "fusion": "late"}
-    run = om.run_experiment(replace(by_film, **keys), tmp_path / "run")
+    run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
     assert "inner-folds" not in {warning.code for warning in run.warnings}
     assert run.record.skipped == []
     assert len(sides) > 30 * stores
@@ -318,7 +321,7 @@ def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
         "split": "one-film", "protocol": "leak-free",
         "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}, nested],
     }  # fmt: skip
-    run = om.run_experiment(replace(by_film, **keys), tmp_path / "run")
+    run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
     told = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
     assert "training clips are of one film" in told[SEARCH["name"]]
     assert "StratifiedKFold" in told["shuffled"]
@@ -404,7 +407,7 @@ TABLES = [
 def test_a_slip_in_predictions_is_one_line(experiment, tmp_path, monkeypatch, text, fact):
     monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", None)
     table = write_lines(tmp_path / "theirs.csv", text)
-    chosen = replace(experiment, estimators=("majority",), predictions=(table,))
+    chosen = structs.replace(experiment, estimators=("majority",), predictions=(table,))
     with pytest.raises(ExperimentError, match=fact):
         om.run_experiment(chosen, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -443,7 +446,7 @@ def own(make_run):
 def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_run, tmp_path):
     # A release that adds a metric reads its users' older runs.
     assert "Squares" not in om.report(make_run("good"), tmp_path / "older.html").read_text()
-    chosen = replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
+    chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
     run = om.run_experiment(chosen, tmp_path / "run")
     record, [fit, *_] = run.record, run.predictions()
     assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
@@ -473,7 +476,7 @@ def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
     mcc = Metric("MCC", "MCC", "a correlation", binary=True, compute=matthews)
     METRICS.update({"squares": known.pop("squares"), "mcc": mcc, **known})
     changes = {"protocol": "first-fold", "estimators": ("logistic", "majority")}
-    chosen = replace(experiment, **changes, score="mcc")
+    chosen = structs.replace(experiment, **changes, score="mcc")
     run = om.run_experiment(chosen, tmp_path / "run")
     fit = max(run.predictions(), key=lambda fit: (fit.model == "logistic", len(fit.ids)))
     films = np.array([clip.partition("-")[0] for clip in fit.ids])
@@ -487,7 +490,74 @@ def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
     assert "MCC" in sentences
     assert f"logistic, the first listed of 2 models: {expected}" in "\n".join(headline(run.record))
     with pytest.raises(ExperimentError, match="unknown score 'squares'"):
-        replace(chosen, score="squares")
+        make_plan(structs.replace(chosen, score="squares"))
+
+
+REPEATED = """
+name = "Repeated"
+manifest = '{manifest}'
+store = '{store}'
+positives = ["S"]
+train_negatives = ["HN"]
+estimators = ["logistic"]
+
+[protocol]
+name = "repeated"
+parts = 3
+"""
+
+
+def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
+    """The protocol of the how-to, beside scikit-learn's folds."""
+    page = Path("docs/how-to/extend.md").read_text(encoding="utf-8")
+    [code] = [content for _, name, content in blocks(page) if name == "repeated.py"]
+    run_path(str(write_lines(tmp_path / "repeated.py", code)))
+    toml = tmp_path / "e.toml"
+
+    def write(*options):
+        table = REPEATED.format(manifest=world.manifest, store=world.store)
+        toml.write_text("\n".join([table, *options]), encoding="utf-8")
+        return toml
+
+    write("repeats = 2")
+    run = om.run_experiment(toml, tmp_path / "run")
+    table = {"name": "repeated", "parts": 3, "repeats": 2}
+    assert om.load_run(run.folder).record.experiment.protocol == table
+    plan = make_plan(toml)
+    labels = plan.problems[0].train.labels(plan.data)
+    rows = np.flatnonzero(labels >= 0)
+    expected = [
+        {plan.data.ids[row] for row in rows[test]}
+        for seed in (0, 1)
+        for _, test in StratifiedGroupKFold(3, shuffle=True, random_state=seed).split(
+            rows, labels[rows], plan.data.groups[rows]
+        )
+    ]
+    assert [{*fit.ids} for fit in run.predictions()] == expected
+    again = om.run_experiment(write(), tmp_path / "once")
+    assert len(again.predictions()) == 3
+    [compared] = om.compare(run, again).comparisons
+    assert "different protocol options: {parts = 3, repeats = 2} in run" in "".join(compared.notes)
+    for option, fact in (
+        ("repeat = 2", "protocol: unknown option 'repeat'; did you mean repeats?"),
+        ('repeats = "two"', 'protocol: repeats = "two": Expected `int`'),
+        ("random_state = 1", "unknown option 'random_state'"),
+        ("min_clips = 3", "min_clips is of one protocol"),
+        ('balance = "none"', "the protocol repeated fixes the training clips; leave balance out"),
+    ):
+        with pytest.raises(ExperimentError, match=re.escape(fact)) as caught:
+            om.load_experiment(write(option))
+        assert "e.toml" in str(caught.value)
+
+
+def test_options_that_are_keys_may_be_in_the_table(experiment):
+    changes = {"split": None, "protocol": {"name": "leave-film-out", "min_clips": 3}}
+    table = structs.replace(experiment, **changes)
+    assert (table.protocol, table.min_clips) == ("leave-film-out", 3)
+    with pytest.raises(ExperimentError, match="min_clips is given twice"):
+        structs.replace(experiment, **changes, min_clips=4)
+    with pytest.raises(ExperimentError, match="protocol has no name"):
+        structs.replace(experiment, protocol={"repeats": 3})
 
 
 def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, marked, tmp_path):

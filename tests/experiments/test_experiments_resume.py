@@ -5,17 +5,18 @@ import json
 import os
 import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
+from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
@@ -30,12 +31,14 @@ ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
 @pytest.fixture(scope="module")
 def several(experiment, marked):
     """27 fits: of a network, a bottleneck and a guess."""
-    return replace(experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS)
+    return structs.replace(
+        experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS
+    )
 
 
 @pytest.fixture(scope="module")
 def small(several):
-    return replace(several, estimators=("majority",))
+    return structs.replace(several, estimators=("majority",))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +128,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path):
     """Guesses are fitted once for each of five films; a tree for two of the others each."""
     tree = {"name": "random-directions", "bank__n_directions": 2}
-    asked = replace(several, protocol="leave-film-out", split=None, validation_films=2,
+    asked = structs.replace(several, protocol="leave-film-out", split=None, validation_films=2,
                     estimators=(tree, "majority"))  # fmt: skip
     whole = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
     for stop, kept in ((4, 4), (8, 12)):
@@ -175,7 +178,7 @@ def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, m
     names = ("Look (male)", "Look male", "LOOK, male")
     monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
     world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
-    asked = replace(
+    asked = structs.replace(
         experiment, manifest=world.manifest, store=world.store, concepts=names, negatives="b",
         positives=(), train_negatives=(), test_negatives=(), estimators=("logistic",),
     )  # fmt: skip
@@ -209,13 +212,13 @@ def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
     store = shutil.copytree(marked.store, tmp_path / "s.zarr")
-    experiment = replace(small, store=store)
+    experiment = structs.replace(small, store=store)
     run(experiment, tmp_path / "run", 3)
     if not change:  # other features in the store
         shutil.rmtree(store)
         rows = {clip: row + np.float32(0.5) for clip, row in marked.rows.items()}
         write_store(store, Manifest.load(marked.manifest), rows)
-    _, lines = run(replace(experiment, **change), tmp_path / "run", 2)
+    _, lines = run(structs.replace(experiment, **change), tmp_path / "run", 2)
     assert lines[0].endswith(f"run.partial is not resumed: {named}. Starting anew.")
     assert lines[-1].startswith("2 of 9")
 
@@ -299,7 +302,9 @@ DAMAGE = [
     ("run.json", score(7.5, sealed=False), ["its digest is another"]),
     ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
-    ("run.json", edit(lambda r: r["experiment"].pop("seed")), ["`seed`", "`experiment`"]),
+    ("run.json", edit(lambda r: r["experiment"].pop("name")), ["`name`", "`$.experiment`"]),
+    ("run.json", edit(lambda r: r["experiment"].update(seed="1")), ["`$.experiment.seed`"]),
+    ("run.json", edit(lambda r: r["experiment"].update(estimators=[{}])), ["tables with a name"]),
 ]  # fmt: skip
 
 
@@ -319,6 +324,18 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
     assert result.stderr.count("\n") == 1
     with pytest.raises(ExperimentError):
         (run := om.load_run(folder)).clips(), run.models()
+
+
+def test_a_record_is_read_where_its_parts_are_missing(make_run, tmp_path):
+    """Of a plug-in that is not installed, a key of a later release, and one of today that fails."""
+    folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
+    path, protocol = folder / "run.json", {"name": "gone", "repeats": 3}
+    changes = {"estimators": ["gone.lab:Model"], "protocol": protocol, "later": 1, "gap": 3}
+    path.write_text(edit(lambda record: record["experiment"].update(changes))(path.read_text()))
+    experiment = om.load_run(folder).record.experiment
+    assert (experiment.estimators, experiment.protocol) == (("gone.lab:Model",), protocol)
+    with pytest.raises(ExperimentError, match="unknown protocol 'gone'"):
+        make_plan(experiment)
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):

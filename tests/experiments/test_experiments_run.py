@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, roc_auc_score
@@ -59,7 +60,7 @@ def test_scores_are_those_of_the_predictions(finished_run):
 
 def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_path):
     first = make_run("good")
-    named = replace(
+    named = structs.replace(
         experiment, estimators=("logistic",), positives=("Sure",),
         train_negatives=("hard negative",),
         test_negatives=(("Easy Negative",), ("EN", "Hard Negative")),
@@ -243,7 +244,7 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
         for one, second in zip(ours, own.predictions(), strict=True):
             np.testing.assert_array_equal(one, second.probabilities)
     assert alone.record.scores[0].fits == list(range(FILMS))
-    every = make_plan(replace(experiment, **asked | {"validation_films": None}))
+    every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
     assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
     assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(every.describe().split())
 
@@ -251,7 +252,9 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
 def test_validation_clips_are_of_films_that_do_not_train(experiment):
     """They choose thresholds and the C of an SVM."""
     for changes in ({"groups": "film", "split": ""}, {"protocol": "leave-film-out"}):
-        plan = make_plan(replace(experiment, **{"split": None, "protocol": "split"} | changes))
+        plan = make_plan(
+            structs.replace(experiment, **{"split": None, "protocol": "split"} | changes)
+        )
         films = plan.data.groups
         for fold in plan.all_folds:
             assert len(fold.validation) > 0
@@ -297,7 +300,7 @@ def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
     manifest.save(world.folder / "mine")
     changes = {"manifest": world.folder / "mine", "split": "mine", "estimators": ("majority",)}
     run = make_run("auto", **changes, protocol=None)
-    assert (run.record.protocol, run.record.experiment["protocol"]) == ("split", "split")
+    assert (run.record.protocol, run.record.experiment.protocol) == ("split", "split")
     tested = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
     assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
     assert run.record.films.note == ""
@@ -306,7 +309,7 @@ def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
     assert {clip[:3] for clip in asked} == {"tt0", "tt3"}
     first = f"Tests {len(asked)} of 150 clips, and 2 of {FILMS} films: tt0, tt3"
     assert headline(one.record)[0] == first
-    described = make_plan(replace(experiment, **changes)).describe()
+    described = make_plan(structs.replace(experiment, **changes)).describe()
     assert first[1:] in " ".join(described.split()).partition("1 fit")[0]
 
 
@@ -345,7 +348,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert cv.get_n_splits(*columns) == 5
     for own, theirs in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
-    notes = make_plan(replace(experiment, **changes, split=None, protocol=None)).notes
+    notes = make_plan(structs.replace(experiment, **changes, split=None, protocol=None)).notes
     assert "folds are drawn: ten divides directors" in notes  # it is the only split
 
 
@@ -353,13 +356,13 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
     media = {item.media for item in Manifest.load(spans).items if item.film}
     changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
-    plan = make_plan(replace(experiment, **changes, min_clips=1))
+    plan = make_plan(structs.replace(experiment, **changes, min_clips=1))
     text = "\n".join(plan.notes)
     assert "Leave file out: each file in turn" in text
     assert "within 5 s" not in text
     assert {*plan.films.titles.values()} <= media
     with pytest.raises(ExperimentError) as caught:
-        make_plan(replace(experiment, **changes, min_clips=1000))
+        make_plan(structs.replace(experiment, **changes, min_clips=1000))
     named = {line.split()[0] for line in str(caught.value).splitlines()[3:]}
     assert named <= media
 
@@ -367,7 +370,7 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
 def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
-    free, apart = (make_plan(replace(experiment, **changes, gap=gap)) for gap in (0, 5))
+    free, apart = (make_plan(structs.replace(experiment, **changes, gap=gap)) for gap in (0, 5))
     near, none = (
         [w.text for w in run_warnings(Outcome(plan, [])) if w.code == "neighbours"]
         for plan in (free, apart)
@@ -401,7 +404,9 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path)
     starts = np.arange(200) * 3.0
     items = replace(items, films=halves, media=halves, starts=starts, ends=starts + 2)
     replace(apart.manifest, items=items).save(tmp_path / "two")
-    near = make_plan(replace(experiment, **changes | {"manifest": tmp_path / "two"})).division.near
+    near = make_plan(
+        structs.replace(experiment, **changes | {"manifest": tmp_path / "two"})
+    ).division.near
     assert ("; gap = 5 keeps" in near, "media" in near) == (True, False)
 
 
@@ -416,11 +421,11 @@ def test_of_the_folds_one_that_the_gap_leaves_validates():
 
 
 def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
-    changed = replace(experiment, estimators=("majority",))
+    changed = structs.replace(experiment, estimators=("majority",))
     run = om.run_experiment(changed, tmp_path / "run")
     with pytest.raises(OutputExists, match="--overwrite"):
         om.run_experiment(changed, run.folder)
-    renamed = replace(changed, estimators=({"name": "majority", "as": "other"},))
+    renamed = structs.replace(changed, estimators=({"name": "majority", "as": "other"},))
     again = om.run_experiment(renamed, run.folder, overwrite=True)
     assert again.record.models == ["other"]
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
@@ -511,7 +516,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
 
 def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
     prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
-    rare = replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
+    rare = structs.replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
     run = om.run_experiment(rare, tmp_path / "run")
     told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}

@@ -95,7 +95,7 @@ def annotators(marked, tmp_path_factory):
 @pytest.fixture(scope="session")
 def annotated(results, annotators):
     there = {"manifest": str(annotators[0])}
-    return {name: with_record(run, experiment=run.record.experiment | there)
+    return {name: with_record(run, experiment=structs.replace(run.record.experiment, **there))
             for name, run in results.items()}  # fmt: skip
 
 

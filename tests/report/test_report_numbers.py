@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
 
@@ -113,7 +114,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
 
 
 def with_score(run, score):
-    return with_record(run, experiment=run.record.experiment | {"score": score})
+    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
 
 
 def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):

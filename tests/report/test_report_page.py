@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
@@ -212,7 +212,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     by_file = said(finding.findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "other clip of the same file" in by_file[2]
-    own = results["films"].record.experiment | {"gap": 5.0}
+    own = structs.replace(results["films"].record.experiment, gap=5.0)
     text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
     assert "each file in turn" in text
@@ -346,7 +346,7 @@ def test_annotators_are_counted_over_the_label_set(results):
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))
     assert said(finding.findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
-    lost = with_record(run, experiment=run.record.experiment | {"manifest": "gone"})
+    lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)
     assert f"50 of 150 clips used here of {FILMS} films" in said(finding.findings, gone)[1]
 
@@ -435,6 +435,6 @@ def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
     """A run from somebody else must not choose whom this machine asks."""
     opened = []
     monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
-    experiment = run.record.experiment | {"manifest": address}
+    experiment = structs.replace(run.record.experiment, manifest=address)
     assert not prepare_runs([with_record(run, experiment=experiment)])[0].counts_all
     assert opened == []
