@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -26,8 +26,10 @@ from obygaze_models.figures.sheet import (
     TEXT,
     Cell,
     Dot,
+    Limits,
     Series,
     Sheet,
+    ToText,
     draw_dot,
     is_defined,
     key,
@@ -89,7 +91,7 @@ class Panel:
     rows: Sequence[Sequence[Dot]]
     series: Sequence[Series]
     axis: str
-    limits: tuple[float, float] = (0.0, 1.0)
+    limits: Limits = (0.0, 1.0)
     line: float | None = None
     percent: bool = False
 
@@ -117,10 +119,10 @@ def grouped_dots(
     title: str,
     axis: str,
     description: str,
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     percent: bool = False,
     guess: str = "guess",
-    number_format: Callable[[float], str] | None = None,
+    number_format: ToText | None = None,
     origin: float | None = None,
     ends: tuple[str, str] | None = None,
 ) -> Figure:
@@ -172,7 +174,7 @@ def _fill(
     middles: Mapping[str, float],
     rows: Sequence[Sequence[Dot]],
     series: Sequence[Series],
-    to_text: Callable[[float], str],
+    to_text: ToText,
     step: float,
 ) -> None:
     """Name the rows, and draw their dots, each series `step` points below the one before.
@@ -225,7 +227,7 @@ def dot_plot(
     axis: str,
     description: str,
     lines: Sequence[Line] = (),
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     interval: str = "",
     value: str = "ours",
     reference: str = "published",

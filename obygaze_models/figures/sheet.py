@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Limits = tuple[float, float]
+"""The ends of an axis."""
+Style = Mapping[str, Any]
+"""Options of matplotlib."""
+ToText = Callable[[float], str]
+"""How numbers are printed."""
 USUAL_IN = 312 / 72
 """So narrow that no text is below 11 px on a phone (390 px)."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 9.4
@@ -189,7 +195,7 @@ class Sheet:
         self.figure = new_figure(title, description, keys)
         with figure_style():
             self.axes = self.figure.add_subplot()
-            self.axes.set_xlabel("\n".join(wrap(axis, 0.6 * width, SMALL, 4)))
+            self.axes.set_xlabel("\n".join(wrap(axis, 0.75 * width, SMALL, 4)))
             if footnote:
                 text = "\n".join(wrap(footnote, width, SMALL, 6))
                 left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
@@ -254,11 +260,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 
 
 def scale_x(
-    axes: Axes,
-    values: Sequence[float],
-    limits: tuple[float, float] | None,
-    *,
-    percent: bool = False,
+    axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
     """An axis that holds all values: `limits`, or wider; without limits, round ends."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
@@ -278,12 +280,7 @@ def scale_x(
 
 
 def draw_dot(
-    axes: Axes,
-    dot: Dot,
-    y: float,
-    style: Mapping[str, Any],
-    label: str,
-    to_text: Callable[[float], str] = format_number,
+    axes: Axes, dot: Dot, y: float, style: Style, label: str, to_text: ToText = format_number
 ) -> None:
     """A dot on its interval, cut at the axis' ends; "undefined" where there is no value."""
     low, high = axes.get_xlim()

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.figures import (
-    INK,
     SOFT,
     add_number,
     figure_style,
@@ -67,8 +66,7 @@ def tree_outline(
     room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
     heights = [row + (8 if node.below else 0) for node in nodes]
-    with figure_style():
-        keys = [Patch(label=kind.label, **_fill(kind)) for kind in classes]
+    keys = [Patch(facecolor=kind.colour, linewidth=0, label=kind.label) for kind in classes]
     sheet = Sheet(title, description, top + sum(heights), keys=keys)
     axes = sheet.axes
     axes.set_xlim(0, width)  # points, as its y
@@ -109,27 +107,20 @@ def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
     return counts
 
 
-def _fill(part: Series) -> dict[str, Any]:
-    if part.hatched:
-        return {"facecolor": paper(), "edgecolor": part.colour, "hatch": "////", "linewidth": 1}
-    return {"facecolor": part.colour, "edgecolor": "none", "linewidth": 0.0}
-
-
 def _draw_stack(
     axes: Axes, width: float, values: Sequence[float], parts: Sequence[Series], y: float, name: str
 ) -> None:
     """A bar in parts at the right, each with its share where it is wide enough for it."""
     left = axes.get_xlim()[1] - width
     for value, part in zip(values, parts, strict=True):
-        edge = part.colour if part.hatched else paper()
-        style = {**_fill(part), "edgecolor": edge, "linewidth": 1.0}
+        style: Any = {"height": 16, "color": part.colour, "edgecolor": paper(), "linewidth": 1.0}
         with figure_style():
-            axes.barh(y, value * width, height=16, left=left, zorder=3, clip_on=False, **style)
+            axes.barh(y, value * width, left=left, zorder=3, clip_on=False, **style)
         text = format_number(value, percent=True)
         add_number(axes, f"{name}, {part.label}: {text}")
         if value * width >= text_width(text, SMALL) + 4:
-            ink, box = (INK, {}) if part.hatched else (ink_on(part.colour), {"bbox": None})
-            write_in(axes, left + value * width / 2, y, text, ink, **box)
+            middle = left + value * width / 2
+            write_in(axes, middle, y, text, ink_on(part.colour), bbox=None)
         left += value * width
 
 
