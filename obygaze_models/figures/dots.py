@@ -317,7 +317,7 @@ def dot_plot(
 def _place_rows(
     points: Sequence[Point], top: float
 ) -> tuple[list[Cell], list[float], dict[str, tuple[float, float]], float]:
-    """Names of rows and groups, the rows' middles, each group's top and bottom, and the height."""
+    """Return names of rows and groups, the rows' middles, the groups' ends, and the height."""
     names, middles = list[Cell](), list[float]()
     spans: dict[str, tuple[float, float]] = {}
     y = top

@@ -49,7 +49,7 @@ _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
 
 def point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -> dict[str, Any]:
-    """How matplotlib draws a point."""
+    """Return how matplotlib draws a point."""
     return {
         "marker": marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": edge,
         "markeredgewidth": width, "linestyle": "none",
@@ -66,7 +66,7 @@ MARKS = {
 
 
 def sheet_width() -> float:
-    """How wide a sheet is between its margins, in points."""
+    """Return the width of a sheet between its margins, in points."""
     return 72 * figure_width(USUAL_IN) - 2 * EDGE
 
 
@@ -125,7 +125,7 @@ class Cell(NamedTuple):
 
 
 def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
-    """A figure with a title and a legend; the rest is laid out below them by `fit`."""
+    """Make a figure with a title and a legend; `fit` lays the rest out below them."""
     from matplotlib.figure import Figure
 
     width = sheet_width()
@@ -162,7 +162,7 @@ def fit(figure: Figure, axes: Axes, height: float, rows: int = 1) -> Figure:
 
 
 def width_of(artist: Any) -> float:
-    """How wide an artist is drawn, in points."""
+    """Return the width of an artist in points."""
     return float(72 * artist.get_window_extent().width / artist.figure.dpi)
 
 
@@ -235,7 +235,7 @@ class Sheet:
                 self.axes.annotate(lines, (zero, 1), (gap, 4), **place, **look)
 
     def draw(self) -> Figure:
-        """The figure, laid out."""
+        """Lay the figure out, and return it."""
         return fit(self.figure, self.axes, self._height)
 
     def _write(self, x: float, cell: Cell, **options: Any) -> Any:
@@ -245,12 +245,12 @@ class Sheet:
 
 
 def on_paper() -> dict[str, Any]:
-    """The box of a text that lines must not cross."""
+    """Return the box of a text that hides the lines behind it."""
     return {"facecolor": paper(), "edgecolor": "none", "pad": 1}
 
 
 def name_lines(name: str, lines: int = 2) -> str:
-    """A row's name in its column, on so many lines at most."""
+    """Wrap a row's name to its column; what needs more `lines` is cut."""
     return "\n".join(wrap(name, NAMES * sheet_width(), TEXT, lines))
 
 
@@ -262,7 +262,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """An axis that holds all values: `limits`, or wider; without limits, round ends."""
+    """Scale the x axis to hold all values: `limits`, or wider; without limits, round ends."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     given = [*values, *(limits or ())] or [0.0, 1.0]
@@ -282,7 +282,7 @@ def scale_x(
 def draw_dot(
     axes: Axes, dot: Dot, y: float, style: Style, label: str, to_text: ToText = format_number
 ) -> None:
-    """A dot on its interval, cut at the axis' ends; "undefined" where there is no value."""
+    """Draw a dot on its interval, cut at the axis' ends; "undefined" without a value."""
     low, high = axes.get_xlim()
     if not is_defined(dot.value):
         write_in(axes, low + (high - low) / 50, y, "undefined", SOFT, ha="left")
@@ -304,7 +304,7 @@ def draw_dot(
 
 
 def write_in(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
-    """Small text on its paper, at a place of the axes."""
+    """Write small text at a place of the axes, hiding the lines behind it."""
     options = {"ha": "center", "size": SMALL, "bbox": on_paper(), **options}
     with figure_style():
         axes.text(x, y, text, color=colour, va="center_baseline", zorder=6, **options)

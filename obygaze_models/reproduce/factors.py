@@ -87,7 +87,7 @@ def error_factors(
 
 
 def _draw_factors(axes: Axes, film: FilmFactors, label: str, reach: float) -> None:
-    """A film's factors, a row each."""
+    """Draw a film's factors, a row each."""
     scale_x(axes, [], (-reach, reach))
     axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
     for index, factor in enumerate(film.factors):

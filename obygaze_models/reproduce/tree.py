@@ -100,7 +100,7 @@ def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
 
 
 def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
-    """How many clips, by their concept scores [N, concepts], come to each node."""
+    """Count the clips, by their concept scores [N, concepts], that come to each node."""
     counts = np.bincount(head.apply(values), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         counts[node] = counts[head.left[node]] + counts[head.right[node]]
@@ -110,7 +110,7 @@ def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
 def _draw_stack(
     axes: Axes, width: float, values: Sequence[float], parts: Sequence[Series], y: float, name: str
 ) -> None:
-    """A bar in parts at the right, each with its share where it is wide enough for it."""
+    """Draw a bar in parts at the right, each with its share where that fits."""
     left = axes.get_xlim()[1] - width
     for value, part in zip(values, parts, strict=True):
         style: Any = {"height": 16, "color": part.colour, "edgecolor": paper(), "linewidth": 1.0}
@@ -136,7 +136,7 @@ class _TreeRow(NamedTuple):
 
 
 def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
-    """The nodes of the first levels, each after its parent, "not above" first."""
+    """Return the nodes of the first levels, each after its parent, "not above" first."""
     below = np.zeros(len(head.left), dtype=np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]
