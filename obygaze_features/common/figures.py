@@ -14,7 +14,7 @@ import textwrap
 import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from html import escape
 from pathlib import Path
@@ -134,15 +134,19 @@ def paper() -> str:
     return _format.get()[1].replace("none", "#ffffff")
 
 
-def figure_style() -> AbstractContextManager[None]:
+@contextmanager
+def figure_style() -> Iterator[None]:
     """Draw in the project's style: ``with figure_style(): ...``."""
     need("matplotlib", extra="report")
     from matplotlib import font_manager, rc_context
 
     # DejaVu Sans comes with matplotlib and lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
-    style: Any = {**_STYLE, "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]]}
-    return rc_context({**style, "figure.facecolor": _format.get()[1]})
+    fonts = ["DejaVu Sans", *sorted(wider)[:1]]
+    style: Any = {**_STYLE, "font.sans-serif": fonts, "figure.facecolor": _format.get()[1]}
+    with rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def level_colour_names(codes: Sequence[str]) -> list[str]:
@@ -372,7 +376,6 @@ def _drawn(figure: Figure, kind: str, about: Mapping[str, str | None], **options
 
     content = io.BytesIO()
     salt = hashlib.sha256(str(figure.get_label()).encode()).hexdigest()[:8]
-    with figure_style(), rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with figure_style(), rc_context({"svg.hashsalt": salt}):
         figure.savefig(content, format=kind, metadata=dict(about), **options)
     return content.getvalue()

@@ -32,7 +32,8 @@ from obygaze_models.commands._shared import (
     verbose_option,
 )
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
-from obygaze_models.commands.predict import evaluate, export, predict, score_run, train, write_run
+from obygaze_models.commands.mediaeval import score_run, write_run
+from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.data.warnings import RunWarning
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from obygaze_features.common.figures import (
     LINE,
-    NAMES,
     SERIES,
     SOFT,
     add_number,
     level_colours,
-    text_width,
     wrap,
 )
 from obygaze_features.common.text import format_number
@@ -26,23 +24,24 @@ from obygaze_models.figures.sheet import (
     ROW,
     SMALL,
     TEXT,
+    Cell,
     Dot,
+    Limits,
     Series,
     Sheet,
+    ToText,
     draw_dot,
     is_defined,
     key,
     line_style,
-    name_width,
+    name_lines,
+    on_paper,
     scale_x,
     sheet_width,
-    write_in,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from obygaze_models.explain.error_factors import FilmFactors
 
 
 CLEARNESS = (
@@ -92,7 +91,7 @@ class Panel:
     rows: Sequence[Sequence[Dot]]
     series: Sequence[Series]
     axis: str
-    limits: tuple[float, float] = (0.0, 1.0)
+    limits: Limits = (0.0, 1.0)
     line: float | None = None
     percent: bool = False
 
@@ -120,10 +119,10 @@ def grouped_dots(
     title: str,
     axis: str,
     description: str,
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     percent: bool = False,
     guess: str = "guess",
-    number_format: Callable[[float], str] | None = None,
+    number_format: ToText | None = None,
     origin: float | None = None,
     ends: tuple[str, str] | None = None,
 ) -> Figure:
@@ -155,31 +154,44 @@ def grouped_dots(
     values = [v for dot in dots for v in (dot.value, dot.guess, origin) if is_defined(v)]
     if limits is None:
         values += [v for dot in dots for v in (dot.low, dot.high) if is_defined(v)]
-    names = name_width(list(groups))
-    left = names + 12
-    numbers = max([24.0, *(text_width(to_text(value), TEXT) for value in values)])
-    right = sheet_width() - 8 - numbers
-    height = max(ROW * len(series), 2 * TEXT * 1.2) + 8
-    keys = [kind.key() for kind in series]
+    keys = [kind.key for kind in series]
     if any(is_defined(dot.guess) for dot in dots):
         keys.append(key(guess, **MARKS["guess"]))
-    full = height * max(len(groups), 1)
-    sheet = Sheet(title, description, full, keys=keys, axis=axis, ends=ends, left=left, right=right)
-    axes = sheet.axes(left, right, 0, full)
-    scale_x(axes, values, limits, percent=percent)
+    height = max(ROW * len(series), 2 * TEXT * 1.2) + 8
+    sheet = Sheet(title, description, height * max(len(groups), 1), keys=keys, axis=axis)
+    scale_x(sheet.axes, values, limits, percent=percent)
     if origin is not None:
-        axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
+        sheet.axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
     if ends:
-        sheet.write_ends(axes, origin or 0.0)
-    for number, (name, group) in enumerate(groups.items()):
-        middle = height * (number + 0.5)
-        sheet.label(middle, name, names)
-        for place, (dot, kind) in enumerate(zip(group, series, strict=True)):
-            y = middle + ROW * (place - (len(series) - 1) / 2)
-            draw_dot(axes, dot, y, kind.dot, f"{name}, {kind.label}", to_text)
+        sheet.write_ends(ends, origin or 0.0)
+    middles = [height * (number + 0.5) for number in range(len(groups))]
+    _fill(sheet, dict(zip(groups, middles, strict=True)), [*groups.values()], series, to_text, ROW)
+    return sheet.draw()
+
+
+def _fill(
+    sheet: Sheet,
+    middles: Mapping[str, float],
+    rows: Sequence[Sequence[Dot]],
+    series: Sequence[Series],
+    to_text: ToText,
+    step: float,
+) -> None:
+    """Name the rows, and draw their dots, each series `step` points below the one before.
+
+    Numbers stand beside them where each has its own line.
+    """
+    numbers = []
+    for (name, middle), dots in zip(middles.items(), rows, strict=True):
+        for place, (dot, kind) in enumerate(zip(dots, series, strict=True)):
+            y = middle + step * (place - (len(series) - 1) / 2)
             if is_defined(dot.value):
-                sheet.text(sheet.width, y, to_text(dot.value), ha="right")
-    return sheet.figure
+                numbers.append(Cell(y, to_text(dot.value)))
+            if is_defined(dot.value) or step:
+                draw_dot(sheet.axes, dot, y, kind.dot, f"{name}, {kind.label}", to_text)
+    sheet.name_rows(Cell(middle, name_lines(name)) for name, middle in middles.items())
+    if len({number.y for number in numbers}) == len(numbers):
+        sheet.add_column(numbers)
 
 
 def panel_plot(
@@ -189,34 +201,23 @@ def panel_plot(
 
     Where each row has at most one dot, its number stands beside it.
     """
-    labels = [label for group in groups for label in group]
-    to_text = partial(format_number, percent=panel.percent)
-    shown = [[dot.value for dot in dots if is_defined(dot.value)] for dots in panel.rows]
-    single = all(len(values) < 2 for values in shown)
-    numbers = [to_text(values[0]) if single and values else "" for values in shown]
-    names, row, between = name_width(labels), 19.0, 8.0
-    left, right = names + 10, sheet_width() - max(16.0, *(text_width(t, TEXT) + 8 for t in numbers))
-    height = row * len(labels) + between * (len(groups) - 1)
-    keys = [kind.key() for kind in panel.series]  # always, so that rows of figures are in line
-    sheet = Sheet(title, description, height, keys=keys, axis=panel.axis, left=left, right=right)
-    axes = sheet.axes(left, right, 0, height)
-    low, high = panel.limits
-    axes.set_xlim(low, high)
-    ends = [low, (low + high) / 2, high]
-    texts = [format_number(v, digits=1, percent=panel.percent) for v in ends]
-    axes.set_xticks(ends, [text.removesuffix(".0") for text in texts])
+    row, between = 19.0, 8.0
+    middles, height = dict[str, float](), 0.0
+    for group in groups:
+        middles |= {name: height + row * (place + 0.5) for place, name in enumerate(group)}
+        height += row * len(group) + between
+    keys = [kind.key for kind in panel.series]  # always, so that rows of figures are in line
+    sheet = Sheet(title, description, height - between, keys=keys, axis=panel.axis)
+    axes, (low, high) = sheet.axes, panel.limits
+    scale_x(axes, [], panel.limits, percent=panel.percent)
+    axes.set_xticks([low, (low + high) / 2, high])
+    axes.grid(visible=False)
+    axes.hlines([*middles.values()], low, high, color=LINE, linewidth=0.8, zorder=1)
     if panel.line is not None:
         axes.axvline(panel.line, color=SOFT, linewidth=1.0, zorder=2)
-    offsets = [between * number for number, group in enumerate(groups) for _ in group]
-    for index, (label, dots, text) in enumerate(zip(labels, panel.rows, numbers, strict=True)):
-        middle = row * (index + 0.5) + offsets[index]
-        axes.hlines(middle, low, high, color=LINE, linewidth=0.8, zorder=1)
-        sheet.label(middle, label, names)
-        sheet.text(sheet.width, middle, text, ha="right")
-        for dot, kind in zip(dots, panel.series, strict=True):
-            if is_defined(dot.value):
-                draw_dot(axes, dot, middle, kind.dot, f"{label}, {kind.label}", to_text)
-    return sheet.figure
+    to_text = partial(format_number, percent=panel.percent)
+    _fill(sheet, middles, panel.rows, panel.series, to_text, 0)
+    return sheet.draw()
 
 
 def dot_plot(
@@ -226,7 +227,7 @@ def dot_plot(
     axis: str,
     description: str,
     lines: Sequence[Line] = (),
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     interval: str = "",
     value: str = "ours",
     reference: str = "published",
@@ -261,16 +262,7 @@ def dot_plot(
         What the lower and the upper end of the axis mean.
     """
     to_text = partial(format_number, signed=signed)
-    ours = [_scored(p.value, p.mark, to_text) for p in points]
-    theirs = [_scored(p.reference, p.reference_mark, to_text) for p in points]
-    notes = [p.note for p in points]
-    heads = any(notes)
-    scores, asides = (
-        9 + max([text_width(head, SMALL) if heads else 0, *(text_width(t, TEXT) for t in texts)])
-        for head, texts in ((value, ours + theirs), (note, notes))
-    )
-    names = name_width([point.label for point in points])
-    left, right = names + 12, sheet_width() - scores - (asides if heads else 0)
+    heads = any(point.note for point in points)
     has_interval = bool(interval) and any(is_defined(p.low) and is_defined(p.high) for p in points)
     has_reference = any(is_defined(point.reference) for point in points)
     keys = []
@@ -279,134 +271,70 @@ def dot_plot(
         keys.append(key(name, **{**MARKS["model"], "linestyle": "-", "color": SERIES[0]}))
     if has_reference:
         keys.append(key(reference, **PUBLISHED))
-    keys += [
-        key(name, **line_style(name))
-        for name in dict.fromkeys(line.label for line in lines)
-        if name
-    ]
+    titles = dict.fromkeys(line.label for line in lines if line.label)
+    keys += [key(name, **line_style(name)) for name in titles]
 
-    rows: list[tuple[Point, float]] = []
-    spans: dict[str, tuple[float, float]] = {}
-    titles: list[tuple[list[str], float]] = []
-    y = TEXT * 1.9 if heads else 2.0
-    for group, members in groupby(points, key=lambda point: point.group):
-        if group:
-            heading = wrap(group, sheet_width(), 1.15 * TEXT, 2)
-            titles.append((heading, y + 10))
-            y += 8 + 12 * len(heading)
-        start = y
-        for point in members:
-            count = len(wrap(point.label, names, TEXT, 3))
-            height = max(17.0, 26.0 if is_defined(point.reference) else 0.0, 5 + 10.5 * count)
-            rows.append((point, y + height / 2))
-            y += height
-        spans[group] = start, y
-        y += 6 if group else 2
-
-    sheet = Sheet(
-        title, description, y, keys=keys, axis=axis, ends=ends, footnote=footnote,
-        left=left, right=right,
-    )  # fmt: skip
-    axes = sheet.axes(left, right, 0, y)
+    names, middles, spans, full = _place_rows(points, top=TEXT * 1.9 if heads else 2.0)
+    sheet = Sheet(title, description, full, keys=keys, axis=axis, footnote=footnote)
+    axes = sheet.axes
     drawn = [v for p in points for v in (p.value, p.reference) if is_defined(v)]
     if limits is None:
         drawn += [v for p in points for v in (p.low, p.high) if is_defined(v)]
-    scale_x(axes, drawn + [line.value for line in lines], limits, grid=False)
+    scale_x(axes, drawn + [line.value for line in lines], limits)
     if ends:
-        sheet.write_ends(axes)
-    for head, edge in ((value, right + scores), (note, sheet.width)) if heads else ():
-        sheet.text(edge, TEXT * 0.8, head, size=SMALL, color=SOFT, ha="right")
-    for heading, middle in titles:
-        sheet.lines(0, middle, heading, step=12, weight="bold")
-    for group, span in spans.items():  # never across a group's name
-        axes.vlines(axes.get_xticks(), *span, color=LINE, linewidth=0.8, zorder=0)
-        for line in lines:
+        sheet.write_ends(ends, 0.0)
+    for line in lines:
+        for group, span in spans.items():  # never across a group's name
             if line.group in (None, group):
                 style = line_style(line.label)
                 axes.plot([line.value] * 2, span, zorder=2, label=line.label, **style)
-    for index, (point, middle) in enumerate(rows):
-        sheet.label(middle, point.label, names, 3)
-        dot = Dot(point.value, point.low, point.high)
+    numbers, notes = list[Cell](), list[Cell]()
+    if heads:
+        small = {"size": SMALL, "color": SOFT}
+        numbers.append(Cell(TEXT * 0.8, value, small))
+        notes.append(Cell(TEXT * 0.8, note, small))
+    for point, middle in zip(points, middles, strict=True):
+        above = 5.0 if is_defined(point.reference) else 0.0
         if is_defined(point.reference):  # below ours, so that neither hides the other
             mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
             add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
             axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
-        above = 5 if is_defined(point.reference) else 0
+            text = to_text(point.reference) + point.reference_mark
+            numbers.append(Cell(middle + 6, text, {"color": SOFT}))
+        if is_defined(point.value):
+            text = to_text(point.value) + point.mark
+            numbers.append(Cell(middle - above, text, {"weight": "bold"}))
         name = f"{point.label}, {value}" if point.kind == "model" else point.label
+        dot = Dot(point.value, point.low, point.high)
         draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
-        for text, texts, below, look in (
-            (ours[index], ours, -above, {"weight": "bold"}),
-            (theirs[index], theirs, 6, {"color": SOFT}),
-        ):
-            # Decimals stay in line where only some numbers have a mark.
-            marked = any(each.endswith("*") for each in texts) and not text.endswith("*")
-            gap = text_width("*", TEXT) if marked else 0
-            sheet.text(right + scores - gap, middle + below, text, ha="right", **look)
-        sheet.text(sheet.width, middle, notes[index], ha="right")
-    return sheet.figure
+        notes.append(Cell(middle, point.note))
+    sheet.name_rows(names)
+    sheet.add_column(numbers)
+    sheet.add_column(notes)
+    return sheet.draw()
 
 
-def error_factors(
-    films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
-) -> Figure:
-    """Draw the factors of errors as the paper does: a small panel a film, a row a factor.
-
-    Parameters
-    ----------
-    films
-        As `obygaze_models.explain.error_factors` gives them.
-    titles
-        The films' titles.
-    title, description
-        The figure's title, and what is seen, for those who cannot see it.
-    """
-    factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
-    ends = [v for film in films for f in film.factors for v in (f.coefficient, f.low, f.high)]
-    reach = 1.05 * max((abs(v) for v in ends if is_defined(v)), default=1.0)
-    columns = min(max(1, int(sheet_width() / 150)), len(films)) or 1
-    widest = max((text_width(name, SMALL) for name in factors), default=40.0)
-    names = min(widest, max(NAMES * sheet_width(), 112.0))
-    gap, row = 14.0, 13.5
-    panel = (sheet_width() - names - 8 - gap * (columns - 1)) / columns
-    labels = ["All films" if f.film is None else titles.get(f.film, f.film) for f in films]
-    wrapped = [wrap(label, panel, TEXT, 3) for label in labels]
-    head = 20 + 11.5 * max(map(len, wrapped), default=1)
-    body = row * max(len(factors), 4)
-    band = head + body + 22
-    height = band * math.ceil(len(films) / columns) + 8
-    keys = [kind.key() for kind in CLEARNESS]
-    sides = "more often right", "more often wrong"
-    sheet = Sheet(title, description, height - 16, keys=keys, ends=sides)
-    for number, film in enumerate(films):
-        left = names + 8 + (number % columns) * (panel + gap)
-        y = (number // columns) * band + head
-        axes = sheet.axes(left, left + panel, y, body)
-        sheet.lines(left, y - 8.5 - 11.5 * len(wrapped[number]), wrapped[number], weight="bold")
-        sheet.text(left, y - 8, f"{film.wrong:,}/{film.clips:,} wrong", size=SMALL, color=SOFT)
-        for index, label in enumerate(factors if number % columns == 0 else []):
-            [text] = wrap(label, names, SMALL, 1)
-            sheet.text(names, y + row * (index + 0.5), text, size=SMALL, ha="right")
-        if film.too_few:
-            lines = wrap(film.too_few, panel, SMALL, 5)
-            sheet.lines(left, y + 10, lines, step=11, size=SMALL, color=SOFT)
-            axes.set_axis_off()
-            continue
-        axes.set_xlim(-reach, reach)
-        axes.locator_params(axis="x", nbins=4)
-        axes.xaxis.set_major_formatter(lambda v, _: format_number(v, digits=0 if v % 1 == 0 else 1))
-        axes.grid(axis="x")
-        axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
-        for index, factor in enumerate(film.factors):
-            middle = row * (index + 0.5)
-            if factor.coefficient is None:
-                write_in(axes, 0, middle, "every clip" if factor.clips else "no clip", SOFT)
-                continue
-            dot = Dot(factor.coefficient, factor.low, factor.high)
-            style = CLEARNESS[dot.is_clear].dot
-            draw_dot(axes, dot, middle, style, f"{labels[number]}, {factor.name}")
-    sheet.write_ends(zero=(names + 8 + sheet.width) / 2)
-    return sheet.figure
-
-
-def _scored(value: float | None, mark: str, to_text: Callable[[float], str]) -> str:
-    return to_text(value) + mark if is_defined(value) else ""
+def _place_rows(
+    points: Sequence[Point], top: float
+) -> tuple[list[Cell], list[float], dict[str, tuple[float, float]], float]:
+    """Return names of rows and groups, the rows' middles, the groups' ends, and the height."""
+    names, middles = list[Cell](), list[float]()
+    spans: dict[str, tuple[float, float]] = {}
+    y = top
+    for group, members in groupby(points, key=lambda point: point.group):
+        if group:
+            heading = wrap(group, sheet_width(), 1.15 * TEXT, 2)
+            style = {"weight": "bold", "bbox": on_paper()}
+            names.append(Cell(y + 4 + 6 * len(heading), "\n".join(heading), style))
+            y += 8 + 12 * len(heading)
+        start = y
+        for point in members:
+            name = name_lines(point.label, 3)
+            least = 26.0 if is_defined(point.reference) else 17.0
+            height = max(least, 17.0 + 10.5 * name.count("\n"))
+            middles.append(y + height / 2)
+            names.append(Cell(y + height / 2, name))
+            y += height
+        spans[group] = start, y
+        y += 6 if group else 2
+    return names, middles, spans, y

@@ -1,31 +1,27 @@
-"""A sheet that figures are drawn on: one column, its title, legend and axis, and marks for rows.
+"""A sheet that figures are drawn on: rows of names, marks and numbers below a title and legend.
 
-Lengths are points. Text is measured by its number of letters, so that a figure has the same places
-in every font; what does not fit is wrapped, then cut.
+Heights of rows are points. Matplotlib measures texts and lays them out; only long names are
+wrapped by their number of letters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from obygaze_features.common.figures import (
-    CROP,
     EDGE,
     INK,
     NAMES,
     SERIES,
     SOFT,
     add_number,
-    axes_width,
     describe,
     figure_style,
     figure_width,
     paper,
-    plain,
-    text_width,
     wrap,
 )
 from obygaze_features.common.text import format_number
@@ -33,33 +29,44 @@ from obygaze_features.common.text import format_number
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+Limits = tuple[float, float]
+"""The ends of an axis."""
+Style = Mapping[str, Any]
+"""Options of matplotlib."""
+ToText = Callable[[float], str]
+"""How numbers are printed."""
 USUAL_IN = 312 / 72
 """So narrow that no text is below 11 px on a phone (390 px)."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 9.4
 """Font sizes."""
 ROW = 13.0
+"""The height of a row of one line, in points."""
+STAR = 5.0
+"""How wide the mark of a number is, in points."""
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
 
-def _point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -> dict[str, Any]:
+def point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -> dict[str, Any]:
+    """Return how matplotlib draws a point."""
     return {
         "marker": marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": edge,
         "markeredgewidth": width, "linestyle": "none",
     }  # fmt: skip
 
 
-PUBLISHED = _point("D", 5.0, "none", INK, 1.1)
+PUBLISHED = point("D", 5.0, "none", INK, 1.1)
 MARKS = {
-    "model": _point("o", 6.0, SERIES[0], SERIES[0]),
-    "annotators": _point("s", 6.0, INK, INK),
-    "guess": _point("|", 9.0, SOFT, SOFT, 1.8),
+    "model": point("o", 6.0, SERIES[0], SERIES[0]),
+    "annotators": point("s", 6.0, INK, INK),
+    "guess": point("|", 9.0, SOFT, SOFT, 1.8),
 }
 """A mark for each who scores, the same in every figure."""
 
 
 def sheet_width() -> float:
-    """How wide a sheet is between its margins."""
+    """Return the width of a sheet between its margins, in points."""
     return 72 * figure_width(USUAL_IN) - 2 * EDGE
 
 
@@ -72,29 +79,21 @@ class Series:
     hatched: bool = False
 
     @property
-    def fill(self) -> dict[str, Any]:
-        """How matplotlib fills a bar of this series."""
-        if self.hatched:
-            return {"facecolor": paper(), "edgecolor": self.colour, "hatch": "////", "linewidth": 1}
-        return {"facecolor": self.colour, "edgecolor": "none", "linewidth": 0.0}
-
-    @property
     def dot(self) -> dict[str, Any]:
         """How matplotlib draws a point of this series."""
-        return _point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
+        return point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
 
-    def key(self, *, bar: bool = False) -> Artist:
+    @property
+    def key(self) -> Artist:
         """Its place in a legend."""
-        from matplotlib.patches import Patch
-
-        return Patch(label=self.label, **self.fill) if bar else key(self.label, **self.dot)
+        return key(self.label, **self.dot)
 
 
 def key(label: str, **style: Any) -> Artist:
     """A legend's line or point."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=plain(label), **style)
+    return Line2D([], [], label=label, **style)
 
 
 def line_style(label: str) -> dict[str, Any]:
@@ -117,13 +116,69 @@ class Dot:
         return is_defined(self.low) and is_defined(self.high) and self.low * self.high > 0
 
 
+class Cell(NamedTuple):
+    """A text of a column, and where its middle is, in points from the top."""
+
+    y: float
+    text: str
+    style: Mapping[str, Any] = {}
+
+
+def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
+    """Make a figure with a title and a legend; `fit` lays the rest out below them."""
+    from matplotlib.figure import Figure
+
+    width = sheet_width()
+    for each in keys:
+        each.set_label("\n".join(wrap(str(each.get_label()), width - 30, TEXT, 2)))
+    with figure_style():
+        figure = Figure(figsize=(figure_width(USUAL_IN), 4), layout="constrained")
+        describe(figure, title, description)
+        for columns in range(max(len(keys), 1), 0, -1):  # as many as there is room for
+            legend = figure.legend(
+                handles=keys, loc="outside upper left", ncols=columns, alignment="left",
+                title="\n".join(wrap(title, width, 1.15 * TITLE, 3)),
+                title_fontproperties={"size": TITLE, "weight": "bold"},
+                borderaxespad=EDGE / SMALL, borderpad=0, handlelength=1.7, handletextpad=0.6,
+                columnspacing=1.2, labelspacing=0.4,
+            )  # fmt: skip
+            if columns == 1 or width_of(legend) <= width:
+                break
+            legend.remove()
+    return figure
+
+
+def fit(figure: Figure, axes: Axes, height: float, rows: int = 1) -> Figure:
+    """Lay a figure out so that its `rows` of axes are `height` points high, in every format."""
+    with figure_style():
+        figure.set_figheight(rows * height / 72 + 4)
+        for _ in range(2):  # the axes' width may change the ticks
+            figure.draw_without_rendering()
+            missing = height / 72 - axes.get_position().height * figure.get_figheight()
+            figure.set_figheight(figure.get_figheight() + rows * missing)
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def width_of(artist: Any) -> float:
+    """Return the width of an artist in points."""
+    return float(72 * artist.get_window_extent().width / artist.figure.dpi)
+
+
 class Sheet:
-    """A figure of `height` points below its title and legend, above what its axis measures.
+    """Rows on one axes, whose y counts points from its top: names, marks and numbers.
 
-    Without an `axis`, not even an empty one, it has no room for the numbers of ticks. The axis is
-    from `left` to `right`; `ends` say what these mean, see `write_ends`.
-
-    `text` and `axes` count points from the upper left corner of this body.
+    Parameters
+    ----------
+    title, description
+        The figure's title, and what is seen, for those who cannot see it.
+    keys
+        What is in the legend.
+    axis
+        What is measured.
+    footnote
+        A remark at the bottom.
     """
 
     def __init__(
@@ -133,96 +188,70 @@ class Sheet:
         height: float,
         *,
         keys: Sequence[Artist] = (),
-        axis: str | None = None,
-        ends: tuple[str, str] | None = None,
+        axis: str = "",
         footnote: str = "",
-        left: float = 0.0,
-        right: float | None = None,
     ) -> None:
-        self.width = width = sheet_width()
-        heading = wrap(title, width, 1.15 * TITLE, 3)  # bold
-        below = wrap(axis or "", width, SMALL, 3)
-        notes = wrap(footnote, width, SMALL, 6)
-        widest = max((text_width(str(each.get_label()), TEXT) for each in keys), default=0.0) + 28
-        columns = max(1, min(len(keys), int(width / widest)))
-        legend = 13.0 * math.ceil(len(keys) / columns) + 6 if keys else 0.0
-        over = 14.5 * len(heading) + 5
-        texts = [f"← {ends[0]}", f"{ends[1]} →"] if ends else []
-        self._ends = [wrap(text, width, SMALL, 1)[0] for text in texts]
-        self._apart = 12.0 * (sum(text_width(text, SMALL) for text in texts) + 8 > width)
-        self._top = over + legend + (15 + self._apart if ends else 0)
-        ticks = 4 if axis is None else 16
-        self._full = self._top + height + ticks + 11.5 * (len(below) + len(notes)) + 2 * CROP + 2
+        width = sheet_width()
+        self.figure = new_figure(title, description, keys)
         with figure_style():
-            from matplotlib.figure import Figure
+            self.axes = self.figure.add_subplot()
+            self.axes.set_xlabel("\n".join(wrap(axis, 0.75 * width, SMALL, 4)))
+            if footnote:
+                text = "\n".join(wrap(footnote, width, SMALL, 6))
+                left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
+                self.figure.supxlabel(text, size=SMALL, color=SOFT, **left)
+        self.axes.set_ylim(height, 0)
+        self.axes.set_yticks([])
+        self._height, self._edge = height, 0.0
 
-            self.figure = Figure(figsize=((width + 2 * EDGE) / 72, self._full / 72))
-            describe(self.figure, title, description)
-            if keys:
-                self.figure.legend(
-                    handles=keys, loc="upper left", bbox_to_anchor=self._at(0, over - self._top),
-                    ncols=columns, borderaxespad=0, borderpad=0, handlelength=1.7,
-                    handletextpad=0.6, columnspacing=1.2, labelspacing=0.4,
-                )  # fmt: skip
-        self.lines(0, 7 - self._top, heading, step=14.5, size=TITLE, weight="bold")
-        for number, line in enumerate(below):
-            half = text_width(line, SMALL) / 2
-            middle = min(max((left + (right or width)) / 2, half), width - half)
-            y = height + ticks + 5 + 11.5 * number
-            self.text(middle, y, line, size=SMALL, color=SOFT, ha="center")
-        self.lines(0, height + ticks + 5 + 11.5 * len(below), notes, size=SMALL, color=SOFT)
-
-    def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (x + EDGE) / (self.width + 2 * EDGE), 1 - (y + self._top + CROP) / self._full
-
-    def write_ends(self, axes: Axes | None = None, zero: float = 0.0) -> None:
-        """Say above axes what values below and above `zero` mean; without axes, at x = `zero`."""
-        if axes is not None:
-            low, high = axes.get_xlim()
-            before = axes.get_position().x0 * (self.width + 2 * EDGE) - EDGE
-            zero = before + (zero - low) / (high - low) * axes_width(axes)
-        wide, far = (text_width(text, SMALL) for text in self._ends)
-        left, right = max(zero - 4, wide), min(zero + 4, self.width - far)
-        if not self._apart:
-            left = min(left, self.width - far - 8)
-            right = left + 8
-        self.text(left, -8 - self._apart, self._ends[0], size=SMALL, color=SOFT, ha="right")
-        self.text(right, -8, self._ends[1], size=SMALL, color=SOFT)
-
-    def text(self, x: float, y: float, text: str, **options: Any) -> None:
-        """Text whose middle is at `y`."""
-        options = {"va": "center_baseline", "size": TEXT, **options}
+    def name_rows(self, cells: Iterable[Cell]) -> None:
+        """Write texts at the left edge, of which all but bold ones are left of the axes."""
         with figure_style():
-            self.figure.text(*self._at(x, y), plain(text), **options)
+            drawn = [self._write(0, cell, ha="left") for cell in cells]
+            names = [text for text in drawn if text.get_fontweight() != "bold"]
+            gap = 12 + max(map(width_of, names), default=0.0)
+        for text in drawn:
+            text.xyann = (-gap, 0)
 
-    def lines(
-        self, x: float, y: float, texts: Sequence[str], *, step: float = 11.5, **options: Any
-    ) -> None:
-        """Lines of text, of which the first is at `y`."""
-        for number, text in enumerate(texts):
-            self.text(x, y + step * number, text, **options)
-
-    def label(self, y: float, text: str, width: float, lines: int = 2, **options: Any) -> None:
-        """A row's name at the left."""
-        texts, step = wrap(text, width, TEXT, lines), TEXT * 1.15
-        self.lines(0, y - (len(texts) - 1) / 2 * step, texts, step=step, **options)
-
-    def axes(self, left: float, right: float, y: float, height: float) -> Axes:
-        """Axes whose y counts points from its top."""
-        x0, y0 = self._at(left, y + height)
-        x1, y1 = self._at(right, y)
+    def add_column(self, cells: Iterable[Cell]) -> None:
+        """Write texts right of the axes, and of the columns before, in line at their right."""
         with figure_style():
-            axes = self.figure.add_axes((x0, y0, x1 - x0, y1 - y0))
-        axes.set_ylim(height, 0)
-        axes.set_yticks([])
-        axes.tick_params(axis="x", pad=3)
-        return axes
+            drawn = [self._write(1, cell, ha="right") for cell in cells if cell.text]
+            self._edge += 9 + max(map(width_of, drawn), default=-9.0)
+        marked = {text for text in drawn if text.get_text().endswith("*")}
+        for text in drawn:
+            # Decimals stay in line where only some numbers have a mark.
+            gap = STAR if marked and text not in marked else 0.0
+            text.xyann = (self._edge - gap, 0)
+
+    def write_ends(self, ends: tuple[str, str], zero: float) -> None:
+        """Say above the axes what values below and above `zero` mean."""
+        sides = (f"← {ends[0]}", -4, "right"), (f"{ends[1]} →", 4, "left")
+        with figure_style():
+            for text, gap, side in sides:
+                lines = "\n".join(wrap(text, 0.38 * sheet_width(), SMALL, 3))
+                look: Any = {"size": SMALL, "color": SOFT, "ha": side, "va": "bottom"}
+                place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+                self.axes.annotate(lines, (zero, 1), (gap, 4), **place, **look)
+
+    def draw(self) -> Figure:
+        """Lay the figure out, and return it."""
+        return fit(self.figure, self.axes, self._height)
+
+    def _write(self, x: float, cell: Cell, **options: Any) -> Any:
+        options |= {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        options |= {"va": "center_baseline", "size": TEXT, "linespacing": 1.1, **cell.style}
+        return self.axes.annotate(cell.text, (x, cell.y), (0, 0), **options)
 
 
-def name_width(names: Sequence[str]) -> float:
-    """The column of the names, which have one line where they are short, else two."""
-    widest = max([30.0, *(text_width(plain(name), TEXT) for name in names)])
-    return min(widest, NAMES * sheet_width())
+def on_paper() -> dict[str, Any]:
+    """Return the box of a text that hides the lines behind it."""
+    return {"facecolor": paper(), "edgecolor": "none", "pad": 1}
+
+
+def name_lines(name: str, lines: int = 2) -> str:
+    """Wrap a row's name to its column; what needs more `lines` is cut."""
+    return "\n".join(wrap(name, NAMES * sheet_width(), TEXT, lines))
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:
@@ -231,49 +260,29 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 
 
 def scale_x(
-    axes: Axes,
-    values: Sequence[float],
-    limits: tuple[float, float] | None,
-    *,
-    percent: bool = False,
-    grid: bool = True,
+    axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """An axis that holds all values: `limits`, or wider; without limits, round ends."""
-    from matplotlib.ticker import MaxNLocator
+    """Scale the x axis to hold all values: `limits`, or wider; without limits, round ends."""
+    from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
-    locator = MaxNLocator(5, steps=[1, 2, 5, 10])
     given = [*values, *(limits or ())] or [0.0, 1.0]
     low, high = min(given), max(given)
     if low == high:
         low, high = low - 0.5, high + 0.5
-    ticks = locator.tick_values(low, high)
-    if limits is None or low < limits[0]:
-        low = max((t for t in ticks if t <= low + 1e-9), default=low)
-    if limits is None or high > limits[1]:
-        high = min((t for t in ticks if t >= high - 1e-9), default=high)
-    axes.set_xlim(low, high)
-    ticks = [t for t in ticks if low - 1e-9 <= t <= high + 1e-9]
-    step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.01
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    # On a narrow axis few have a number, so that these stay apart.
-    every = math.ceil(24 * len(ticks[1:]) / axes_width(axes))
-    axes.set_xticks(ticks, [
-        "" if round(t / step) % every else format_number(t, digits=digits, percent=percent)
-        for t in ticks
-    ])  # fmt: skip
-    if grid:
-        axes.grid(axis="x")
+    ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
+    least, most = limits or (math.inf, -math.inf)
+    axes.set_xlim(low if low >= least else ticks[0], high if high <= most else ticks[-1])
+    axes.xaxis.set_major_locator(AutoLocator())  # as many as there is room for
+    if percent:
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.tick_params(axis="x", pad=3)
+    axes.grid(axis="x")
 
 
 def draw_dot(
-    axes: Axes,
-    dot: Dot,
-    y: float,
-    style: Mapping[str, Any],
-    label: str,
-    to_text: Callable[[float], str] = format_number,
+    axes: Axes, dot: Dot, y: float, style: Style, label: str, to_text: ToText = format_number
 ) -> None:
-    """A dot on its interval, cut at the axis' ends; "undefined" where there is no value."""
+    """Draw a dot on its interval, cut at the axis' ends; "undefined" without a value."""
     low, high = axes.get_xlim()
     if not is_defined(dot.value):
         write_in(axes, low + (high - low) / 50, y, "undefined", SOFT, ha="left")
@@ -295,8 +304,7 @@ def draw_dot(
 
 
 def write_in(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
-    """Small text on its paper, at a place of the axes."""
-    box = {"facecolor": paper(), "edgecolor": "none", "pad": 1}
-    options = {"ha": "center", "size": SMALL, "bbox": box, **options}
+    """Write small text at a place of the axes, hiding the lines behind it."""
+    options = {"ha": "center", "size": SMALL, "bbox": on_paper(), **options}
     with figure_style():
         axes.text(x, y, text, color=colour, va="center_baseline", zorder=6, **options)

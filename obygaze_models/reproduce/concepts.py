@@ -15,7 +15,6 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.run_folder import Run, saved_models
-from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.dots import grouped_dots, level_series
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.context import (
@@ -28,6 +27,7 @@ from obygaze_models.reproduce.context import (
 )
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import READINGS, bottlenecks
+from obygaze_models.reproduce.tree import count_visits, tree_outline
 from obygaze_models.saved.persistence import load_model
 
 BARS = {"a": "solid bars", "b": "hatched bars"}

@@ -17,8 +17,8 @@ from obygaze_models.experiments.predictions import average_over_fits, score_over
 from obygaze_models.experiments.published import AVERAGES, published_average, published_films
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.error_factors import factors_of_clips
-from obygaze_models.figures.dots import error_factors
 from obygaze_models.reproduce.context import Pending, ReproductionContext, Setting, target
+from obygaze_models.reproduce.factors import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")

@@ -12,7 +12,7 @@ they can differ widely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -257,35 +257,6 @@ def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
     ranks = np.empty(len(ids), np.int64)
     ranks[np.lexsort((np.array(ids, dtype=str), rounded))] = np.arange(len(ids))
     return ranks
-
-
-def trec_average_precision(
-    ids: Sequence[str], scores: Array, positives: Collection[str]
-) -> float | None:
-    """Average precision exactly as trec_eval computes it; None without positive clips.
-
-    Positive clips that are not among the ids count against it. `average_precision` lets clips of
-    the same score share a rank instead: where scores are tied the two can differ widely.
-
-    Parameters
-    ----------
-    ids, scores
-        The ranked clips, in any order; no id twice.
-    positives
-        The ids of the positive clips; the other ids are negative.
-
-    Examples
-    --------
-    >>> scores = np.array([0.9, 0.5, 0.5, 0.5, 0.1])
-    >>> round(trec_average_precision(["v1", "v2", "v3", "v4", "v5"], scores, ["v1", "v3"]), 4)
-    0.8333
-    """
-    positive_ids = set(positives)
-    if not positive_ids:
-        return None
-    labels = np.array([clip in positive_ids for clip in ids], dtype=np.int64)
-    precision = average_precision(labels, trec_ranks(ids, scores))
-    return 0.0 if precision is None else precision * int(labels.sum()) / len(positive_ids)
 
 
 def weighted_scores(

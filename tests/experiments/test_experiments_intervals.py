@@ -8,6 +8,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
+from obygaze_models.mediaeval.measure import trec_average_precision
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,
@@ -19,7 +20,7 @@ from obygaze_models.scoring.intervals import (
     leave_each_out,
     score_parts,
 )
-from obygaze_models.scoring.metrics import TREC, trec_average_precision
+from obygaze_models.scoring.metrics import TREC
 
 SCORERS = {
     "auroc": roc_auc_score,

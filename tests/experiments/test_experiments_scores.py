@@ -25,14 +25,9 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.record import seal
-from obygaze_models.experiments.trec import format_run, read_run_file, run_tag
-from obygaze_models.scoring.metrics import (
-    METRICS,
-    TREC,
-    score,
-    trec_average_precision,
-    weighted_scores,
-)
+from obygaze_models.mediaeval.measure import trec_average_precision
+from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
+from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
 from tests.kit.run import write_store

@@ -25,8 +25,9 @@ from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.explain.moments import moment_figure
 from obygaze_models.figures import dots as plots
-from obygaze_models.figures.bars import count_visits, tree_outline
 from obygaze_models.figures.sheet import Dot, Series
+from obygaze_models.reproduce.factors import error_factors
+from obygaze_models.reproduce.tree import count_visits, tree_outline
 from tests.kit.files import texts, tips, title
 from tests.kit.timelines import FIRST, SECOND, segments
 
@@ -76,7 +77,7 @@ def factors() -> Figure:
         FilmFactors("tt1", 60, 20, (look, none)),
         FilmFactors("tt2", 9, 1, (), "one clip is wrong"),
     ]
-    return plots.error_factors(films, {"tt1": "Sleepless in Seattle"}, **TEXT)
+    return error_factors(films, {"tt1": "Sleepless in Seattle"}, **TEXT)
 
 
 def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
@@ -154,7 +155,7 @@ def test_panels_beside_each_other_share_their_rows() -> None:
     assert at(drawn[1]) == {"Look, k": 0.5, "Sure clips, k": 0.25}
     assert {"0.50", "0.25"} <= set(words(drawn[1]))  # a number a row, where it has one dot
     tops = [
-        [(1 - text.get_position()[1]) * figure.get_figheight() for text in figure.texts
+        [figure.bbox.y1 - text.get_window_extent().y1 for text in figure.findobj(Text)
          if text.get_text() in ("Look", "Sure clips")] for figure in drawn
     ]  # fmt: skip
     assert len(tops[0]) == 2
@@ -181,7 +182,7 @@ def test_factors_have_a_panel_a_film() -> None:
     assert len(figure.axes) == 3
     assert marks(figure).keys() == {"All films, Look", "Sleepless in Seattle, Look"}
     assert marks(figure)["Sleepless in Seattle, Look"][0][0] == 1.25
-    text = " ".join(words(figure))
+    text = " ".join(words(figure)).replace("\n", " ")
     assert all(part in text for part in ("no clip", "one clip is wrong", "300/900 wrong"))
 
 
@@ -335,5 +336,6 @@ def test_what_is_better_is_on_its_side_of_zero() -> None:
     figure = differences("svm", "mlp")
     figure.draw_without_rendering()
     zero = figure.axes[0].transData.transform((0, 0))[0]
-    low, high = (text.get_window_extent() for text in figure.texts if "better" in text.get_text())
+    sides = [text for text in figure.findobj(Text) if "better" in text.get_text()]
+    low, high = (text.get_window_extent() for text in sides)
     assert low.x1 < zero < high.x0

@@ -1,4 +1,4 @@
-"""The first questions of a decision tree, with its clips as bars in parts."""
+"""The first questions of a decision tree, with its clips as bars in parts: figure 5."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.figures import (
-    INK,
     SOFT,
     add_number,
-    axes_width,
     figure_style,
     ink_on,
     paper,
@@ -20,14 +18,7 @@ from obygaze_features.common.figures import (
     wrap,
 )
 from obygaze_features.common.text import counted, format_number
-from obygaze_models.figures.sheet import (
-    SMALL,
-    TEXT,
-    Series,
-    Sheet,
-    sheet_width,
-    write_in,
-)
+from obygaze_models.figures.sheet import SMALL, TEXT, Series, Sheet, sheet_width, write_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,44 +57,50 @@ def tree_outline(
     depth
         How many levels, the root included.
     """
-    row, indent = 23.0, 11.0
+    from matplotlib.patches import Patch
+
+    row, indent, top = 23.0, 11.0, 14.0
     width = sheet_width()
     bar = min(width / 3, max(width - 200, 70))
     numbers = width - bar - 10
     room = numbers - max(34.0, text_width(count, SMALL)) - 8
     nodes = _tree_rows(head, concepts, depth)
     heights = [row + (8 if node.below else 0) for node in nodes]
-    full = 14 + sum(heights)
-    sheet = Sheet(title, description, full, keys=[kind.key(bar=True) for kind in classes])
-    axes = sheet.axes(width - bar, width, 0, full)
-    branches = sheet.axes(0, width, 0, full)
-    for each, end in ((axes, 1.0), (branches, width)):
-        each.set_axis_off()
-        each.set_xlim(0, end)
-    sheet.text(width - bar, 6, "training clips", size=SMALL, color=SOFT)
-    sheet.text(numbers, 6, count, size=SMALL, color=SOFT, ha="right")
-    y, middles = 14.0, list[float]()
+    keys = [Patch(facecolor=kind.colour, linewidth=0, label=kind.label) for kind in classes]
+    sheet = Sheet(title, description, top + sum(heights), keys=keys)
+    axes = sheet.axes
+    axes.set_xlim(0, width)  # points, as its y
+    axes.set_axis_off()
+    small: dict[str, Any] = {"size": SMALL, "color": SOFT}
+    _write(axes, width - bar, 6, "training clips", **small)
+    _write(axes, numbers, 6, count, ha="right", **small)
+    y, middles = top, list[float]()
     for node, height in zip(nodes, heights, strict=True):
         middle, x = y + height / 2, indent * node.depth
         middles.append(middle)
         if node.depth:
             bend = [middles[node.parent] + 7, middle, middle]
-            branches.plot([x - 10, x - 10, x - 3], bend, color=SOFT, linewidth=0.9)
+            axes.plot([x - 10, x - 10, x - 3], bend, color=SOFT, linewidth=0.9)
         # A long name is cut, never the number.
         (name,) = wrap(node.concept, room - x - text_width(node.limit, TEXT), TEXT, 1)
-        sheet.text(x, middle - (5 if node.below else 0), name + node.limit)
+        _write(axes, x, middle - (5 if node.below else 0), name + node.limit)
         if node.below:
             more = f"… and {counted(node.below, 'more question')}"
-            sheet.text(x, middle + 6, *wrap(more, room - x, SMALL, 1), size=SMALL, color=SOFT)
-        sheet.text(numbers, middle, f"{int(counts[node.node]):,}", ha="right")
+            _write(axes, x, middle + 6, *wrap(more, room - x, SMALL, 1), **small)
+        _write(axes, numbers, middle, f"{int(counts[node.node]):,}", ha="right")
         shares = [float(share) for share in head.value[node.node]]
-        _draw_stack(axes, shares, classes, middle, 16, node.concept + node.limit)
+        _draw_stack(axes, bar, shares, classes, middle, node.concept + node.limit)
         y += height
-    return sheet.figure
+    return sheet.draw()
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
+    with figure_style():
+        axes.text(x, y, text, **{"va": "center_baseline", "size": TEXT, **options})
 
 
 def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
-    """How many clips, by their concept scores [N, concepts], come to each node."""
+    """Count the clips, by their concept scores [N, concepts], that come to each node."""
     counts = np.bincount(head.apply(values), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         counts[node] = counts[head.left[node]] + counts[head.right[node]]
@@ -111,22 +108,20 @@ def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _draw_stack(
-    axes: Axes, values: Sequence[float], parts: Sequence[Series], y: float, height: float, name: str
+    axes: Axes, width: float, values: Sequence[float], parts: Sequence[Series], y: float, name: str
 ) -> None:
-    """A bar in parts, each with its share where it is wide enough for it."""
-    before = 0.0
-    width = axes_width(axes)
+    """Draw a bar in parts at the right, each with its share where that fits."""
+    left = axes.get_xlim()[1] - width
     for value, part in zip(values, parts, strict=True):
-        edge = part.colour if part.hatched else paper()
-        style = {**part.fill, "edgecolor": edge, "linewidth": 1.0}
+        style: Any = {"height": 16, "color": part.colour, "edgecolor": paper(), "linewidth": 1.0}
         with figure_style():
-            axes.barh(y, value, height=height, left=before, zorder=3, clip_on=False, **style)
+            axes.barh(y, value * width, left=left, zorder=3, clip_on=False, **style)
         text = format_number(value, percent=True)
         add_number(axes, f"{name}, {part.label}: {text}")
         if value * width >= text_width(text, SMALL) + 4:
-            ink, box = (INK, {}) if part.hatched else (ink_on(part.colour), {"bbox": None})
-            write_in(axes, before + value / 2, y, text, ink, **box)
-        before += value
+            middle = left + value * width / 2
+            write_in(axes, middle, y, text, ink_on(part.colour), bbox=None)
+        left += value * width
 
 
 class _TreeRow(NamedTuple):
@@ -141,7 +136,7 @@ class _TreeRow(NamedTuple):
 
 
 def _tree_rows(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[_TreeRow]:
-    """The nodes of the first levels, each after its parent, "not above" first."""
+    """Return the nodes of the first levels, each after its parent, "not above" first."""
     below = np.zeros(len(head.left), dtype=np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):
         below[node] = 1 + below[head.left[node]] + below[head.right[node]]

@@ -1,0 +1,115 @@
+"""``obygaze models write-run | score-run``: runs on a benchmark's test set."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.cli import (
+    echo,
+    echo_json,
+    folder_argument,
+    json_option,
+    overwrite_option,
+)
+from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_models.commands._shared import echo_warnings, option, path_option, stores_argument
+
+_EXTERNAL_DATA = {
+    True: "marked as using external data",
+    False: "marked as using no external data",
+    None: "not marked as using external data or not",
+}
+_labels = click.option("--labels", help="The label set.  [default: the manifest's default one]")
+_split = option(
+    "--split", default="official", help="The fold column whose last fold is the test set."
+)
+
+
+@click.command("write-run")
+@folder_argument("model")
+@stores_argument
+@folder_argument("manifest")
+@path_option("-o", "--output", required=True, help="The run file.")
+@_labels
+@_split
+@click.option("--name", help="The run's name.  [default: the model's]")
+@overwrite_option
+def write_run(
+    model: Path,
+    stores: tuple[Path | str, ...],
+    manifest: Path,
+    output: Path,
+    labels: str | None,
+    split: str,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Rank the test clips of a MANIFEST by a MODEL, as a run file of trec_eval's.
+
+    The run's tag ends in -external-data where the features are from a backbone that was trained on
+    other data, that is from any but random weights, and else in -own-data.
+
+    \b
+    Example:
+      obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
+    """
+    from obygaze_models.mediaeval.runs import SPLIT
+    from obygaze_models.mediaeval.runs import write_run as write_run_file
+
+    refuse_to_overwrite(output, overwrite=overwrite)
+    run = write_run_file(model, stores, manifest, labels=labels, split=split, name=name)
+    write_text(output, run.text)
+    clips = counted(len(run.predictions.ids), "test clip")
+    echo(f"{clips} ranked, tag {run.tag} -> {output}")
+    if run.missing:
+        missing = counted(len(run.missing), "test clip")
+        echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+    echo_warnings(run.predictions.warnings)
+    if count := sum(seen != "no" for seen in run.predictions.seen):
+        seen = counted(count, "test clip was", "test clips were")
+        echo_warnings([f"{seen} used to train the model: this is no test"])
+    options = f" --labels {labels}" if labels else ""
+    options += f" --split {split}" if split != SPLIT else ""
+    echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
+
+
+@click.command("score-run")
+@folder_argument("run")
+@folder_argument("manifest")
+@_labels
+@_split
+@json_option
+def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
+    """Score a RUN on the test clips of a MANIFEST, by the official measure of its labels.
+
+    For violence a run file of trec_eval's, by its average precision; for valence and arousal a
+    table id, prediction, by accuracy. Test clips that a run leaves out count against it.
+
+    \b
+    Examples:
+      obygaze models score-run violence.run manifests/accede --labels violence
+      obygaze models score-run predictions.csv manifests/accede --labels valence --json
+    """
+    from obygaze_models.mediaeval.measure import score_run as score_run_file
+
+    scored = score_run_file(run, manifest, labels=labels, split=split)
+    if as_json:
+        echo_json(asdict(scored))
+        return
+    clips = counted(scored.clips, "test clip")
+    if scored.positives is not None:
+        clips = f"{scored.positives:,} positive of {clips}"
+    value = "undefined" if scored.value is None else f"{scored.value:.4f}"
+    echo(f"{scored.labels}: {scored.title} {value} ({clips})")
+    if scored.missing:
+        missing = join_some(scored.missing, 2)
+        echo(f"{len(scored.missing):,} not returned, such as {missing}")
+    if scored.outside:
+        outside = join_some(scored.outside, 2)
+        echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+    if scored.tag is not None:
+        echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")
