@@ -153,7 +153,7 @@ def _describe_clip(clip: dict[str, Any]) -> str:
 
 
 def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
-    from obygaze_models.explain.parts import NOT_CONCEPTS, name_log_odds
+    from obygaze_models.explain.parts import name_log_odds
 
     if why is None:
         return ["  no reasons: the model gives none, or the clip's features are zeros only"]
@@ -165,8 +165,6 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
         ]
     rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
     rows.append(("(intercept)", why["intercept"]))
-    if why["residual"] is not None:
-        rows.append((f"({NOT_CONCEPTS})", why["residual"]))
     width = max(len(name) for name, _ in rows)
     longest = max(abs(amount) for _, amount in rows) or 1.0
     return [

@@ -38,7 +38,6 @@ _C, _D = {"classes_": "C"}, {"n_features_in_": "=D"}
 _DIRECTIONS = {"cavs_": "K D", "intercepts_": "K", "scales_": "K", **_D}
 _LINEAR = {"coef_": "R D", "intercept_": "R", **_D}
 _BOTTLENECK = {**_C, "bank_.cavs_?": "K D", **_D, "head_.n_features_in_?": "=K"}
-_RESIDUAL = {"mean_logits_": "C", "residual_coef_": "C D", "residual_intercept_": "C"}
 _METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
 OWN: dict[str, Attributes] = {
     f"{_ESTIMATORS}.mlp:MLPProbe": {
@@ -61,8 +60,6 @@ OWN: dict[str, Attributes] = {
     f"{_ESTIMATORS}.concepts:ConceptBank": {**_DIRECTIONS, "names_": "=K"},
     f"{_ESTIMATORS}.concepts:RandomDirections": _DIRECTIONS,
     f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck": _BOTTLENECK,
-    f"{_ESTIMATORS}.bottlenecks:HybridBottleneck": _RESIDUAL | _BOTTLENECK,
-    f"{_ESTIMATORS}.bottlenecks:OracleBottleneck": _C,
     f"{_ESTIMATORS}.fusion:StoreFusion": {**_C, "means_": "D", "scales_": "D", **_D},
     f"{_ESTIMATORS}.trees:TreeArrays": {"threshold": "N", "value": "N C"},
     "sklearn.tree:DecisionTreeClassifier": {},  # unfitted; fitted it is `TreeArrays`

@@ -333,8 +333,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         the protocol fixes them.
     warnings
         What a reader must know before any score.
-    ablated
-        For each hybrid bottleneck its mean accuracy on validation with and without its concepts.
     join
         Which clips came together and which did not.
     leaked
@@ -361,7 +359,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     protocol: str
     split: str
     warnings: list[RunWarning]
-    ablated: dict[str, dict[str, float]]
     manifest: ManifestRecord
     official: Official | None
     store: StoreRecord

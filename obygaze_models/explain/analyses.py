@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.special import logit
 from sklearn.metrics import f1_score
 from sklearn.utils import check_random_state
 
@@ -23,8 +22,8 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.tasks import UNUSED, clip_targets, task_from
-from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
-from obygaze_models.estimators.classes import Array, as_logits
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck
+from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank, project
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
@@ -166,7 +165,7 @@ def analyse(
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
     if kind == "intervene":
-        if not isinstance(fitted, ConceptBottleneck | HybridBottleneck):
+        if not isinstance(fitted, ConceptBottleneck):
             raise ExperimentError(
                 f"{model} is a {type(fitted).__name__}; interventions need a bottleneck (pcbm-...)"
             )
@@ -190,8 +189,7 @@ def analyse(
         )
     result: Any
     if kind == "intervene":
-        cut = about.get("cut", 0.5)
-        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed, cut=cut)
+        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed)
     elif kind == "tcav":
         seen, _ = _read_clips(source, (holder, bank_about), store, manifest, labels)
         targets = _targets(bank, bank_about, seen)
@@ -256,14 +254,13 @@ def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Ar
 
 
 def intervene(
-    model: ConceptBottleneck | HybridBottleneck,
+    model: ConceptBottleneck,
     train: ClipDataset,
     test: ClipDataset,
     labels: Array,
     *,
     draws: int = 20,
     random_state: int = 0,
-    cut: float = 0.5,
 ) -> Interventions:
     """Correct the concepts of test clips, one more each time, and score the model.
 
@@ -283,8 +280,6 @@ def intervene(
         How many random orders.
     random_state
         Fixes them.
-    cut
-        Where the model says its second class, of two.
     """
     concepts = model.concept_names()
     columns = _columns(train, concepts)
@@ -302,16 +297,12 @@ def intervene(
     truth = np.asarray(test.concepts, dtype=bool)[:, columns]
     before = model.concept_scores(test.X)
     corrected = np.where(truth, present, absent)
-    residual = np.zeros(1)
-    if isinstance(model, HybridBottleneck):
-        residual = model.residual_logits(test.X)
-        residual[:, 1] -= logit(cut)
 
     def scores(ranks: Array) -> list[tuple[float, float | None]]:
         """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
         counts = range(len(concepts) + 1)
         steps = [np.where(ranks < count, corrected, before) for count in counts]
-        return [_score(model, step, residual, labels) for step in steps]
+        return [_score(model, step, labels) for step in steps]
 
     chance = check_random_state(random_state)
     orders = [chance.permutation(len(concepts)) for _ in range(draws)]
@@ -323,13 +314,8 @@ def intervene(
     return Interventions(concepts, *means, len(test.X), curves)
 
 
-def _score(
-    model: ConceptBottleneck | HybridBottleneck, measured: Array, residual: Array, labels: Array
-) -> tuple[float, float | None]:
-    if isinstance(model, HybridBottleneck):
-        outputs = as_logits(model.head_.decision_function(measured)) + residual
-    else:
-        outputs = model.head_.predict_proba(measured)
+def _score(model: ConceptBottleneck, measured: Array, labels: Array) -> tuple[float, float | None]:
+    outputs = model.head_.predict_proba(measured)
     predicted = model.classes_[outputs.argmax(axis=1)]
     options: dict[str, Any] = {"average": "macro"}
     if len(model.classes_) == 2:

@@ -374,8 +374,8 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     else:
         method = model.transform if hasattr(model, "transform") else model.predict
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
-        return  # it predicts from annotations
+    if "groups" in keywords(getattr(steps[-1], method.__name__, method)):
+        return  # it predicts from films
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
     widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]

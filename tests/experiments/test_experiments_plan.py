@@ -79,7 +79,7 @@ SLIPS = [
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
     ("estimators = [{hidden = 8}]", ["estimators must be a list of names, or of tables"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
-    ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
+    ('estimators = [{name = "pcbm-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
     ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
     ('fusion = "late"', ["one store takes no fusion"]),

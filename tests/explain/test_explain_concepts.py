@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -19,7 +18,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import as_logits
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
@@ -51,7 +49,7 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         result = explain_clip(model, x, classes=("rest", "S"))
         why = result["why"]
-        assert (why["label"], why["residual"]) == ("S", None)  # even where "rest" is predicted
+        assert why["label"] == "S"  # even where "rest" is predicted
         assert result["label"] == ("rest", "S")[expected.argmax()]
         total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
         assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
@@ -59,23 +57,6 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
         assert {part["concept"] for part in why["contributions"]} == set(measured)
         for part in why["contributions"]:
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
-    model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
-    model.fit(clips.X, clips.levels if several else clips.y)
-    for x in clips.X[:10]:
-        result, full = explain_clip(model, x), model.predict_proba([x])[0]
-        why, rest = result["why"], model.residual_logits([x])[0]
-        concepts = model.head_.decision_function(model.concept_scores([x]))[0]
-        if several:
-            assert why["label"] == result["label"] == str(full.argmax())
-            assert why["residual"] == pytest.approx(rest[full.argmax()])
-            assert why["logit"] == pytest.approx((concepts + rest).max())
-        else:
-            assert why["logit"] == pytest.approx(logit(full))
-            assert why["logit"] - why["residual"] == pytest.approx(concepts)
 
 
 #: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
@@ -260,7 +241,6 @@ MODELS = {
     "tree": lambda bank: tree_on(bank, max_depth=4),
     "decisions": lambda bank: logistic_on(with_output(bank, "decision"), C=1),
     "three classes": lambda bank: logistic_on(bank, C=10),
-    "hybrid": lambda bank: om.HybridBottleneck(FrozenEstimator(bank), om.LogisticProbe(C=1)),
 }
 
 
@@ -288,11 +268,7 @@ def test_interventions_are_those_done_clip_by_clip(clips, name):
         measured = distances[row] * scale
         for concept in corrected:
             measured[concept] = (present if concepts[row, concept] else absent)[concept]
-        if name == "hybrid":
-            scores = as_logits(model.head_.decision_function(measured[None]))
-            outputs = scores + model.residual_logits(clips.X[[row]])
-        else:
-            outputs = model.head_.predict_proba(measured[None])
+        outputs = model.head_.predict_proba(measured[None])
         return model.classes_[outputs.argmax()]
 
     def score(order_of):

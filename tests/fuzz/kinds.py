@@ -299,8 +299,8 @@ STORE = (
     "stores search {x} --text mirror",
 )  # fmt: skip
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
-#: Not what predicts from annotations, which no store fits.
-SAVED = (*(name for name in ESTIMATORS if not name.startswith(("film-", "oracle-"))), "pipeline")
+#: Not what predicts from films, which no store fits.
+SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
