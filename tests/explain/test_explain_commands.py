@@ -155,10 +155,9 @@ def test_tcav_of_a_saved_network(obygaze):
 
 SLIPS = [
     ((NETWORK, STORE), 2, "name clips"),
-    ((BOTTLENECK, STORE, "--intervene"), 2, "add --manifest"),
+    ((BOTTLENECK, STORE, "--significance"), 2, "add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--intervene"), 2, "leave out the IDs"),
-    ((NETWORK, *ON_CLIPS, "--intervene"), 1, "interventions need a bottleneck"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "leave out the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
