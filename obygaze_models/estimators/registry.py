@@ -1,7 +1,5 @@
 """The estimators that an experiment can name. A new one: its file, and one line here.
 
-Another line in `obygaze_models.estimators.safe_classes` says what a saved one must be.
-
 Another package provides one by an entry point:
 ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
 scikit-learn classifier takes part as ``"package.module:Class"``. What their code raises is one
