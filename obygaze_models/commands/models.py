@@ -333,6 +333,31 @@ def compare(
         echo(f"Wrote {output}", err=as_json)
 
 
+@models.command()
+@folder_argument("run")
+@json_option
+def check(run: Path, as_json: bool) -> None:
+    """Score the predictions of a RUN again, and say where its run.json has other numbers.
+
+    Reading a run compares the digests of its files. This computes each score, interval and guess
+    again. Ends with exit code 1 if anything differs.
+
+    \b
+    Examples:
+      obygaze models check runs/first
+      obygaze models check runs/first --json
+    """
+    opened = om.load_run(*run_folders([run]))
+    differences = opened.check()
+    if as_json:
+        echo_json({"run": str(opened.folder), "differences": differences})
+    else:
+        scores = counted(len(opened.record.scores), "score of a model", "scores of models")
+        echo("\n".join(differences) or f"{opened.folder}: {scores} are those of its predictions")
+    if differences:
+        click.get_current_context().exit(1)
+
+
 for command in (
     train, evaluate, predict, moments, evaluate_moments, explain, export, write_run, score_run,
 ):  # fmt: skip

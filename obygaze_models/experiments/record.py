@@ -6,7 +6,6 @@ A record is read and written here and nowhere else. The other files of a run fol
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +38,6 @@ RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
-_NOT_SEALED = ("sha256", "started", "seconds")
 _SOME = msgspec.Meta(min_length=1)
 Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
@@ -347,8 +345,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         By model the cut that validation clips chose in each fit, where they were asked to.
     files
         The digest of each file that the scores are of.
-    sha256
-        Of all the rest but the times; `write_record` computes it.
     """
 
     format: str = FORMAT
@@ -380,7 +376,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     annotators: dict[str, Comparison] = {}
     cuts: dict[str, list[float]] = {}
     tasks: dict[str, dict[str, str | list[str]]] = {}
-    sha256: str = ""
 
     def __post_init__(self) -> None:
         _check(self.experiment, _Settings, "experiment")
@@ -456,10 +451,6 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} is of format version {content['format_version']}, which an earlier obygaze "
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
-    if content.get("sha256") != seal(content):
-        raise ExperimentError(
-            f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
-        )
     return convert(content, RunRecord, path, f"run it again with: {MAKE}")
 
 
@@ -472,15 +463,7 @@ def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
 
 
 def write_record(folder: Path, record: RunRecord) -> RunRecord:
-    """Write ``run.json``, sealed, and indented for people; gives it as it will be read."""
-    content = msgspec.to_builtins(record)
-    content["sha256"] = seal(content)
-    encoded = msgspec.json.encode(content)
+    """Write ``run.json``, indented for people; gives it as it will be read."""
+    encoded = msgspec.json.encode(record)
     write_text(folder / RECORD, msgspec.json.format(encoded, indent=2).decode() + "\n")
     return msgspec.json.decode(encoded, type=RunRecord)
-
-
-def seal(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of a record's content as sorted JSON, without itself and the times."""
-    rest = {key: value for key, value in content.items() if key not in _NOT_SEALED}
-    return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()
