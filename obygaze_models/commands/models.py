@@ -149,12 +149,9 @@ def run(
         if as_json:
             echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
         parts = counted(len(skipped), "fit or test was", "fits and tests were")
-        without = ", ".join(done.record.unscored)
-        echo(
-            f"{parts} skipped{f' (no scores of {without})' * bool(without)}; "
-            f"{done.folder / RECORD} says why",
-            err=True,
-        )
+        unscored = done.record.unscored
+        without = f" (no scores of {', '.join(unscored)})" if unscored else ""
+        echo(f"{parts} skipped{without}; {done.folder / RECORD} says why", err=True)
         click.get_current_context().exit(PARTLY_DONE)
 
 

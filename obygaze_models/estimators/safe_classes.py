@@ -143,6 +143,8 @@ def _check_state(name: str, state: Mapping[str, Any]) -> None:
             raise ExperimentError(f"{name}.{key} has numbers that are not finite")
         sizes += array.shape
     _size(name, "a clip", max(sizes) * _size(name, "n_frames_in_", state.get("n_frames_in_", 1)))
+    if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
+        raise ExperimentError(f"{name} has other names than directions")
     for key, value in state.items():
         if key.startswith("_") and isinstance(value, int | np.integer) and value > sizes[0]:
             raise ExperimentError(f"{name}.{key} is {value}, more than its features")

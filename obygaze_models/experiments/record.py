@@ -224,11 +224,15 @@ class Films(_Part, frozen=True, kw_only=True):
     @property
     def note(self) -> str:
         """What must be said first where not all films or clips are tested; empty if they are."""
-        clips = f"{self.clips:,} of {counted(self.of, 'clip')}" if self.clips < self.of else ""
+        parts = []
+        if self.clips < self.of:
+            parts.append(f"{self.clips:,} of {counted(self.of, 'clip')}")
+        if self.untested and self.tested:
+            films = self.tested + len(self.untested)
+            parts.append(f"{self.tested} of {counted(films, group_noun(self.by))}")
+        total = f"tests {', and '.join(parts)}" if parts else ""
         if not self.untested or not self.tested:
-            return f"tests {clips}" * bool(clips)
-        total = counted(self.tested + len(self.untested), group_noun(self.by))
-        total = f"tests {clips}{', and ' * bool(clips)}{self.tested} of {total}"
+            return total
         if self.tested <= MAX_FILMS_NAMED:
             return f"{total}: {', '.join(self.titles.values())}"
         reasons = [f"{title} ({reason})" for title, reason in self.untested.items()]

@@ -59,8 +59,8 @@ class Condition:
     @property
     def words(self) -> str:
         """Such as "enough Body": of the tree's threshold, which may be a high or a low one."""
-        parts = ["enough"] * (self.low is not None) + ["not too much"] * (self.high is not None)
-        return f"{', '.join(parts)} {self.concept}"
+        asked = (("enough", self.low), ("not too much", self.high))
+        return f"{', '.join(word for word, bound in asked if bound is not None)} {self.concept}"
 
     @property
     def whole(self) -> tuple[int, int | None, int | None]:
@@ -74,8 +74,11 @@ class Condition:
     def sentence(self, clips: str) -> str:
         """The words with the numbers, `clips` being what the percentages are of."""
         percentile, low, high = self.whole
-        bounds = [f"{low}% or more"] * (low is not None)
-        bounds += [f"{high}% or less"] * (high is not None)
+        bounds = []
+        if low is not None:
+            bounds.append(f"{low}% or more")
+        if high is not None:
+            bounds.append(f"{high}% or less")
         return (
             f"{self.words}: more of it than in {percentile}% of {clips}; "
             f"the tree asks for {' and '.join(bounds)}"

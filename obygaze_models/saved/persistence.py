@@ -62,8 +62,8 @@ _ROWS = ("_fit_X", "_y", "classes_")
 _PIPELINE = ("steps", "transform_input", "verbose")
 #: What a trial asks of a model, where it has it.
 _METHODS = (
-    "predict_proba", "predict", "decision_function", "transform", "concept_scores",
-    "predict_frames", "predict_attention",
+    "predict_proba", "predict", "decision_function", "transform", "predict_frames",
+    "predict_attention",
 )  # fmt: skip
 #: Every text of an array takes as much memory as its longest one.
 _MAX_TEXTS_BYTES = 2**26
@@ -399,23 +399,12 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
         method, known = getattr(model, name), {}
         if "groups" in keywords(getattr(steps[-1], name, method)):
             known = {"groups": getattr(steps[-1], "films_", np.array([""]))[-1:]}
-        output = method(clip, **known)
-        if len(output) != 1 or (output.dtype.kind == "f" and not np.isfinite(output).all()):
+        output = np.asarray(method(clip, **known))
+        is_complete = name != "predict_proba" or output.shape[1:] == model.classes_.shape
+        if len(output) != 1 or not is_complete:
             raise ExperimentError("its parts do not fit each other")
-        columns = _columns_of(model, name)
-        if columns is not None and output.shape != (1, columns):
-            raise ExperimentError(f"its {name} gives {output.shape[1:]} for {columns}")
-
-
-def _columns_of(model: Any, method: str) -> int | None:
-    """Return how many columns a method gives by what the model says; None where it says nothing."""
-    if method == "predict_proba":
-        return len(model.classes_)
-    if method == "concept_scores":
-        return len(model.concept_names())
-    if method == "transform" and hasattr(model, "names_"):
-        return len(model.names_)
-    return None
+        if output.dtype.kind == "f" and not np.isfinite(output).all():
+            raise ExperimentError(f"its {name} gives numbers that are not finite")
 
 
 def _check_classes(model: Any, names: Sequence[str]) -> None:

@@ -295,6 +295,7 @@ FORGERIES = [
     ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
     ("pcbm-tree", "a child out of range", lambda h, a: a["model.head_.left"].__setitem__(0, 10**9)),
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
+    ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
     # What would crash a process, or take its memory.
     ("knn", "labels", manhattan),

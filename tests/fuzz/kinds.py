@@ -190,7 +190,9 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
-        numbers = (10**9, -(10**9), -1, 10**4, *[float("nan")] * (array.dtype.kind == "f"))
+        numbers = [10**9, -(10**9), -1, 10**4]
+        if array.dtype.kind == "f":
+            numbers.append(float("nan"))
         at, number = dice.randrange(array.size), dice.choice(numbers)
         array.flat[at] = np.array(number).astype(array.dtype)  # one that the type cannot hold wraps
     elif way == 1:
