@@ -281,6 +281,13 @@ def own_names():
     return model
 
 
+def false_neighbours():
+    """Their labels are far outside of the classes, where compiled code would read."""
+    model = KNeighborsClassifier(algorithm="brute").fit(X, LEVELS)
+    model._y[:] = 10**9
+    return FrozenEstimator(model)
+
+
 def witness():
     """Asks for a type that is not trusted."""
     model = GaussianNB().fit(X, LEVELS)
@@ -305,6 +312,7 @@ FORGERIES = [
     ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
     ("frame-mil", "a wide layer", widen),
     ("logistic", "another width", lambda h, a: h.update(about={"features": {"shape": [10**12]}})),
+    (FOREIGN, "neighbours", false_neighbours),
     (FOREIGN, "a kernel machine", lambda: fitted(SVC)),
     (FOREIGN, "names", own_names),
     (FOREIGN, "a function", witness),

@@ -197,7 +197,7 @@ def forge_array(array: Any, dice: random.Random) -> Any:
         array.flat[at] = np.array(number).astype(array.dtype)  # one that the type cannot hold wraps
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
-    elif way == 2 and array.size:
+    elif way == 2 and array.ndim and array.size:
         rows = dice.choice((0, 1, array.shape[0] - 1, array.shape[0] + 1, 20_000))
         array = np.resize(array, (rows, *array.shape[1:]))
     elif way == 3:
