@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from obygaze_models.estimators.baselines import FilmPrior
     from obygaze_models.estimators.bottlenecks import (
         ConceptBottleneck,
-        HybridBottleneck,
-        OracleBottleneck,
     )
     from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
     from obygaze_models.estimators.fusion import StoreFusion
@@ -75,7 +73,7 @@ _NAMES = {
     ],
     "estimators.attention": ["AttentionProbe", "FrameMIL"],
     "estimators.baselines": ["FilmPrior"],
-    "estimators.bottlenecks": ["ConceptBottleneck", "HybridBottleneck", "OracleBottleneck"],
+    "estimators.bottlenecks": ["ConceptBottleneck"],
     "estimators.concepts": ["ConceptBank", "RandomDirections"],
     "estimators.fusion": ["StoreFusion"],
     "estimators.logistic": ["LogisticProbe"],

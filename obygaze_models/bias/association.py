@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,12 +22,12 @@ from obygaze_features.errors import BiasError, UsageError
 
 Array = NDArray[Any]
 P = Literal["auto", "exact", "sampled", "normal"]
-MAX_SUBSETS = 2**23
-"""The most subsets of half the scores that the exact test makes."""
+MAX_PARTITIONS = 2**23
+"""The most partitions that the exact test makes: some ten seconds."""
 #: Scores are means of cosines: a deviation below this is their rounding.
 _ROUNDING = 1e-14
-#: Partitions drawn at a time: few, so that they stay in the processor's cache.
-_DRAWN_AT_ONCE = 2**14
+#: In memory, of many partitions.
+_SCORES_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
@@ -164,61 +165,33 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
 
 
 def _exact_p(first: Array, second: Array) -> float:
-    """The share of all partitions, the observed one included.
+    """Return the share of all partitions, the observed one included, whose sum is as high.
 
-    `scipy.stats.permutation_test` makes every partition. This counts them instead: it splits the
-    scores into halves, and for each subset of one half counts the subsets of the other that reach
-    the threshold with it. That is 1,300 times faster for 8 + 8 scores and 13,000 times for
-    10 + 10; and 20 + 20 scores, with 10^11 partitions, take less than a second.
+    `scipy.stats.permutation_test` takes 0.3 s for 8 + 8 scores and 3 s for 10 + 10. This takes
+    3 ms and 160 ms, and a sum that differs only by rounding is a tie.
     """
     k, scores, threshold = _smaller_group(first, second)
-    half = len(scores) // 2
-    longer = len(scores) - half
-    if sum(math.comb(longer, size) for size in range(min(k, longer) + 1)) > MAX_SUBSETS:
+    partitions = math.comb(len(scores), k)
+    if partitions > MAX_PARTITIONS:
         raise BiasError(
-            f"groups of {len(first)} and {len(second)} have too many partitions to count all; "
+            f"groups of {len(first)} and {len(second)} have too many partitions to make all; "
             "take sampled ones"
         )
-    # Each score is raised by the same large step, so that a sum tells how many scores are in it.
-    step = 4 * float(np.abs(scores).sum()) or 1.0
-    raised = (scores + step).tolist()
-    left, right = (
-        np.sort(_subset_sums(part, k, (k + 0.5) * step)) for part in (raised[:half], raised[half:])
-    )
-    first_reaching = np.searchsorted(right, k * step + threshold - left)
-    end = np.searchsorted(right, (k + 0.5) * step - left)
-    return int((end - first_reaching).sum()) / math.comb(len(scores), k)
-
-
-def _subset_sums(scores: Sequence[float], k: int, limit: float) -> Array:
-    """The sums of all subsets of up to `k` scores, which are those below `limit`."""
-    sums = np.zeros(1)
-    for number, score in enumerate(scores):
-        sums = np.concatenate([sums, sums + score])
-        if number >= k:
-            sums = sums[sums < limit]
-    return sums
+    chosen = chain.from_iterable(combinations(scores.tolist(), k))
+    as_high, size = 0, k * max(1, _SCORES_AT_ONCE // k)
+    while len(some := np.fromiter(islice(chosen, size), np.float64)):
+        as_high += int(np.count_nonzero(some.reshape(-1, k).sum(axis=1) >= threshold))
+    return as_high / partitions
 
 
 def _sampled_p(first: Array, second: Array, samples: int, seed: int) -> float:
-    """(as high + 1) / (samples + 1) over random partitions, all equally likely.
-
-    Each score is chosen with the probability "still to choose" / "still to come", for many
-    partitions together: about 20 times as fast as `scipy.stats.permutation_test`, which sorts
-    random numbers for each.
-    """
+    """Return (as high + 1) / (samples + 1) over random partitions, all equally likely."""
     k, scores, threshold = _smaller_group(first, second)
     random = np.random.default_rng(seed)
-    # Not single bytes: NumPy rejects most of those as out of range, which takes longer.
-    kind = np.promote_types(np.uint16, np.min_scalar_type(len(scores)))
-    as_high = 0
-    for start in range(0, samples, _DRAWN_AT_ONCE):
-        size = min(_DRAWN_AT_ONCE, samples - start)
-        to_choose, sums = np.full(size, k, kind), np.zeros(size)
-        for number, score in enumerate(scores.tolist()):
-            chosen = random.integers(len(scores) - number, size=size, dtype=kind) < to_choose
-            to_choose -= chosen
-            sums += chosen * score
+    as_high, size = 0, max(1, _SCORES_AT_ONCE // len(scores))
+    for start in range(0, samples, size):
+        rows = np.tile(scores, (min(size, samples - start), 1))
+        sums = random.permuted(rows, axis=1)[:, :k].sum(axis=1)
         as_high += int(np.count_nonzero(sums >= threshold))
     return (as_high + 1) / (samples + 1)
 

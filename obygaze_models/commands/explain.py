@@ -55,19 +55,9 @@ BAR = 24
     flag_value="significance",
     help="Whether a bottleneck's concepts beat shuffled labels.",
 )
-@click.option(
-    "--intervene",
-    "analysis",
-    flag_value="intervene",
-    help="A bottleneck's scores with its concepts corrected.",
-)
-@path_option("--manifest", help="The annotations, for --tcav, --significance and --intervene.")
+@path_option("--manifest", help="The annotations, for --tcav and --significance.")
 @click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its own]")
-@click.option(
-    "--draws",
-    type=click.IntRange(min=1),
-    help="Random directions, or orders of concepts.  [default: 200, or 20]",
-)
+@option("--draws", type=click.IntRange(min=1), default=200, help="Random directions.")
 @option("--seed", default=0, help="Fixes the random draws.")
 @json_option
 def explain(
@@ -88,8 +78,7 @@ def explain(
 
     Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
     how often a network's logit rises along each concept, --significance ranks clips by each
-    concept, both against directions of shuffled labels; --intervene corrects the concepts of a
-    bottleneck, more and more of them, and scores it again. Their JSON can be shown in a page:
+    concept, both against directions of shuffled labels. Their JSON can be shown in a page:
     obygaze report RUN --analysis FILE.
 
     \b
@@ -99,8 +88,8 @@ def explain(
         --nearest 10 --json
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr --tcav \\
         --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --manifest manifests/obygaze12
-      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr --intervene \\
-        --manifest manifests/obygaze12 --json > interventions.json
+      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr \\
+        --significance --manifest manifests/obygaze12 --json > significance.json
     """
     import msgspec
 
@@ -115,7 +104,7 @@ def explain(
     result: Any
     if analysis is None:
         if not ids:
-            raise UsageError("name clips (ID...), or add --tcav, --significance or --intervene")
+            raise UsageError("name clips (ID...), or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
                 "--concepts is for --tcav; of single clips a network gives no reasons, and a "
@@ -153,7 +142,7 @@ def _describe_clip(clip: dict[str, Any]) -> str:
 
 
 def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
-    from obygaze_models.explain.parts import NOT_CONCEPTS, name_log_odds
+    from obygaze_models.explain.parts import name_log_odds
 
     if why is None:
         return ["  no reasons: the model gives none, or the clip's features are zeros only"]
@@ -165,8 +154,6 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
         ]
     rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
     rows.append(("(intercept)", why["intercept"]))
-    if why["residual"] is not None:
-        rows.append((f"({NOT_CONCEPTS})", why["residual"]))
     width = max(len(name) for name, _ in rows)
     longest = max(abs(amount) for _, amount in rows) or 1.0
     return [

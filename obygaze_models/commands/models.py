@@ -149,12 +149,9 @@ def run(
         if as_json:
             echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
         parts = counted(len(skipped), "fit or test was", "fits and tests were")
-        without = ", ".join(done.record.unscored)
-        echo(
-            f"{parts} skipped{f' (no scores of {without})' * bool(without)}; "
-            f"{done.folder / RECORD} says why",
-            err=True,
-        )
+        unscored = done.record.unscored
+        without = f" (no scores of {', '.join(unscored)})" if unscored else ""
+        echo(f"{parts} skipped{without}; {done.folder / RECORD} says why", err=True)
         click.get_current_context().exit(PARTLY_DONE)
 
 
@@ -331,6 +328,31 @@ def compare(
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=as_json)
+
+
+@models.command()
+@folder_argument("run")
+@json_option
+def check(run: Path, as_json: bool) -> None:
+    """Score the predictions of a RUN again, and say where its run.json has other numbers.
+
+    Reading a run compares the digests of its files. This computes each score, interval and guess
+    again. Ends with exit code 1 if anything differs.
+
+    \b
+    Examples:
+      obygaze models check runs/first
+      obygaze models check runs/first --json
+    """
+    opened = om.load_run(*run_folders([run]))
+    differences = opened.check()
+    if as_json:
+        echo_json({"run": str(opened.folder), "differences": differences})
+    else:
+        scores = counted(len(opened.record.scores), "score of a model", "scores of models")
+        echo("\n".join(differences) or f"{opened.folder}: {scores} are those of its predictions")
+    if differences:
+        click.get_current_context().exit(1)
 
 
 for command in (

@@ -25,7 +25,7 @@ from obygaze_models.commands._shared import path_option, run_folders
     "--analysis",
     "analyses",
     multiple=True,
-    help="JSON of models explain --tcav, --significance or --intervene to show; repeatable.",
+    help="JSON of models explain --tcav or --significance to show; repeatable.",
 )
 @click.option(
     "--nearest",
@@ -57,7 +57,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report mobygaze/minutes -o films.html --title "Objectification in 20 films"
       obygaze report runs/sure-against-easy
       obygaze report runs/* -o report.html --title "All protocols"
-      obygaze report runs/bottlenecks --analysis interventions.json
+      obygaze report runs/bottlenecks --analysis significance.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None

@@ -1,26 +1,18 @@
-"""Concept bottlenecks: a classifier on the concepts of a clip, which people can read.
-
-`ConceptBottleneck` sees a clip only through a bank of concepts; `HybridBottleneck` adds what the
-features say beyond them, and measures how it does without them; `OracleBottleneck` is given the
-annotated concepts.
-"""
+"""A concept bottleneck: a classifier that sees a clip only through concepts."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from numbers import Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import assert_all_finite
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
@@ -41,20 +33,16 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Array,
     Chance,
-    as_logits,
     check_both,
-    encode,
     find_classes,
     keywords,
     set_seed,
-    softmax,
 )
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.logistic import LogisticProbe, fit_residual
 from obygaze_models.estimators.trees import TreeArrays
 
 FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
-"""What a bottleneck's `fit` takes only for its bank."""
+"""What `fit` takes only for the bank."""
 
 
 def _if_head_has(method: str) -> Any:
@@ -63,125 +51,7 @@ def _if_head_has(method: str) -> Any:
 
 
 @dataclass(eq=False, repr=False)
-class _Bottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A bank and a head on it: what both bottlenecks share."""
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "bank": [HasMethods(["fit", "transform"]), None],
-        "head": [HasMethods(["fit", "predict"]), None],
-        "memory": [str, HasMethods(["cache"]), None],
-        "random_state": ["random_state"],
-    }
-    _validation_teaches: ClassVar[bool] = True
-
-    bank: Any = None
-    head: Any = None
-    _: KW_ONLY
-    memory: Any = None
-    random_state: Chance = None
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        concepts: Any = None,
-        concept_names: Sequence[str] | None = None,
-        labelled: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        concepts_val: Any = None,
-        labelled_val: Any = None,
-        groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
-        **params: Any,
-    ) -> Self:
-        """Fit the bank, then the head; and then a `HybridBottleneck` its residual.
-
-        Parameters
-        ----------
-        X, y
-            Features [N, D] and one label a row.
-        concepts, concept_names
-            For the bank; see `ConceptBank.fit`.
-        labelled
-            Whether each clip has a label. Those without teach only the concepts, and their y is
-            ignored. By default all have.
-        X_val, y_val, concepts_val, labelled_val
-            The same of the clips that choose the bank's C. A `ConceptBottleneck` also teaches
-            its head with them; a `HybridBottleneck` measures by them how it does.
-        groups
-            The film of each clip, for the bank's folds.
-        order, order_val
-            A number for each clip, by which the bank's refit orders them.
-        params
-            With metadata routing: what else the bank and the head request, such as the head's
-            ``sample_weight``.
-        """
-        self._validate_params()
-        check_both(X_val, y_val)
-        X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
-        rows, labels = [X[labelled]], [y[labelled]]
-        if X_val is not None:
-            X_val, y_val, known = _check_clips(self, X_val, y_val, labelled_val, reset=False)
-            rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
-        for_bank, for_head = _route(
-            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
-        )  # fmt: skip
-        taught = labels if self._validation_teaches else labels[:1]
-        self.classes_ = find_classes(np.concatenate(taught))
-        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
-        self.facts_ = dict(getattr(self.bank_, "facts_", {}))
-        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
-        head = set_seed(clone(self._make_head()), self.random_state)
-        self._fit_head(head, rows, labels, for_head)
-        return self
-
-    @abstractmethod
-    def _fit_head(
-        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
-    ) -> None:
-        """Fit it to training clips, behind which may stand those for validation."""
-
-    def concept_scores(self, X: Any) -> Array:
-        """The input of the head: one column for each concept, [N, K]."""
-        check_is_fitted(self)
-        return self._measure(validate_data(self, X, reset=False))
-
-    def _measure(self, X: Array) -> Array:
-        return np.asarray(self.bank_.transform(X))
-
-    def concept_names(self) -> tuple[str, ...]:
-        """The names of the columns of `concept_scores`."""
-        check_is_fitted(self)
-        return tuple(str(name) for name in self.bank_.get_feature_names_out())
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """What `fit` takes for itself, and what it hands on to the bank and the head.
-
-        With a bank of your own its requests decide, and the bottleneck's need none; without one
-        the bottleneck's requests are the bank's: it asks for concepts unless told not to.
-        """
-        own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
-        router = MetadataRouter(owner=self)
-        if self.bank is None:
-            if own.fit.requests.get("concepts") is None:
-                own.fit.add_request(param="concepts", alias=True)
-        else:
-            router.add(bank=self.bank, method_mapping=fits)
-            for name in FOR_BANK:
-                if own.fit.requests.get(name) is None:
-                    own.fit.add_request(param=name, alias=False)
-        return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
-
-    def _make_head(self) -> Any:
-        return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
-
-
-@dataclass(eq=False, repr=False)
-class ConceptBottleneck(_Bottleneck):
+class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on the concepts that a bank finds in the features.
 
     Both parts are cloned and fitted by `fit`. The bank learns from all clips, the head only from
@@ -228,16 +98,95 @@ class ConceptBottleneck(_Bottleneck):
     ((2,), (80, 2))
     """
 
-    def _fit_head(
-        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
-    ) -> None:
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bank": [HasMethods(["fit", "transform"]), None],
+        "head": [HasMethods(["fit", "predict"]), None],
+        "memory": [str, HasMethods(["cache"]), None],
+        "random_state": ["random_state"],
+    }
+    _validation_teaches: ClassVar[bool] = True
+
+    bank: Any = None
+    head: Any = None
+    _: KW_ONLY
+    memory: Any = None
+    random_state: Chance = None
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        concepts: Any = None,
+        concept_names: Sequence[str] | None = None,
+        labelled: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        concepts_val: Any = None,
+        labelled_val: Any = None,
+        groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
+        **params: Any,
+    ) -> Self:
+        """Fit the bank, then the head.
+
+        Parameters
+        ----------
+        X, y
+            Features [N, D] and one label a row.
+        concepts, concept_names
+            For the bank; see `ConceptBank.fit`.
+        labelled
+            Whether each clip has a label. Those without teach only the concepts, and their y is
+            ignored. By default all have.
+        X_val, y_val, concepts_val, labelled_val
+            The same of the clips that choose the bank's C. They also teach the head.
+        groups
+            The film of each clip, for the bank's folds.
+        order, order_val
+            A number for each clip, by which the bank's refit orders them.
+        params
+            With metadata routing: what else the bank and the head request, such as the head's
+            ``sample_weight``.
+        """
+        self._validate_params()
+        check_both(X_val, y_val)
+        X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
+        rows, labels = [X[labelled]], [y[labelled]]
+        if X_val is not None:
+            X_val, y_val, known = _check_clips(self, X_val, y_val, labelled_val, reset=False)
+            rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
+        for_bank, for_head = _route(
+            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
+            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
+        )  # fmt: skip
         if len(labels) > 1 and for_head:
             raise ExperimentError(
                 f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
                 "these clips; leave out X_val and y_val"
             )
+        self.classes_ = find_classes(np.concatenate(labels))
+        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
+        self.facts_ = dict(getattr(self.bank_, "facts_", {}))
+        self.warnings_ = list(getattr(self.bank_, "warnings_", []))
+        head = set_seed(clone(self._make_head()), self.random_state)
         scores = self._measure(np.concatenate(rows))
         self.head_ = head.fit(scores, np.concatenate(labels), **for_head)
+        return self
+
+    def concept_scores(self, X: Any) -> Array:
+        """The input of the head: one column for each concept, [N, K]."""
+        check_is_fitted(self)
+        return self._measure(validate_data(self, X, reset=False))
+
+    def _measure(self, X: Array) -> Array:
+        return np.asarray(self.bank_.transform(X))
+
+    def concept_names(self) -> tuple[str, ...]:
+        """The names of the columns of `concept_scores`."""
+        check_is_fitted(self)
+        return tuple(str(name) for name in self.bank_.get_feature_names_out())
 
     @_if_head_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -258,185 +207,26 @@ class ConceptBottleneck(_Bottleneck):
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What `fit` takes for itself, and what it hands on to the bank and the head.
 
-@dataclass(eq=False, repr=False)
-class HybridBottleneck(_Bottleneck):
-    """A linear bottleneck, then a linear model on the features for what the bottleneck misses.
-
-    The bottleneck is fitted first and does not change. The head learns from X alone: validation
-    clips measure how the model does. A residual that predicts as well without
-    the concepts is not explained by them; ``accuracy_`` says how well it does alone.
-
-    Parameters
-    ----------
-    bank, memory, random_state
-        As in `ConceptBottleneck`.
-    head
-        A linear classifier; by default ``LogisticProbe(C=0.1)``.
-    residual_C
-        The inverse of the penalty on the residual's weights.
-
-    Attributes
-    ----------
-    classes_
-        The labels, sorted.
-    bank_, head_
-        The bottleneck's fitted parts.
-    residual_coef_, residual_intercept_
-        The rule on the features, a row for each class.
-    mean_logits_
-        The bottleneck's mean logits on the training clips; they stand for it when it is ablated.
-    accuracy_
-        ``full``, ``concepts_ablated``, ``residual_ablated``, each on ``clips`` clips ``on``
-        validation, or on training where there is no validation.
-    facts_, warnings_
-        The bank's, and ``accuracy``.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_Bottleneck._parameter_constraints,
-        "residual_C": [Interval(Real, 0, None, closed="neither")],
-    }
-
-    _validation_teaches = False
-
-    residual_C: float = field(default=1.0, kw_only=True)  # noqa: N815
-
-    def _fit_head(
-        self, head: Any, rows: list[Array], labels: list[Array], for_head: dict[str, Any]
-    ) -> None:
-        if not hasattr(head, "decision_function"):
-            raise ExperimentError(
-                f"head {head!r} has no decision_function; a HybridBottleneck needs a linear one, "
-                "such as LogisticProbe"
-            )
-        X, codes = rows[0], encode(labels[0], self.classes_)
-        self.head_ = head.fit(self._measure(X), labels[0], **for_head)
-        base = as_logits(self.head_.decision_function(self._measure(X)))
-        self.mean_logits_ = base.mean(axis=0)
-        self.residual_coef_, self.residual_intercept_ = fit_residual(
-            X.astype(np.float64), codes, base, self.residual_C
-        )
-        on = "training" if len(rows) == 1 else "validation"
-        self.accuracy_: dict[str, Any] = {"on": on, "clips": len(labels[-1])}
-        concepts, residual = self._parts(rows[-1])
-        for name, logits in (
-            ("full", concepts + residual),
-            ("concepts_ablated", self.mean_logits_ + residual),
-            ("residual_ablated", concepts),
-        ):
-            right = self.classes_[logits.argmax(axis=1)] == labels[-1]
-            self.accuracy_[name] = float(right.mean())
-        self.facts_["accuracy"] = self.accuracy_
-
-    def residual_logits(self, X: Any) -> Array:
-        """What the features add to each class's logit, [N, classes]."""
-        check_is_fitted(self)
-        return self._parts(validate_data(self, X, reset=False))[1]
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        concepts, residual = self._parts(validate_data(self, X, reset=False))
-        return softmax(concepts + residual)
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each row."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        With a bank of your own its requests decide, and the bottleneck's need none; without one
+        the bottleneck's requests are the bank's: it asks for concepts unless told not to.
+        """
+        own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=self)
+        if self.bank is None:
+            if own.fit.requests.get("concepts") is None:
+                own.fit.add_request(param="concepts", alias=True)
+        else:
+            router.add(bank=self.bank, method_mapping=fits)
+            for name in FOR_BANK:
+                if own.fit.requests.get(name) is None:
+                    own.fit.add_request(param=name, alias=False)
+        return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
 
     def _make_head(self) -> Any:
-        return LogisticProbe(C=0.1) if self.head is None else self.head
-
-    def _parts(self, X: Array) -> tuple[Array, Array]:
-        """What the concepts say, and what the features add, [N, classes] each."""
-        concepts = as_logits(self.head_.decision_function(self._measure(X)))
-        return concepts, X.astype(np.float64) @ self.residual_coef_.T + self.residual_intercept_
-
-
-@dataclass(eq=False, repr=False)
-class OracleBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier on the annotated concepts: what perfect concepts would score.
-
-    Parameters
-    ----------
-    head
-        Any classifier; by default a decision tree of at most ten levels.
-    random_state
-        For the head, unless it sets one.
-
-    Attributes
-    ----------
-    classes_, head_
-        The labels, sorted; and the fitted head.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "head": [HasMethods(["fit", "predict_proba"]), None],
-        "random_state": ["random_state"],
-    }
-    _validation_teaches: ClassVar[bool] = True
-
-    head: Any = None
-    _: KW_ONLY
-    random_state: Chance = None
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        concepts: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        concepts_val: Any = None,
-    ) -> OracleBottleneck:
-        """Fit the head on concepts [N, K]; X is checked, and not used.
-
-        With validation clips the head learns from them, too, as that of a `ConceptBottleneck`.
-        """
-        self._validate_params()
-        check_both(X_val, y_val)
-        X, y = validate_data(self, X, y)
-        concepts = self._read(X, concepts)
-        if X_val is not None:
-            X_val, y_val = validate_data(self, X_val, y_val, reset=False)
-            concepts = np.concatenate([concepts, self._read(X_val, concepts_val)])
-            y = np.concatenate([y, y_val])
-        self.classes_ = find_classes(y)
-        head = DecisionTreeClassifier(max_depth=10) if self.head is None else clone(self.head)
-        self.head_ = set_seed(head, self.random_state).fit(concepts, y)
-        return self
-
-    def predict_proba(self, X: Any, *, concepts: Any = None) -> Array:
-        """The probability of each class, [N, classes], by the clips' annotated concepts [N, K]."""
-        check_is_fitted(self)
-        concepts = self._read(validate_data(self, X, reset=False), concepts)
-        return np.asarray(self.head_.predict_proba(concepts))
-
-    def predict(self, X: Any, *, concepts: Any = None) -> Array:
-        """The most probable class of each row."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X, concepts=concepts).argmax(axis=1)])
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, concepts: Any = None) -> float:
-        """The accuracy by the clips' annotated concepts [N, K]."""
-        predicted = self.predict(X, concepts=concepts)
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
-
-    def _read(self, X: Any, concepts: Any) -> Array:
-        if concepts is None:
-            raise ExperimentError(
-                "an OracleBottleneck reads annotated concepts, not features; pass concepts=C to "
-                "fit and to predict_proba (it only works for labelled clips)"
-            )
-        concepts = np.asarray(concepts, dtype=np.float64)
-        if concepts.ndim != 2 or len(concepts) != len(X) or not concepts.size:
-            raise ExperimentError(
-                f"concepts of shape {concepts.shape} do not fit {len(X)} clips; give [N, K] with "
-                "one concept or more"
-            )
-        return np.asarray(concepts)
+        return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
 
 
 def _check_clips(

@@ -202,13 +202,13 @@ def reads_frames(estimator: Any) -> bool:
 
 
 def reads_of(estimator: Any) -> str:
-    """What a classifier reads: ``concepts`` (annotated), ``groups``, ``frames`` or ``features``.
+    """Return what a classifier reads: ``groups``, ``frames`` or ``features``.
 
     A plug-in has no entry of ours that could say so: its own `predict_proba` and tags do.
     """
-    annotated = keywords(estimator.predict_proba) & {"concepts", "groups"}
-    vectors = "frames" if reads_frames(estimator) else "features"
-    return min(annotated, default=vectors)
+    if "groups" in keywords(estimator.predict_proba):
+        return "groups"
+    return "frames" if reads_frames(estimator) else "features"
 
 
 def keywords(method: Any) -> frozenset[str]:

@@ -201,7 +201,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def scaled(self, X: Any) -> Array:
         """The features of its stores, which vary alike; 0 where a clip lacks one."""
         own = np.concatenate([*self._columns.values()])
-        scaled = (np.asarray(X, np.float64)[:, own] - self.means_[own]) / self.scales_[own]
+        means, scales = self.means_.take(own), self.scales_.take(own)
+        scaled = (np.asarray(X, np.float64)[:, own] - means) / scales
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
     def lacks(self, X: Any) -> Array:

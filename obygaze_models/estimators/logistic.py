@@ -1,4 +1,4 @@
-"""Logistic regression as the released code fits it, and one on top of another model's scores."""
+"""Logistic regression as the released code fits it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from obygaze_models.estimators.classes import Array, Chance, LinearClassifier, find_classes, softmax
+from obygaze_models.estimators.classes import Chance, LinearClassifier, find_classes
 
 MAX_ITER = 5_000
 
@@ -91,29 +91,3 @@ class LogisticProbe(LinearClassifier):
         self.coef_ = model.coef_.astype(np.float64)
         self.intercept_ = model.intercept_.astype(np.float64)
         return self
-
-
-def fit_residual(X: Array, codes: Array, base: Array, C: float) -> tuple[Array, Array]:
-    """Multinomial logistic regression on top of fixed logits `base` [N, classes].
-
-    The penalty is scikit-learn's, which has no fixed logits. Coefficients [classes, D] and
-    intercepts [classes].
-    """
-    from scipy.optimize import minimize
-
-    shape = (base.shape[1], X.shape[1])
-    truth = np.eye(len(base[0]))[codes]
-
-    def loss(flat: Array) -> tuple[float, Array]:
-        coef, intercept = flat[: -shape[0]].reshape(shape), flat[-shape[0] :]
-        logits = base + X @ coef.T + intercept
-        peak = logits.max(axis=1, keepdims=True)
-        log_total = peak[:, 0] + np.log(np.exp(logits - peak).sum(axis=1))
-        wrong = C * (softmax(logits) - truth)
-        value = C * float((log_total - (logits * truth).sum(axis=1)).sum())
-        gradient = np.concatenate([(wrong.T @ X + coef).ravel(), wrong.sum(axis=0)])
-        return value + float((coef**2).sum()) / 2, gradient
-
-    start = np.zeros(shape[0] * (shape[1] + 1))
-    solution = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000}).x
-    return solution[: -shape[0]].reshape(shape), solution[-shape[0] :]

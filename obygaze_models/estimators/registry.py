@@ -1,7 +1,5 @@
 """The estimators that an experiment can name. A new one: its file, and one line here.
 
-Another line in `obygaze_models.estimators.safe_classes` says what a saved one must be.
-
 Another package provides one by an entry point:
 ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
 scikit-learn classifier takes part as ``"package.module:Class"``. What their code raises is one
@@ -70,7 +68,7 @@ class Entry:
     before_balancing: bool = False
 
 
-_BOTTLENECK, _ORACLE = f"{_OWN}bottlenecks:ConceptBottleneck", f"{_OWN}bottlenecks:OracleBottleneck"
+_BOTTLENECK = f"{_OWN}bottlenecks:ConceptBottleneck"
 _BANK = {"bank": f"{_OWN}concepts:ConceptBank"}
 _TREE = {"head": "sklearn.tree:DecisionTreeClassifier", "head__max_depth": 10}
 _LOGISTIC = {"head": f"{_OWN}logistic:LogisticProbe", "head__C": 0.1}
@@ -114,13 +112,6 @@ ESTIMATORS = {
     "pcbm-elastic-net": Entry(
         _BOTTLENECK, "A sparse linear rule on distances from concepts.", _BANK | _ELASTIC_NET
     ),
-    "pcbm-hybrid": Entry(
-        f"{_OWN}bottlenecks:HybridBottleneck",
-        "A linear bottleneck and a residual; validation measures it without its concepts.",
-        _BANK | _LOGISTIC,
-    ),
-    "oracle-tree": Entry(_ORACLE, "A decision tree on the annotated concepts.", _TREE),
-    "oracle-logistic": Entry(_ORACLE, "Logistic regression on the annotated concepts.", _LOGISTIC),
     "random-directions": Entry(
         _BOTTLENECK,
         "A bottleneck of directions that mean nothing, as many as there are concepts.",

@@ -1,18 +1,18 @@
-"""The classes that a model may hold, and what their fitted arrays must be.
+"""The classes that a model may hold, and what is checked of their arrays.
 
 scikit-learn's compiled code trusts the arrays of a fitted model: those of a forged one make it
 read or write outside of them. So a model is made only of classes in `SAFE`, whose prediction is
-numpy's, or whose arrays are checked first. Trees, forests and kernel machines are not among them.
+NumPy's or torch's. A tree is arrays of our own, and nearest neighbours are fitted again. Forests
+and kernel machines are not among them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
-from itertools import count
 from typing import Any
 
 import numpy as np
+from sklearn.neighbors import KNeighborsClassifier
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS
@@ -24,90 +24,45 @@ MAX_DEPTH, MAX_VALUES = 15, 2**20
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
-Attributes = Mapping[str, str | tuple[Any, ...]]
-"""What the fitted attributes of a class must be; all of them, as soon as it has one of the arrays.
-
-The shape of each array: a name for each size, which is the same wherever the name is. ``H*D`` is a
-product. ``#`` counts from 0 through a list or numbered names; ``#+`` is the next number. ``<C``
-after the sizes: whole numbers from 0 to below C. ``=D``: a number, or the length of a list; ``<D``:
-a number from 1 to D. A tuple: the values that it may have. With ``?`` an attribute may be None,
-missing or a float, and a size may be missing.
-"""
 _ESTIMATORS = "obygaze_models.estimators"
-_C, _D = {"classes_": "C"}, {"n_features_in_": "=D"}
-_DIRECTIONS = {"cavs_": "K D", "intercepts_": "K", "scales_": "K", **_D}
-_LINEAR = {"coef_": "R D", "intercept_": "R", **_D}
-_BOTTLENECK = {**_C, "bank_.cavs_?": "K D", **_D, "head_.n_features_in_?": "=K"}
-_RESIDUAL = {"mean_logits_": "C", "residual_coef_": "C D", "residual_intercept_": "C"}
-_METRICS = ("cosine", "euclidean", "manhattan", "minkowski")
-OWN: dict[str, Attributes] = {
-    f"{_ESTIMATORS}.mlp:MLPProbe": {
-        **_C, "coefs_.#": "L# L#+", "intercepts_.#": "L#+", "n_features_in_": "=L0",
-    },
-    f"{_ESTIMATORS}.svm:LinearSVMProbe": _C | _LINEAR,
-    f"{_ESTIMATORS}.logistic:LogisticProbe": _C | _LINEAR,
-    f"{_ESTIMATORS}.attention:AttentionProbe": {
-        **_C, "mean_": "D", "weights_.value?": "D G", "weights_.gate?": "D G",
-        "weights_.query": "Q H", "weights_.layer": "H*D O", "weights_.offset": "O",
-        "weights_.position?": "H T", **_D, "n_frames_in_": "=T", "heads": "=H",
-    },
-    f"{_ESTIMATORS}.attention:FrameMIL": {
-        **_C, "mean_": "L0", "weights_.layer#": "L# L#+", "weights_.offset#": "L#+",
-        "n_features_in_": "=L0",
-    },
-    f"{_ESTIMATORS}.baselines:FilmPrior": {
-        **_C, "shares_": "C", "films_": "F", "film_shares_": "F C",
-    },
-    f"{_ESTIMATORS}.concepts:ConceptBank": {**_DIRECTIONS, "names_": "=K"},
-    f"{_ESTIMATORS}.concepts:RandomDirections": _DIRECTIONS,
-    f"{_ESTIMATORS}.bottlenecks:ConceptBottleneck": _BOTTLENECK,
-    f"{_ESTIMATORS}.bottlenecks:HybridBottleneck": _RESIDUAL | _BOTTLENECK,
-    f"{_ESTIMATORS}.bottlenecks:OracleBottleneck": _C,
-    f"{_ESTIMATORS}.fusion:StoreFusion": {**_C, "means_": "D", "scales_": "D", **_D},
-    f"{_ESTIMATORS}.trees:TreeArrays": {"threshold": "N", "value": "N C"},
-    "sklearn.tree:DecisionTreeClassifier": {},  # unfitted; fitted it is `TreeArrays`
-    "sklearn.dummy:DummyClassifier": {
-        **_C, "class_prior_": "C", "n_classes_": "=C", "n_outputs_": (1,),
-    },
-    "sklearn.neighbors:KNeighborsClassifier": {
-        **_C, "_fit_X": "N D", "_y": "N <C", **_D, "n_samples_fit_": "=N", "n_neighbors": "<N",
-        "_fit_method": ("brute",), "_tree": (None,), "metric": _METRICS,
-        "effective_metric_": _METRICS[:3], "effective_metric_params_": ({},),
-        "metric_params": (None,), "weights": ("uniform", "distance"), "outputs_2d_": (False,),
-    },
-}  # fmt: skip
-_SKLEARN: dict[str, Attributes] = {
-    ".decomposition:PCA": {"components_": "K D", "mean_": "D", "explained_variance_": "K", **_D},
-    ".discriminant_analysis:LinearDiscriminantAnalysis": {
-        **_LINEAR, "xbar_?": "D", "scalings_?": "D S", "_max_components": "<D",
-        "_n_features_out": "<D",
-    },
-    ".linear_model:LogisticRegression .linear_model:LogisticRegressionCV .linear_model:Perceptron "
-    ".linear_model:RidgeClassifier .linear_model:RidgeClassifierCV .linear_model:SGDClassifier "
-    ".svm:LinearSVC": {"coef_": "R? D", "intercept_?": "R", **_D},
-    ".naive_bayes:BernoulliNB .naive_bayes:ComplementNB .naive_bayes:MultinomialNB": {
-        "feature_log_prob_": "C D", "class_log_prior_": "C", **_D,
-    },
-    ".naive_bayes:GaussianNB": {"theta_": "C D", "var_": "C D", "class_prior_": "C", **_D},
-    ".preprocessing:MaxAbsScaler": {"scale_": "D", **_D},
-    ".preprocessing:MinMaxScaler": {"scale_": "D", "min_": "D", **_D},
-    ".preprocessing:RobustScaler": {"center_?": "D", "scale_?": "D", **_D},
-    ".preprocessing:StandardScaler": {"mean_": "D", "scale_?": "D", **_D},
-    # Without arrays of their own, or parts of those above, such as the loss of an `SGDClassifier`.
-    ".frozen:FrozenEstimator .linear_model:Hinge .linear_model:ModifiedHuber "
-    ".linear_model:SquaredHinge :CyHalfBinomialLoss .pipeline:Pipeline "
-    ".preprocessing:LabelBinarizer .preprocessing:Normalizer": {},
-}  # fmt: skip
+OWN = frozenset(
+    {entry.path for entry in ESTIMATORS.values() if entry.path.startswith(f"{_ESTIMATORS}.")}
+    | {
+        f"{_ESTIMATORS}.concepts:ConceptBank",
+        f"{_ESTIMATORS}.concepts:RandomDirections",
+        f"{_ESTIMATORS}.fusion:StoreFusion",
+        f"{_ESTIMATORS}.trees:TreeArrays",
+        "sklearn.tree:DecisionTreeClassifier",  # unfitted; fitted it is `TreeArrays`
+        "sklearn.dummy:DummyClassifier",
+        "sklearn.neighbors:KNeighborsClassifier",
+    }
+)
+"""The classes that are saved as JSON and arrays; others are in a skops file."""
 
-for _entry in ESTIMATORS.values():
-    if _entry.path.startswith(f"{_ESTIMATORS}."):  # a new one of ours, whose arrays are NumPy's
-        OWN.setdefault(_entry.path, {})
-
-SAFE = OWN | {f"sklearn{name}": form for names, form in _SKLEARN.items() for name in names.split()}
-"""Class, without the private modules in its path -> what its fitted attributes must be.
-
-Those of `OWN` are saved as JSON and arrays, others in a skops file.
+_SKLEARN = """
+    :CyHalfBinomialLoss decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
+    frozen:FrozenEstimator linear_model:Hinge linear_model:LogisticRegression
+    linear_model:LogisticRegressionCV linear_model:ModifiedHuber linear_model:Perceptron
+    linear_model:RidgeClassifier linear_model:RidgeClassifierCV linear_model:SGDClassifier
+    linear_model:SquaredHinge naive_bayes:BernoulliNB naive_bayes:ComplementNB
+    naive_bayes:GaussianNB naive_bayes:MultinomialNB pipeline:Pipeline preprocessing:LabelBinarizer
+    preprocessing:MaxAbsScaler preprocessing:MinMaxScaler preprocessing:Normalizer
+    preprocessing:RobustScaler preprocessing:StandardScaler svm:LinearSVC
 """
+SAFE = OWN | {f"sklearn.{name}".replace(".:", ":") for name in _SKLEARN.split()}
+"""What a model may be made of, without the private modules in its path."""
+
+_VECTORS = """
+    center_ class_log_prior_ class_prior_ classes_ explained_variance_ intercept_ intercepts_ mean_
+    min_ offset scale_ scales_ shares_ threshold xbar_
+"""
+_MATRICES = """
+    cavs_ coef_ coefs_ components_ feature_log_prob_ film_shares_ gate layer position query
+    scalings_ theta_ value
+"""
+MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
+"""How many axes the arrays have that a prediction reads: with one more, NumPy would spread a row
+of numbers over a table of any size. That their sizes agree, a trial on one clip shows."""
 
 
 def class_path(name: str) -> str:
@@ -136,9 +91,18 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
     if unsafe := unsafe_classes(model, trusted):
         raise ExperimentError(f"it holds {', '.join(unsafe)}, which cannot be checked")
     for name, part in _parts(model):
-        if getattr(part, "__dict__", {}).get("n_jobs") is not None:
+        state = getattr(part, "__dict__", {})
+        if state.get("n_jobs") is not None:
             part.n_jobs = 1
-        _check_part(part, name, SAFE.get(class_path(class_name(part)), {}))
+        _check_state(name, state)
+
+
+def refit_neighbours(model: Any) -> Any:
+    """Fit the nearest neighbours in a model from their clips; what else they hold is not read."""
+    for _, part in _parts(model):
+        if type(part) is KNeighborsClassifier and hasattr(part, "_fit_X"):
+            part.fit(part._fit_X, part.classes_[part._y])
+    return model
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
@@ -159,6 +123,8 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
             if depth > MAX_DEPTH:
                 break
             yield name, value
+            if type(value) is KNeighborsClassifier:
+                continue  # it was fitted again: what it holds is scikit-learn's own
             for key, item in getattr(value, "__dict__", {}).items():
                 if key != "_metadata_request":  # which is not saved
                     waiting.append((f"{name}.{key}", item, depth + 1))
@@ -166,68 +132,36 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
     raise ExperimentError("it has too many parts, or parts in one another")
 
 
-def _check_part(part: Any, name: str, attributes: Attributes) -> None:
-    shapes = {path: form for path, form in attributes.items() if str(form)[:1] not in "(=<"}
-    sizes: dict[str, int] = {}
-    if any(_find(part, path.replace("#", "0")) is not None for path in (*shapes, *_D) if shapes):
-        for path, form in shapes.items():
-            for number in count() if "#" in path else (0,):
-                key = path.replace("#", str(number))
-                value = _find(part, key)
-                if (value is None and number) or ("?" in path and isinstance(value, float | None)):
-                    break
-                names = str(form).replace("#+", str(number + 1)).replace("#", str(number)).split()
-                _check_array(value, f"{name}.{key}", names, sizes)
-        for path in (path for path in attributes if path not in shapes):
-            _check_value(_find(part, path), f"{name}.{path}", attributes[path], sizes)
-    width, frames = getattr(part, "n_features_in_", 1), getattr(part, "n_frames_in_", 1)
-    if not isinstance(width, int | np.integer) or not isinstance(frames, int | np.integer):
-        raise ExperimentError(f"{name} has a size that is not a whole number")
-    if (total := max(width, *sizes.values(), 1) * frames) > MAX_CLIP_NUMBERS:
-        raise ExperimentError(f"{name} needs {total} numbers a clip, more than {MAX_CLIP_NUMBERS}")
+def _check_state(name: str, state: Mapping[str, Any]) -> None:
+    """Raise where an array has too many axes or no finite numbers, or a size is too large."""
+    sizes = [_size(name, key, state.get(key, 1)) for key in ("n_features_in_", "n_classes_")]
+    for key, array in _arrays(state):
+        axes = MAX_AXES.get(key.rstrip("0123456789"))
+        if axes is not None and not (1 <= array.ndim <= axes and array.size):
+            raise ExperimentError(f"{name}.{key} has the shape {array.shape}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ExperimentError(f"{name}.{key} has numbers that are not finite")
+        sizes += array.shape
+    _size(name, "a clip", max(sizes) * _size(name, "n_frames_in_", state.get("n_frames_in_", 1)))
+    if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
+        raise ExperimentError(f"{name} has other names than directions")
+    for key, value in state.items():
+        if key.startswith("_") and isinstance(value, int | np.integer) and value > sizes[0]:
+            raise ExperimentError(f"{name}.{key} is {value}, more than its features")
 
 
-def _check_value(value: Any, name: str, form: str | tuple[Any, ...], sizes: dict[str, int]) -> None:
-    allowed: Collection[Any] = form
-    if isinstance(form, str):
-        limit = sizes.get(form[1:])
-        if limit is None or (value is None and "?" in name):
-            return
-        value = len(value) if isinstance(value, list) else value
-        allowed = range(limit if form[0] == "=" else 1, limit + 1)
-    if value not in allowed:
-        texts = " or ".join(map(repr, allowed)) if isinstance(form, tuple) else f"at most {limit}"
-        raise ExperimentError(f"{name} is {repr(value)[:60]}, and must be {texts}")
-
-
-def _check_array(value: Any, name: str, names: list[str], sizes: dict[str, int]) -> None:
-    if type(value) is not np.ndarray or not (value.ndim > 0 and value.size):
-        raise ExperimentError(f"{name} is not an array with numbers")
-    bound = names.pop()[1:] if names[-1].startswith("<") else None
-    names = [size.strip("?") for size in names if "?" not in size or value.ndim == len(names)]
-    expected = []
-    for size, label in zip(value.shape, names, strict=False):
-        factors = [sizes.get(factor, -1) for factor in label.split("*")]
-        is_product = len(factors) > 1
-        expected.append(math.prod(factors) if is_product else sizes.setdefault(label, size))
-    if len(names) != value.ndim or expected != list(value.shape):
-        shape = " x ".join(str(sizes.get(label, label)) for label in names)
-        raise ExperimentError(f"{name} has the shape {value.shape}, not {shape}")
-    if value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise ExperimentError(f"{name} has numbers that are not finite")
-    if bound is not None and (
-        value.dtype.kind != "i" or not ((value >= 0) & (value < sizes.get(bound, 0))).all()
-    ):
-        raise ExperimentError(f"{name} has numbers outside of 0 to {sizes.get(bound, 0) - 1}")
-
-
-def _find(value: Any, path: str) -> Any:
-    """The attribute, item or value at a path; None where there is none."""
-    for key in path.strip("?").split("."):
+def _arrays(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays among a part's attributes, and in their lists and dictionaries."""
+    for key, value in state.items():
         if isinstance(value, dict):
-            value = value.get(key)
+            yield from _arrays({str(inner): item for inner, item in value.items()})
         elif isinstance(value, list | tuple):
-            value = value[int(key)] if int(key) < len(value) else None
-        else:
-            value = getattr(value, key, None)
-    return value
+            yield from ((key, item) for item in value if isinstance(item, np.ndarray))
+        elif isinstance(value, np.ndarray):
+            yield key, value
+
+
+def _size(name: str, key: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or not 0 <= value <= MAX_CLIP_NUMBERS:
+        raise ExperimentError(f"{name}: {key} is {repr(value)[:60]}, not 0 to {MAX_CLIP_NUMBERS}")
+    return int(value)

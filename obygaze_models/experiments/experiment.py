@@ -359,12 +359,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 f"{self.name!r}: soft targets weigh a clip's labels, and {unweighted[0]} takes no "
                 "sample_weight; leave it out, or take logistic or a class of scikit-learn's"
             )
-        oracles = [name for name, spec in specs.items() if spec.name.startswith("oracle-")]
-        if self.concepts and oracles:
-            raise ExperimentError(
-                f"{self.name!r}: {oracles[0]} reads the annotated concepts, and these are what is "
-                "asked for; leave it out"
-            )
         return specs
 
     def check_headline(self, models: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from obygaze_models.experiments.fit import FitResult
 from obygaze_models.explain.attributions import Attribution, Kind, Step, attribute, bank_of
 
 Array = NDArray[Any]
-_NUMBERS = ("values", "amounts", "intercept", "residual")
+_NUMBERS = ("values", "amounts", "intercept")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Explained:
     values, amounts
         What each clip measures along each concept, and each concept's part in the logit,
         [N, K]; a tree has no amounts.
-    intercept, residual
+    intercept
         [N], where there is such a thing.
     steps
         A tree's questions to each clip, as `Step`.
@@ -61,7 +61,6 @@ class Explained:
     values: Array
     amounts: Array | None = None
     intercept: Array | None = None
-    residual: Array | None = None
     steps: list[list[Any]] | None = None
 
 

@@ -58,8 +58,7 @@ class Fit:
     seen
         The rows that had any part in the fit: an audit for leaks looks at them.
     reads
-        What it predicts from: ``features``, ``frames``, ``concepts`` (annotated) or ``groups``
-        (films).
+        What it predicts from: ``features``, ``frames`` or ``groups`` (films).
     facts, history, warnings
         What the estimator chose, its epochs, and what a reader must know of it.
     cut
@@ -78,9 +77,7 @@ class Fit:
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
-        arguments = {}
-        if self.reads in ("concepts", "groups"):
-            arguments = {self.reads: _annotations(data, self.reads)[rows]}
+        arguments = {"groups": _films(data)[rows]} if self.reads == "groups" else {}
         table = np.zeros((len(rows), self.classes))
         with plugin_errors(modules_of(self.model)):
             X = _features(data, self.model, self.reads)
@@ -306,8 +303,8 @@ def fit_estimator(
         who, which = np.nonzero(votes[:, learn] >= 0)
         learn = learn[which]
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
-    concepts, films = (_annotations(data, name) for name in ("concepts", "groups"))
-    if "concepts" in accepted and reads != "concepts":  # it learns them, or from them
+    concepts, films = data.concepts, _films(data)
+    if "concepts" in accepted:
         concepts = clip_targets(data, spec.negatives)
     offered = {
         "concepts": concepts[learn],
@@ -409,6 +406,6 @@ def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tu
     return np.flatnonzero(np.isin(data.folds, folds)), np.flatnonzero(np.isin(data.folds, held))
 
 
-def _annotations(data: ClipDataset, name: str) -> Array:
-    """The column of the clips that a model predicts from in place of features."""
-    return data.groups.astype(str) if name == "groups" else data.concepts.astype(np.float64)
+def _films(data: ClipDataset) -> Array:
+    """Return each clip's film, or what else clips are grouped by."""
+    return data.groups.astype(str)

@@ -38,7 +38,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.resume import is_resumable, remove_resumable
-from obygaze_features.common.text import counted, group_by, join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
 from obygaze_features.store.location import Folder, sha256_at
@@ -79,7 +79,7 @@ from obygaze_models.saved.about import footage_of
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
 HEADER, FITS, MODELS = "partial.json", "fits", "models"
-_READS = ("features", "frames", "concepts", "groups")
+_READS = ("features", "frames", "groups")
 _OWN = re.compile(
     rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
     rf"|{'|'.join(map(re.escape, RUN_FILES))}"
@@ -367,7 +367,6 @@ class Outcome:
         return RunRecord(
             **self.planned(warnings),
             annotators=compare_models(plan, self.predictions),
-            ablated=self._ablated(),
             cuts={
                 name: [model["cut"] for model in self.models if model["model"] == name]
                 for name, spec in plan.experiment.learners.items()
@@ -436,20 +435,6 @@ class Outcome:
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
             "tasks": [*dict.fromkeys(plan.tasks)],
         }
-
-    def _ablated(self) -> dict[str, dict[str, float]]:
-        """For each hybrid its mean accuracy on validation, with and without its concepts."""
-        rated = [m for m in self.models if isinstance(m["facts"].get("accuracy"), dict)]
-        means = {}
-        for name, models in group_by(rated, lambda model: model["model"]).items():
-            fits = [model["facts"]["accuracy"] for model in models]
-            values = {key: [fit.get(key) for fit in fits] for key in fits[0]}
-            means[name] = {
-                key: float(np.mean(column))
-                for key, column in values.items()
-                if all(isinstance(value, float) for value in column)
-            }
-        return means
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

@@ -164,10 +164,6 @@ def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
     return MeanPredictions(*mean, low=low, high=high, fits=counts)
 
 
-TOLERANCE = 1e-6
-"""Between scores that another release of a library computes."""
-
-
 def join_fits(
     fits: Sequence[FitPredictions], group_of: Mapping[str, str], measure: str = ""
 ) -> ScoredClips:
@@ -239,39 +235,6 @@ def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
     # Clips without features are in a warning of the run.
     ranks = trec_ranks(fit.ids, fit.probabilities) if trec else None
     return score(fit.labels, fit.probabilities, ranks)
-
-
-def check_scores(
-    scores: ModelScores,
-    predictions: Sequence[FitPredictions],
-    group_of: Mapping[str, str],
-    measure: str,
-) -> None:
-    """Raise where a record's scores are not those of its predictions: who edits a run's files can
-    write new digests.
-    """
-    fits = [f for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
-    what = f"{scores.model} on {scores.test}"
-    if scores.fits != [fit.fit for fit in fits] or len(scores.by_fit) != len(fits):
-        raise ExperimentError(f"the fits of {what} are not those predicted; run it again")
-    [expected] = score_models(fits, group_of, measure=measure)
-    if [*scores.groups] != [*expected.groups]:
-        raise ExperimentError(f"the scores of {what} are of other films; run it again")
-    for written, computed in zip(_all_scores(scores), _all_scores(expected), strict=True):
-        for metric, value in computed.items():
-            if metric not in written:
-                continue  # the run is older than the metric
-            one, other = np.array([written.get(metric), value], dtype=np.float64)  # None is nan
-            if not np.isclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-                raise ExperimentError(
-                    f"the {metric} of {what} is not that of its predictions; a file was edited or "
-                    f"is damaged; run it again with: {MAKE}"
-                )
-
-
-def _all_scores(scores: ModelScores) -> list[Scores]:
-    over = scores.over_fits
-    return [scores.mean, over.mean, over.std, *scores.by_fit, *scores.groups.values()]
 
 
 def score_test_sets(

@@ -6,7 +6,6 @@ A record is read and written here and nowhere else. The other files of a run fol
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +31,6 @@ RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
-_NOT_SEALED = ("sha256", "started", "seconds")
 _SOME = msgspec.Meta(min_length=1)
 Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
@@ -194,11 +192,15 @@ class Films(_Part, frozen=True, kw_only=True):
     @property
     def note(self) -> str:
         """What must be said first where not all films or clips are tested; empty if they are."""
-        clips = f"{self.clips:,} of {counted(self.of, 'clip')}" if self.clips < self.of else ""
+        parts = []
+        if self.clips < self.of:
+            parts.append(f"{self.clips:,} of {counted(self.of, 'clip')}")
+        if self.untested and self.tested:
+            films = self.tested + len(self.untested)
+            parts.append(f"{self.tested} of {counted(films, group_noun(self.by))}")
+        total = f"tests {', and '.join(parts)}" if parts else ""
         if not self.untested or not self.tested:
-            return f"tests {clips}" * bool(clips)
-        total = counted(self.tested + len(self.untested), group_noun(self.by))
-        total = f"tests {clips}{', and ' * bool(clips)}{self.tested} of {total}"
+            return total
         if self.tested <= MAX_FILMS_NAMED:
             return f"{total}: {', '.join(self.titles.values())}"
         reasons = [f"{title} ({reason})" for title, reason in self.untested.items()]
@@ -301,8 +303,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         the protocol fixes them.
     warnings
         What a reader must know before any score.
-    ablated
-        For each hybrid bottleneck its mean accuracy on validation with and without its concepts.
     join
         Which clips came together and which did not.
     leaked
@@ -317,8 +317,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         By model the cut that validation clips chose in each fit, where they were asked to.
     files
         The digest of each file that the scores are of.
-    sha256
-        Of all the rest but the times; `write_record` computes it.
     """
 
     format: str = FORMAT
@@ -329,7 +327,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     protocol: str
     split: str
     warnings: list[RunWarning]
-    ablated: dict[str, dict[str, float]]
     manifest: ManifestRecord
     official: Official | None
     store: StoreRecord
@@ -351,7 +348,6 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     annotators: dict[str, Comparison] = {}
     cuts: dict[str, list[float]] = {}
     tasks: list[Task] = []
-    sha256: str = ""
 
     def __post_init__(self) -> None:
         _check(self.versions, _Versions, "versions")
@@ -407,10 +403,6 @@ def read_record(folder: Path) -> RunRecord:
             f"{path} is of format version {content['format_version']}, which an earlier obygaze "
             f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
         )
-    if content.get("sha256") != seal(content):
-        raise ExperimentError(
-            f"{path} was edited or is damaged (its digest is another); run it again with: {MAKE}"
-        )
     return convert(content, RunRecord, path, f"run it again with: {MAKE}")
 
 
@@ -423,15 +415,7 @@ def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
 
 
 def write_record(folder: Path, record: RunRecord) -> RunRecord:
-    """Write ``run.json``, sealed, and indented for people; gives it as it will be read."""
-    content = msgspec.to_builtins(record)
-    content["sha256"] = seal(content)
-    encoded = msgspec.json.encode(content)
+    """Write ``run.json``, indented for people; gives it as it will be read."""
+    encoded = msgspec.json.encode(record)
     write_text(folder / RECORD, msgspec.json.format(encoded, indent=2).decode() + "\n")
     return msgspec.json.decode(encoded, type=RunRecord)
-
-
-def seal(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of a record's content as sorted JSON, without itself and the times."""
-    rest = {key: value for key, value in content.items() if key not in _NOT_SEALED}
-    return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()

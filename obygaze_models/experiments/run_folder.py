@@ -11,8 +11,8 @@
 ``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
 
-`run.json` has the digests of the files that the scores are of. They are checked before anything
-is read, so that the readers need not doubt the content.
+`run.json` has the digests of the files that the scores are of, which are checked before anything
+is read. Whether its scores are those of the predictions, `Run.check` says.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
-from obygaze_models.experiments.predictions import FitPredictions, check_scores, read_predictions
+from obygaze_models.experiments.predictions import FitPredictions, read_predictions
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
@@ -164,6 +164,12 @@ class Run:
             return {}
         _check_digest(self, ANNOTATORS)
         return read_votes(self.folder / ANNOTATORS, self.record)
+
+    def check(self) -> list[str]:
+        """Score the predictions again; what of ``run.json`` differs, a sentence each."""
+        from obygaze_models.experiments.check import differing_scores
+
+        return differing_scores(self)
 
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
@@ -329,10 +335,13 @@ def _read_tables(run: Run) -> Tables:
             )
     if run.record.protocol == "leave-film-out":
         predictions = [replace(part, group=clips[part.ids[0]].group) for part in predictions]
-    group_of = {clip.id: clip.group for clip in clips.values()}
-    measure = run.record.official.measure if run.record.official else ""
     for scores in run.record.scores:
-        check_scores(scores, predictions, group_of, measure)
+        fits = [f.fit for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
+        if scores.fits != fits or len(scores.by_fit) != len(fits):
+            raise ExperimentError(
+                f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "
+                f"than those predicted; run it again with: {MAKE}"
+            )
     return Tables(predictions, clips, explained)
 
 

@@ -78,7 +78,7 @@ class EstimatorSpec:
             if self.threshold and getattr(self.model, "_validation_teaches", False):
                 raise ExperimentError(
                     f"estimator {self.name!r} learns from validation clips, too, so they cannot "
-                    f"choose its {CUT}; leave it out, or take pcbm-hybrid or logistic"
+                    f"choose its {CUT}; leave it out, or take logistic"
                 )
 
     @cached_property
@@ -99,7 +99,7 @@ class EstimatorSpec:
 
     @property
     def fuses(self) -> bool:
-        """Whether it reads the features of several stores; guesses and annotations need none."""
+        """Whether it reads the features of several stores; guesses need none."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property

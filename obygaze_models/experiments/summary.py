@@ -133,9 +133,6 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
     if any(len(scores.groups) > 1 for scores in record.scores):
         parts += [_films(record, test, verbose=verbose) for test in record.tests]
     notes = []
-    for name, accuracy in record.ablated.items():
-        values = (f"{key.replace('_', ' ')} {value:.2f}" for key, value in accuracy.items())
-        notes.append(f"{name}, accuracy on validation: {', '.join(values)}")
     notes += describe_cuts(record)
     if record.official:
         notes.append(describe_official(record))

@@ -1,4 +1,4 @@
-"""Analyses of a saved model's concepts on annotated clips: TCAV, significance, interventions.
+"""Analyses of a saved model's concepts on annotated clips: TCAV, and significance.
 
 They are JSON, and tables for the command and for the report.
 """
@@ -12,9 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from scipy.special import logit
-from sklearn.metrics import f1_score
-from sklearn.utils import check_random_state
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.text import counted
@@ -22,10 +19,9 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
-from obygaze_models.data.tasks import UNUSED, clip_targets, learned_task
-from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
-from obygaze_models.estimators.classes import Array, as_logits
-from obygaze_models.estimators.concepts import ConceptBank, project
+from obygaze_models.data.tasks import clip_targets, learned_task
+from obygaze_models.estimators.classes import Array
+from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.explain.significance import (
@@ -39,55 +35,6 @@ from obygaze_models.saved.inference import check_features, open_for
 from obygaze_models.saved.persistence import load_model
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Scores with 0, 1 ... all concepts corrected.
-
-    Parameters
-    ----------
-    order
-        ``"random"``: the same order for all clips, drawn `draws` times. ``"uncertainty"``: for each
-        clip first the concept with the nearest hyperplane.
-    draws
-        The number of orders.
-    accuracy, f1
-        The mean for each number of corrected concepts. F1 is that of the second of two classes, or
-        the macro F1 of more; None where it is undefined.
-    accuracy_std, f1_std
-        Standard deviations over the orders; 0 for a single order.
-    """
-
-    order: str
-    draws: int
-    accuracy: tuple[float, ...]
-    f1: tuple[float | None, ...]
-    accuracy_std: tuple[float, ...]
-    f1_std: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class Interventions:
-    """A bottleneck's scores by the number of corrected concepts.
-
-    Parameters
-    ----------
-    concepts
-        In the bank's order.
-    present, absent
-        The corrected value of a concept for clips with and without it.
-    clips
-        The number of scored clips.
-    curves
-        By random order, and by uncertainty.
-    """
-
-    concepts: tuple[str, ...]
-    present: tuple[float, ...]
-    absent: tuple[float, ...]
-    clips: int
-    curves: tuple[Curve, Curve]
-
-
 class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One analysis of one model, as ``obygaze models explain --json`` prints it."""
 
@@ -95,7 +42,6 @@ class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     features: str
     tcav: tuple[TCAV, ...] = ()
     significance: tuple[Significance, ...] = ()
-    intervene: Interventions | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +74,7 @@ def analyse(
     concepts: Path | None = None,
     *,
     labels: str | None = None,
-    draws: int | None = None,
+    draws: int = 200,
     seed: int = 0,
 ) -> Analysis:
     """Analyse a saved model's concepts, on annotated clips that it has not seen.
@@ -138,7 +84,6 @@ def analyse(
     kind
         ``tcav``: how a network uses concepts, on clips of its last (positive) class.
         ``significance``: whether the concepts of a bottleneck or a bank beat shuffled labels.
-        ``intervene``: a bottleneck's scores with more and more of its concepts corrected.
     model
         The folder of a saved model.
     store, manifest
@@ -149,7 +94,7 @@ def analyse(
     labels
         The manifest's label set; by default its default one.
     draws
-        The number of random directions, by default 200; or of random orders of concepts, 20.
+        The number of random directions, by default 200.
     seed
         Fixes these.
     """
@@ -165,44 +110,33 @@ def analyse(
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
-    if kind == "intervene":
-        if not isinstance(fitted, ConceptBottleneck | HybridBottleneck):
-            raise ExperimentError(
-                f"{model} is a {type(fitted).__name__}; interventions need a bottleneck (pcbm-...)"
-            )
-    elif not isinstance(bank, ConceptBank):
+    if not isinstance(bank, ConceptBank):
         raise ExperimentError(
             f"{source} is a {type(bank).__name__}, which has no learned concepts; use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} are of other features than the model's")
     seen, test = _read_clips(model, (whole, about), store, manifest, labels)
-    truth = np.zeros(len(test))
-    if kind != "significance":
-        truth = learned_task(about).labels(test)
-        code = len(fitted.classes_) - 1
-        chosen = truth == code if kind == "tcav" else truth != UNUSED
-        test, truth = test.select(chosen), truth[chosen]
+    if kind == "tcav":
+        labels_of_test = learned_task(about).labels(test)
+        test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
             f"{model} has seen all labelled clips of {manifest}; use a model of a run "
             "(RUN/models/...), which keeps clips for testing"
         )
     result: Any
-    if kind == "intervene":
-        cut = about.get("cut", 0.5)
-        result = intervene(fitted, seen, test, truth, draws=draws or 20, random_state=seed, cut=cut)
-    elif kind == "tcav":
+    if kind == "tcav":
         seen, _ = _read_clips(source, (holder, bank_about), store, manifest, labels)
         targets = _targets(bank, bank_about, seen)
-        null = random_label_cavs(bank, seen.X, targets, runs=draws or 200, random_state=seed)
-        result = tuple(tcav(fitted, test.X, code, bank.cavs_, bank.names_, null))
+        null = random_label_cavs(bank, seen.X, targets, runs=draws, random_state=seed)
+        result = tuple(
+            tcav(fitted, test.X, len(fitted.classes_) - 1, bank.cavs_, bank.names_, null)
+        )
     else:
         known, held = (_targets(bank, about, clips) for clips in (seen, test))
         result = tuple(
-            concept_significance(
-                bank, seen.X, known, test.X, held, runs=draws or 200, random_state=seed
-            )
+            concept_significance(bank, seen.X, known, test.X, held, runs=draws, random_state=seed)
         )
     features = f"{about['features']['backbone']['name']}, {about['features']['array']}"
     return Analysis("/".join(model.resolve().parts[-2:]), features, **{kind: result})
@@ -255,102 +189,6 @@ def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Ar
     return targets
 
 
-def intervene(
-    model: ConceptBottleneck | HybridBottleneck,
-    train: ClipDataset,
-    test: ClipDataset,
-    labels: Array,
-    *,
-    draws: int = 20,
-    random_state: int = 0,
-    cut: float = 0.5,
-) -> Interventions:
-    """Correct the concepts of test clips, one more each time, and score the model.
-
-    The corrected value of a concept is its mean over the training clips with, or without, it.
-
-    Parameters
-    ----------
-    model
-        A fitted bottleneck over a bank of named concepts.
-    train
-        The training clips of the bottleneck. Annotated concepts that its bank lacks are ignored.
-    test
-        The clips to score.
-    labels
-        Their true labels, of ``model.classes_``.
-    draws
-        How many random orders.
-    random_state
-        Fixes them.
-    cut
-        Where the model says its second class, of two.
-    """
-    concepts = model.concept_names()
-    columns = _columns(train, concepts)
-    measured = model.concept_scores(train.X)
-    marks = np.asarray(train.concepts, dtype=bool)[:, columns]
-    for name, marked in zip(concepts, marks.T, strict=True):
-        if marked.all() or not marked.any():
-            raise ExperimentError(
-                f"all {len(marked)} training clips are {'' if marked.all() else 'not '}marked with "
-                f"{name!r}, so it cannot be corrected; give training clips of both kinds"
-            )
-    columns_of = list(zip(measured.T, marks.T, strict=True))
-    present = np.array([column[marked].mean() for column, marked in columns_of])
-    absent = np.array([column[~marked].mean() for column, marked in columns_of])
-    truth = np.asarray(test.concepts, dtype=bool)[:, columns]
-    before = model.concept_scores(test.X)
-    corrected = np.where(truth, present, absent)
-    residual = np.zeros(1)
-    if isinstance(model, HybridBottleneck):
-        residual = model.residual_logits(test.X)
-        residual[:, 1] -= logit(cut)
-
-    def scores(ranks: Array) -> list[tuple[float, float | None]]:
-        """With 0, 1 ... K corrections; `ranks` [N or 1, K] are positions in the order."""
-        counts = range(len(concepts) + 1)
-        steps = [np.where(ranks < count, corrected, before) for count in counts]
-        return [_score(model, step, residual, labels) for step in steps]
-
-    chance = check_random_state(random_state)
-    orders = [chance.permutation(len(concepts)) for _ in range(draws)]
-    random = [scores(order.argsort()[None]) for order in orders]
-    nearness = np.abs(project(model.bank_, test.X, "distance"))
-    uncertain = scores(nearness.argsort(axis=1, kind="stable").argsort(axis=1))
-    curves = _curve("random", random), _curve("uncertainty", [uncertain])
-    means = tuple(present.tolist()), tuple(absent.tolist())
-    return Interventions(concepts, *means, len(test.X), curves)
-
-
-def _score(
-    model: ConceptBottleneck | HybridBottleneck, measured: Array, residual: Array, labels: Array
-) -> tuple[float, float | None]:
-    if isinstance(model, HybridBottleneck):
-        outputs = as_logits(model.head_.decision_function(measured)) + residual
-    else:
-        outputs = model.head_.predict_proba(measured)
-    predicted = model.classes_[outputs.argmax(axis=1)]
-    options: dict[str, Any] = {"average": "macro"}
-    if len(model.classes_) == 2:
-        options = {"pos_label": model.classes_[1], "zero_division": np.nan}
-    f1 = float(f1_score(labels, predicted, **options))
-    return float((predicted == labels).mean()), None if np.isnan(f1) else f1
-
-
-def _curve(order: str, runs: Sequence[Sequence[tuple[float, float | None]]]) -> Curve:
-    accuracy = np.array([[accuracy for accuracy, _ in run] for run in runs])
-    f1 = [[f1 for _, f1 in run if f1 is not None] for run in zip(*runs, strict=True)]
-    return Curve(
-        order,
-        len(runs),
-        tuple(accuracy.mean(axis=0).tolist()),
-        tuple(float(np.mean(values)) if values else None for values in f1),
-        tuple(accuracy.std(axis=0).tolist()),
-        tuple(float(np.std(values)) if values else None for values in f1),
-    )
-
-
 def describe_analysis(analysis: Analysis) -> AnalysisTable:
     """An analysis as a table."""
     if scores := analysis.tcav:
@@ -370,8 +208,6 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
             f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
             f"concept, against {counted(scores[0].runs, 'direction')} of shuffled labels.",
         )
-    if analysis.intervene:
-        return _intervention_table(analysis.intervene)
     ranks = analysis.significance
     return AnalysisTable(
         "Do the concepts rank clips better than chance?",
@@ -384,33 +220,6 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
         f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
         "alike, so p is rather too small.",
     )
-
-
-def _intervention_table(result: Interventions) -> AnalysisTable:
-    random, nearest = result.curves
-    columns = (
-        [*map(_cell, random.accuracy, random.accuracy_std)],
-        [*map(_cell, random.f1, random.f1_std)],
-        [*map(_cell, nearest.accuracy, nearest.accuracy_std)],
-        [*map(_cell, nearest.f1, nearest.f1_std)],
-    )
-    rows = (
-        (str(number), *(column[number] for column in columns))
-        for number in range(len(result.concepts) + 1)
-    )
-    return AnalysisTable(
-        "How much better would it be with correct concepts?",
-        ("corrected", "accuracy", "F1", "accuracy, nearest first", "F1"),
-        tuple(rows),
-        f"Scores of {counted(result.clips, 'clip')} with 0 to "
-        f"{counted(len(result.concepts), 'concept')} corrected: mean ± standard deviation over "
-        f"{counted(random.draws, 'random order')}; then those with the nearest hyperplane first.",
-    )
-
-
-def _cell(mean: float | None, std: float | None) -> str:
-    spread = f" ± {std:.3f}" if std and std >= 0.0005 else ""
-    return "-" if mean is None else f"{mean:.3f}{spread}"
 
 
 def _three_digits(*values: float) -> list[str]:

@@ -13,7 +13,7 @@ from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
-from obygaze_models.estimators.bottlenecks import ConceptBottleneck, HybridBottleneck
+from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import Array, move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
@@ -59,8 +59,8 @@ class Condition:
     @property
     def words(self) -> str:
         """Such as "enough Body": of the tree's threshold, which may be a high or a low one."""
-        parts = ["enough"] * (self.low is not None) + ["not too much"] * (self.high is not None)
-        return f"{', '.join(parts)} {self.concept}"
+        asked = (("enough", self.low), ("not too much", self.high))
+        return f"{', '.join(word for word, bound in asked if bound is not None)} {self.concept}"
 
     @property
     def whole(self) -> tuple[int, int | None, int | None]:
@@ -74,8 +74,11 @@ class Condition:
     def sentence(self, clips: str) -> str:
         """The words with the numbers, `clips` being what the percentages are of."""
         percentile, low, high = self.whole
-        bounds = [f"{low}% or more"] * (low is not None)
-        bounds += [f"{high}% or less"] * (high is not None)
+        bounds = []
+        if low is not None:
+            bounds.append(f"{low}% or more")
+        if high is not None:
+            bounds.append(f"{high}% or less")
         return (
             f"{self.words}: more of it than in {percentile}% of {clips}; "
             f"the tree asks for {' and '.join(bounds)}"
@@ -89,7 +92,7 @@ class Attribution:
     Parameters
     ----------
     kind
-        ``sum``: weights times values, intercept and residual add up to the logit. ``path``: a
+        ``sum``: weights times values and the intercept add up to the logit. ``path``: a
         tree's questions. ``sensitivity``: the same products of a network's derivatives, which
         do not add up. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
         which stand in the place of concepts.
@@ -102,9 +105,8 @@ class Attribution:
         The score of each clip on each concept, [N, K].
     weights
         How much the logit gains with a concept, [N, K]; None for a tree.
-    intercept, residual, logit
-        [N]: the logit without concepts, what a `HybridBottleneck` adds past its concepts, and the
-        sum; None where the model has no such part.
+    intercept, logit
+        [N]: the logit without concepts, and the sum; None where the model has no such part.
     steps, leaves
         The questions on each clip's path in a tree, and its last node; None for other models.
     """
@@ -115,7 +117,6 @@ class Attribution:
     values: Array
     weights: Array | None = None
     intercept: Array | None = None
-    residual: Array | None = None
     logit: Array | None = None
     steps: Sequence[Sequence[Step]] | None = None
     leaves: list[int] | None = None
@@ -157,7 +158,7 @@ def attribute(
     """
     model, X = unfuse(model, X)
     names = _class_names(model, classes)
-    if isinstance(model, ConceptBottleneck | HybridBottleneck):
+    if isinstance(model, ConceptBottleneck):
         measured = model.concept_scores(X)
         if (tree := tree_of(model)) is not None:
             concepts, labels = model.concept_names(), names[-1:] * len(X)
@@ -185,7 +186,7 @@ def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
 
 def tree_of(model: Any) -> TreeArrays | None:
     """The tree of a bottleneck; None for another model."""
-    is_bottleneck = isinstance(model, ConceptBottleneck | HybridBottleneck)
+    is_bottleneck = isinstance(model, ConceptBottleneck)
     return as_tree(model.head_) if is_bottleneck else None
 
 
@@ -238,27 +239,15 @@ def _as_compared(scores: Array) -> Array:
 
 
 def _sums(
-    model: ConceptBottleneck | HybridBottleneck,
-    measured: Array,
-    X: Array,
-    names: list[str],
-    cut: float,
+    model: ConceptBottleneck, measured: Array, X: Array, names: list[str], cut: float
 ) -> Attribution:
     towards = _towards(model, X)
     head = model.head_
     rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
     weights, intercept = head.coef_[rows], head.intercept_[rows] - log_odds(cut)
-    residual = None
     logit = (weights * measured).sum(axis=1) + intercept
-    if isinstance(model, HybridBottleneck):
-        # It has a row for each class, with two classes too: their logit is the difference.
-        rest = model.residual_logits(X)
-        residual = rest[np.arange(len(X)), towards] - (rest[:, 0] if len(names) == 2 else 0)
-        logit = logit + residual
     labels = [names[code] for code in towards.tolist()]
-    return Attribution(
-        "sum", model.concept_names(), labels, measured, weights, intercept, residual, logit
-    )
+    return Attribution("sum", model.concept_names(), labels, measured, weights, intercept, logit)
 
 
 def _sensitivities(model: MLPProbe, X: Array, bank: Any, names: list[str]) -> Attribution:
@@ -389,8 +378,8 @@ def explain_rows(
         the ``steps`` of the path from the root, the ``conditions`` that they join to, the last
         node (``leaf``), and the ``shares`` of the classes in it. Else the ``label`` of the logit
         (with two classes the second's against the first, whichever is predicted), the
-        ``contributions`` of the concepts, the largest first, the ``intercept``, the ``residual``
-        of a `HybridBottleneck`, and the ``logit``, their sum.
+        ``contributions`` of the concepts, the largest first, the ``intercept``, and the ``logit``,
+        their sum.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
@@ -417,7 +406,7 @@ def _why(
         return {"steps": steps, "conditions": conditions, "leaf": leaf, "shares": shares}
     own: dict[str, Any] = {
         name: None if (column := getattr(parts, name)) is None else column[row].tolist()
-        for name in ("values", "weights", "intercept", "residual", "logit")
+        for name in ("values", "weights", "intercept", "logit")
     }
     contributions = [
         {"concept": name, "value": value, "weight": weight, "amount": value * weight}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-#: The part of what a hybrid reads past its concepts.
-NOT_CONCEPTS = "not explained by concepts"
 #: What a clip has before any concept counts.
 AT_REST = "at rest (intercept)"
 
@@ -46,7 +44,7 @@ class MeanParts:
         What each clip measures, and each concept's part, [N, K]. The parts are NaN for clips
         without a fit, and for those whose fits predict different ones of several classes: they
         are of different sums.
-    intercept, residual
+    intercept
         [N], where there is such a part.
     """
 
@@ -54,7 +52,6 @@ class MeanParts:
     values: Array
     amounts: Array
     intercept: Array | None
-    residual: Array | None
 
     @property
     def order(self) -> Array:
@@ -64,8 +61,8 @@ class MeanParts:
     @property
     def total(self) -> Array:
         """What the parts of each clip add up to, [N]."""
-        rest = [part for part in (self.intercept, self.residual) if part is not None]
-        return np.asarray(self.amounts.sum(axis=1) + sum(rest))
+        rest = 0 if self.intercept is None else self.intercept
+        return np.asarray(self.amounts.sum(axis=1) + rest)
 
     def of_clip(self, row: int) -> tuple[tuple[str, float], ...]:
         """The concepts' parts, the largest first, then the others: they add up."""
@@ -73,9 +70,8 @@ class MeanParts:
         if np.isnan(amounts).any():
             return ()
         parts = [(self.concepts[place], float(amounts[place])) for place in self.order[row]]
-        for name, column in ((NOT_CONCEPTS, self.residual), (AT_REST, self.intercept)):
-            if column is not None:
-                parts.append((name, float(column[row])))
+        if self.intercept is not None:
+            parts.append((AT_REST, float(self.intercept[row])))
         return tuple(parts)
 
 
@@ -95,7 +91,7 @@ def average_parts(explained: Iterable[Explained], ids: Sequence[str]) -> MeanPar
     labels: list[set[str]] = [set() for _ in ids]
     fits, shape = np.zeros(len(ids)), (len(ids), len(concepts))
     values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    rest: dict[str, Array] = {}
+    intercepts: Array | None = None
     for entry in entries:
         pairs = zip(entry.ids, entry.labels, strict=True)
         own = [place for place, (clip, label) in enumerate(pairs) if label and clip in row_of]
@@ -109,15 +105,15 @@ def average_parts(explained: Iterable[Explained], ids: Sequence[str]) -> MeanPar
         values[cells] += entry.values[own]
         if entry.amounts is not None:
             amounts[cells] += entry.amounts[own]
-        for key in ("intercept", "residual"):
-            if (part := getattr(entry, key)) is not None:
-                rest.setdefault(key, np.zeros(len(ids)))[rows] += part[own]
+        if entry.intercept is not None:
+            intercepts = np.zeros(len(ids)) if intercepts is None else intercepts
+            intercepts[rows] += entry.intercept[own]
     number = np.where([len(names) == 1 for names in labels], fits, np.nan)
     return MeanParts(
         concepts,
         values / np.maximum(measured, 1),
         amounts / number[:, None],
-        *(rest[key] / number if key in rest else None for key in ("intercept", "residual")),
+        None if intercepts is None else intercepts / number,
     )
 
 

@@ -254,9 +254,8 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
         "amounts": [number_column(column, like=parts.amounts) for column in parts.amounts.T],
         "order": parts.order.tolist(),
     }
-    for name in ("intercept", "residual"):
-        if (column := getattr(parts, name)) is not None:
-            data[name] = number_column(column, like=parts.amounts)
+    if parts.intercept is not None:
+        data["intercept"] = number_column(parts.intercept, like=parts.amounts)
     data["total"] = number_column(parts.total, like=parts.amounts)
     return data
 

@@ -42,9 +42,6 @@ Array = NDArray[Any]
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 
-_ANNOTATIONS_READ = {"concepts": "annotated concepts", "groups": "each clip's film"}
-"""What some models predict from instead of features."""
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -394,9 +391,10 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             "the model does not say which features it fits; train it again: obygaze models run"
         )
-    if annotations := _ANNOTATIONS_READ.get(about.get("reads", "features")):
+    if about.get("reads") == "groups":
         raise ExperimentError(
-            f"the model ({about['estimator']}) reads {annotations}, not features; no store fits it"
+            f"the model ({about['estimator']}) reads each clip's film, not features; "
+            "no store fits it"
         )
     backbones = features["backbone"], store.attributes["backbone"]
     wanted, given = ([part["name"] for part in b.get("parts", [b])] for b in backbones)

@@ -37,6 +37,7 @@ from obygaze_models.estimators.safe_classes import (
     SAFE,
     check_fitted,
     class_path,
+    refit_neighbours,
     unsafe_classes,
 )
 from obygaze_models.saved.about import (
@@ -54,8 +55,16 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 #: What `fit` reports of itself, which is kept in ``about``; and what metadata `fit` asks for.
 _NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
+_NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
+#: What is kept of nearest neighbours, which are fitted again: clips, their classes by number.
+_ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
+#: What a trial asks of a model, where it has it.
+_METHODS = (
+    "predict_proba", "predict", "decision_function", "transform", "predict_frames",
+    "predict_attention",
+)  # fmt: skip
 #: Every text of an array takes as much memory as its longest one.
 _MAX_TEXTS_BYTES = 2**26
 
@@ -217,7 +226,10 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
             "fitted": {
                 key: item
                 for key, item in vars(value).items()
-                if key not in parameters and key not in _NOT_SAVED and not key.startswith("__")
+                if key not in parameters
+                and key not in _NOT_SAVED
+                and not key.startswith("__")
+                and (path != _NEIGHBOURS or key in _ROWS)
             },
         }
     return {"class": path} | {
@@ -261,8 +273,11 @@ def _decode(value: Any, parts: _Parts) -> Any:
         return _find_class(value["class"])(**_decode_all(value["fields"], parts))
     if kind == {"class", "parameters", "fitted"}:
         model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
-        names = model.get_params(deep=False)
-        for key, item in _decode_all(value["fitted"], parts).items():
+        names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
+        if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
+            clips, codes, classes = (fitted[key] for key in _ROWS)
+            return model.fit(clips, classes[codes])
+        for key, item in fitted.items():
             if key in names or key.startswith("__") or hasattr(type(model), key):
                 raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
             setattr(model, key, item)
@@ -330,7 +345,7 @@ def _decode_foreign(data: bytes) -> Any:
 
     try:
         types = _loadable(skops.io.get_untrusted_types(data=data))
-        return skops.io.loads(data, trusted=sorted(types))
+        return refit_neighbours(skops.io.loads(data, trusted=sorted(types)))
     except Exception as problem:  # skops raises many kinds
         raise ExperimentError(first_line(problem)) from None
 
@@ -338,7 +353,7 @@ def _decode_foreign(data: bytes) -> Any:
 def _loadable(types: Iterable[str]) -> set[str]:
     """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
     known = trusted_classes()
-    return {name for name in types if name in known or class_path(name) in SAFE.keys() - OWN.keys()}
+    return {name for name in types if name in known or class_path(name) in SAFE - OWN}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
@@ -349,10 +364,11 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
         with plugin_errors([type(model).__module__]):
             decoded = _decode(tree, parts)
             check_fitted(decoded, trusted_classes() if parts.files else ())
-            if parts.files:
-                _try_out(decoded, about)
+            _try_out(decoded, about)
     except (ExperimentError, ValueError) as problem:
-        names = ["classes_"] * hasattr(model, "predict") + ["n_features_in_"]
+        names = ["n_features_in_"]
+        if hasattr(model, "predict"):
+            names.insert(0, "classes_")
         if hasattr(model, "__sklearn_tags__") and reads_frames(model):
             names.append("n_frames_in_")
         missing = [name for name in names if not hasattr(model, name)]
@@ -368,14 +384,7 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
 
     from obygaze_models.estimators.classes import keywords
 
-    columns = None
-    if hasattr(model, "predict_proba"):
-        method, columns = model.predict_proba, len(model.classes_)
-    else:
-        method = model.transform if hasattr(model, "transform") else model.predict
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    if {"concepts", "groups"} & keywords(getattr(steps[-1], method.__name__, method)):
-        return  # it predicts from annotations
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
     widths = [step.n_features_in_ for step in steps if hasattr(step, "n_features_in_")]
@@ -383,10 +392,19 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     size = (1, *frames, (trained or widths[:1])[-1] if widths else 1)
     if math.prod(size) > MAX_CLIP_NUMBERS:
         raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers a clip")
-    output = method(np.full(size, 0.5, dtype=np.float32))
-    shape = (1,) if method.__name__ == "predict" else (1, columns or output.shape[-1])
-    if output.shape != shape or (shape != (1,) and not np.isfinite(output).all()):
-        raise ExperimentError("its parts do not fit each other")
+    clip = np.full(size, 0.5, dtype=np.float32)
+    for name in _METHODS:
+        if not hasattr(model, name):
+            continue
+        method, known = getattr(model, name), {}
+        if "groups" in keywords(getattr(steps[-1], name, method)):
+            known = {"groups": getattr(steps[-1], "films_", np.array([""]))[-1:]}
+        output = np.asarray(method(clip, **known))
+        is_complete = name != "predict_proba" or output.shape[1:] == model.classes_.shape
+        if len(output) != 1 or not is_complete:
+            raise ExperimentError("its parts do not fit each other")
+        if output.dtype.kind == "f" and not np.isfinite(output).all():
+            raise ExperimentError(f"its {name} gives numbers that are not finite")
 
 
 def _check_classes(model: Any, names: Sequence[str]) -> None:

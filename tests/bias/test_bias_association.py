@@ -65,8 +65,8 @@ def test_an_item_alone_is_held_against_partitions_of_the_words():
         assert (single.d, 2 * single.statistic, single.p) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("x", "y"), [((9, 6, 5), (4, 8, 8)), ((2, 1, 1), (20, 25, 15))])
-def test_partitions_beyond_counting_that_nearly_all_tie(x, y):
+@pytest.mark.parametrize(("x", "y"), [((4, 3, 3), (3, 4, 4)), ((2, 1, 1), (20, 25, 15))])
+def test_many_partitions_that_nearly_all_tie(x, y):
     """Of three kinds of items, partitions are counted by how many of each kind they take."""
     chance = np.random.default_rng(17)
     kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
@@ -93,8 +93,8 @@ def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
     first = associate(x, y, a, b, Settings(samples=999))
     assert (first.p, first.p_is, first.partitions) == (1 / 1000, "sampled", 999)
     assert associate(x, y, a, b, Settings(samples=999)) == first
-    exact = associate(x, y, a, b, Settings(p="exact"))
-    assert (exact.p, exact.partitions) == (1 / math.comb(40, 20), math.comb(40, 20))
+    exact = associate(x[:10], y[:8], a, b, Settings(p="exact"))
+    assert (exact.p, exact.partitions) == (1 / math.comb(18, 8), math.comb(18, 8))
     x, y, a, b = chance.normal(size=(4, 100, 4))
     with pytest.raises(BiasError, match="groups of 100 and 100 have too many partitions"):
         associate(x, y, a, b, Settings(p="exact"))

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
@@ -204,37 +203,3 @@ def test_validation_clips_choose_for_the_bank_and_teach_the_head(bank):
     expected = head.predict_proba(bank.transform(DATA.X))
     assert (model.predict_proba(DATA.X) == expected).all()
     assert list(model.facts_["concepts"]) == bank.names_
-
-
-def test_an_oracle_is_a_tree_on_the_annotations():
-    C = DATA.concepts.astype(float)
-    ours = om.OracleBottleneck(random_state=3).fit(DATA.X, SURE, concepts=C)
-    reference = DecisionTreeClassifier(max_depth=10, random_state=3).fit(C, SURE)
-    assert (ours.predict_proba(DATA.X, concepts=C) == reference.predict_proba(C)).all()
-
-
-def test_a_residual_on_nothing_is_a_logistic_regression():
-    """Where the bottleneck says nothing, the hybrid has a known answer."""
-    hybrid = om.HybridBottleneck(om.RandomDirections(), om.LogisticProbe(C=1e-12), residual_C=1.0)
-    hybrid.fit(DATA.X[TRAIN], SURE[TRAIN])
-    assert np.abs(hybrid.head_.coef_).max() < 1e-6
-    # A row of weights for each of two classes, both penalised: as one row at twice the C.
-    reference = LogisticRegression(C=2.0, tol=1e-10, max_iter=5000).fit(DATA.X[TRAIN], SURE[TRAIN])
-    expected = reference.predict_proba(DATA.X)
-    assert hybrid.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-3)
-
-
-def test_a_hybrid_says_how_it_does_without_its_concepts(bank):
-    X, y, X_val, y_val = DATA.X[TRAIN], SURE[TRAIN], DATA.X[HELD], SURE[HELD]
-    frozen, head = FrozenEstimator(bank), om.LogisticProbe(C=100)
-    hybrid = om.HybridBottleneck(frozen, head).fit(X, y, X_val=X_val, y_val=y_val)
-    plain = om.ConceptBottleneck(frozen, head).fit(X, y)
-    without_concepts = (hybrid.mean_logits_ + hybrid.residual_logits(X_val)).argmax(axis=1)
-    assert hybrid.accuracy_ == {
-        "on": "validation",
-        "clips": len(y_val),
-        "full": hybrid.score(X_val, y_val),
-        "concepts_ablated": (without_concepts == y_val).mean(),
-        "residual_ablated": plain.score(X_val, y_val),
-    }
-    assert om.HybridBottleneck(frozen).fit(X, y).accuracy_["on"] == "training"

@@ -9,13 +9,11 @@ from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import obygaze_models as om
@@ -123,13 +121,8 @@ def test_data_frames_in_and_names_out():
         assert (model.predict_proba(FRAME) == plain).all()
 
 
-@pytest.mark.parametrize(
-    ("estimator", "name", "values"),
-    [(om.OracleBottleneck(), "concepts", C), (om.FilmPrior(), "groups", FILMS)],
-    ids=["oracle", "film prior"],
-)
-def test_annotations_take_the_place_of_features(estimator, name, values):
-    metadata = {name: values}
+def test_films_take_the_place_of_features():
+    estimator, metadata = om.FilmPrior(), {"groups": FILMS}
     model = clone(estimator).fit(FRAME, Y, **metadata)
     assert model.feature_names_in_.tolist() == FRAME.columns.tolist()
     assert model.predict_proba(FRAME, **metadata).sum(axis=1) == pytest.approx(1)
@@ -141,12 +134,11 @@ def test_annotations_take_the_place_of_features(estimator, name, values):
     with pytest.raises(ExperimentError, match="pass"):
         clone(estimator).fit(X, Y)
     with config_context(enable_metadata_routing=True):
-        asks = {name: True}
-        routed = clone(estimator).set_fit_request(**asks).set_score_request(**asks)
+        routed = clone(estimator).set_fit_request(groups=True).set_score_request(groups=True)
         scores = selection.cross_val_score(routed, X, Y, params=metadata)
     train, test = next(selection.StratifiedKFold().split(X, Y))
-    fold = clone(estimator).fit(X[train], Y[train], **{name: values[train]})
-    assert scores[0] == fold.score(X[test], Y[test], **{name: values[test]})
+    fold = clone(estimator).fit(X[train], Y[train], groups=FILMS[train])
+    assert scores[0] == fold.score(X[test], Y[test], groups=FILMS[test])
 
 
 def test_cv_is_what_scikit_learn_takes():
@@ -204,19 +196,18 @@ def test_a_banks_requests_decide():
     assert asks.get_metadata_routing().consumes("fit", ["concepts", "groups"]) == {"concepts"}
 
 
-@pytest.mark.parametrize("kind", [om.ConceptBottleneck, om.HybridBottleneck])
 @ROUTING
-def test_a_heads_weights_reach_it(kind):
+def test_a_heads_weights_reach_it():
     weight = np.random.default_rng(0).random(len(X))
     labelled = np.arange(len(X)) % 3 > 0
     head = LogisticRegression().set_fit_request(sample_weight=True)
-    model = kind(clone(QUICK).set_fit_request(concepts=True), head)
+    model = om.ConceptBottleneck(clone(QUICK).set_fit_request(concepts=True), head)
     model.fit(X, Y, concepts=C, sample_weight=weight, labelled=labelled)
     scores = model.concept_scores(X[labelled])
     by_hand = clone(head).fit(scores, Y[labelled], sample_weight=weight[labelled])
     assert (model.head_.coef_ == by_hand.coef_).all()
     with config_context(enable_metadata_routing=False), pytest.raises(ValueError, match="routing"):
-        kind().fit(X, Y, concepts=C, sample_weight=weight)
+        om.ConceptBottleneck().fit(X, Y, concepts=C, sample_weight=weight)
     bank = StandardScaler().set_fit_request(sample_weight=False)
     with pytest.raises(ExperimentError, match="sample_weight is not given for these clips"):
         om.ConceptBottleneck(bank, head).fit(X, Y, X_val=X, y_val=Y, sample_weight=weight)
@@ -254,8 +245,7 @@ def test_an_experiments_estimator(name, options, message):
 PARAMETERS = [
     om.ConceptBottleneck(bank="x"),
     om.ConceptBottleneck(head=StandardScaler()),
-    om.HybridBottleneck(residual_C=-1),
-    om.OracleBottleneck(random_state="x"),
+    om.ConceptBottleneck(random_state="x"),
     om.ConceptBank(cv="ab"),
     om.LinearSVMProbe(cv=1),
     *(om.MLPProbe(hidden_layer_sizes=sizes) for sizes in ([], [0], "x", [2.5], [[3]], 0)),
@@ -265,7 +255,7 @@ PARAMETERS = [
 @pytest.mark.parametrize("estimator", PARAMETERS, ids=repr)
 def test_a_wrong_parameter_is_named(estimator):
     target = C if isinstance(estimator, om.ConceptBank) else Y
-    with pytest.raises(ValueError, match=r"bank|head|residual_C|random_state|cv|hidden_layer"):
+    with pytest.raises(ValueError, match=r"bank|head|random_state|cv|hidden_layer"):
         estimator.fit(X, target)
 
 
@@ -282,11 +272,6 @@ def predict_frames(change):
     om.FrameMIL(max_iter=1, random_state=0).fit(FRAMES, EVEN).predict_proba(change(FRAMES))
 
 
-def fit_frozen(kind, head, X=X):
-    bank = om.ConceptBank(C=1.0).fit(DATA.X, C)
-    kind(FrozenEstimator(bank), head).fit(X, Y)
-
-
 def tree(**changes):
     parts = {
         "left": [1, -1, -1], "right": [2, -1, -1], "feature": [1, -2, -2],
@@ -301,7 +286,7 @@ SLIPS = [
     *(
         (lambda estimator=estimator, given=given: estimator.fit(X, Y, **given), "both X_val and y")
         for estimator in (om.MLPProbe(), om.LinearSVMProbe(), om.ConceptBottleneck(),
-                          om.OracleBottleneck(), om.AttentionProbe())
+                          om.AttentionProbe())
         for given in ({"y_val": Y}, {"X_val": X})
     ),
     (lambda: fit_bank(concepts=C[:-1]), "do not fit"),
@@ -315,11 +300,9 @@ SLIPS = [
     (lambda: om.ConceptBank().fit(X, Y), r"were given; pass fit\(X, y, concepts=C\).*\(240,\)"),
     (lambda: cross_val_score(om.ConceptBottleneck(), X, Y, error_score="raise"),
      r'ConceptBottleneck .*params={"concepts": C}.*set_fit_request\(concepts=True, groups=False\)'),
-    (lambda: om.OracleBottleneck().fit(X, Y, concepts=C).predict(X), "pass concepts=C"),
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "none were given"),
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
-    (lambda: fit_frozen(om.HybridBottleneck, DecisionTreeClassifier()), "has no decision_function"),
     (lambda: concept_targets(["EN"], C[:1], "d"), "'d' are not known; choose a"),
     (lambda: EstimatorSpec("pcbm-tree", {}, "d"), "unknown set of negatives 'd'"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),

@@ -223,7 +223,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
     kit.write_store(stores[1], Manifest.load(marked.manifest), rows)
     names = [{"name": "mlp", "max_iter": 3}, "svm", "logistic", "knn", "random-directions",
              {"name": "pcbm-tree", "bank__C": 0.1}, "sklearn.naive_bayes:GaussianNB",
-             "majority", "film-prior", "oracle-tree"]  # fmt: skip
+             "majority", "film-prior"]  # fmt: skip
     own = om.Experiment(
         "Zoo", marked.manifest, stores, split="three", protocol="official", positives=["S"],
         train_negatives=["HN"], estimators=names, fusion="late",
@@ -268,9 +268,6 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     command += ("--manifest", folder / "manifest", "--draws", 2)
     ranks = json.loads(run_obygaze(*command, "--significance", code=0).stdout)
     assert ranks["significance"][1]["auc"] > 0.8
-    scores = json.loads(run_obygaze(*command, "--intervene", code=0).stdout)
-    right = (fit.probabilities > 0.5) == fit.labels
-    assert scores["intervene"]["curves"][0]["accuracy"][0] == pytest.approx(right.mean())
 
 
 def test_slips_of_several_stores(senses, tmp_path):

@@ -88,7 +88,7 @@ SLIPS = [
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
     ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
-    ('estimators = [{name = "oracle-tree", threshold = "validation"}]', ["validation clips, too"]),
+    ('estimators = [{name = "pcbm-tree", threshold = "validation"}]', ["validation clips, too"]),
     (LONG, ["take at most 200 bytes"]),
     ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
     ('fusion = "late"', ["one store takes no fusion"]),

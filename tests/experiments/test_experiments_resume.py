@@ -17,7 +17,6 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments import fit as fitting
 from obygaze_models.experiments.plan import make_plan
-from obygaze_models.experiments.record import seal
 from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
@@ -278,18 +277,14 @@ def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypat
     assert {path.stat().st_ino for path in remaining} <= flushed
 
 
-def edit(change, *, sealed=True):
-    """A change of run.json, with its digest, as somebody makes it who knows of that."""
+def edit(change):
+    """A change of run.json."""
 
     def edited(text):
         change(record := json.loads(text))
-        return json.dumps(record | ({"sha256": seal(record)} if sealed else {}))
+        return json.dumps(record)
 
     return edited
-
-
-def score(value, **options):
-    return edit(lambda record: record["scores"][0]["mean"].update(f1=value), **options)
 
 
 DAMAGE = [
@@ -299,8 +294,7 @@ DAMAGE = [
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
     ("run.json", lambda t: t.replace('"format_version": 6', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 6"]),
-    ("run.json", score(7.5, sealed=False), ["its digest is another"]),
-    ("run.json", score(0.75), ["the f1 of logistic on", "is not that of its pred"]),
+    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are of other fits than"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
     ("run.json", edit(lambda r: r["experiment"].pop("name")), ["`name`", "`$.experiment`"]),
     ("run.json", edit(lambda r: r["experiment"].update(seed="1")), ["`$.experiment.seed`"]),
@@ -336,6 +330,42 @@ def test_a_record_is_read_where_its_parts_are_missing(make_run, tmp_path):
     assert (experiment.estimators, experiment.protocol) == (("gone.lab:Model",), protocol)
     with pytest.raises(ExperimentError, match="unknown protocol 'gone'"):
         make_plan(experiment)
+
+
+CHANGES = {
+    "a mean": (lambda r: r["scores"][0]["mean"].update(f1=7.5), "f1: 7.5 in run.json"),
+    "an interval": (lambda r: r["scores"][0]["interval"].update(f1=[0.1, 0.2]), "interval: f1: "),
+    "a film": (lambda r: r["scores"][0]["groups"].popitem(), "only a new score has it"),
+    "a fit": (lambda r: r["scores"][0]["by_fit"][0].update(auroc=None), "by_fit: 0: auroc: None"),
+    "a deviation": (lambda r: r["scores"][0]["over_fits"]["std"].update(f1=9.0), "std: f1: 9 in"),
+    "a guess": (lambda r: next(iter(r["tests"].values())).update(share=0.9), "share: 0.9 in"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_check_says_which_scores_are_not_those_of_the_predictions(make_run, tmp_path, name):
+    change, fact = CHANGES[name]
+    folder = tmp_path / "run"
+    shutil.copytree(make_run("good").folder, folder)
+    sound = run_obygaze("models", "check", folder, code=0)
+    assert "scores of models are those of its predictions" in sound.stdout
+    record = json.loads((folder / "run.json").read_text())
+    change(record)
+    (folder / "run.json").write_text(json.dumps(record))
+    result = run_obygaze("models", "check", folder, "--json", code=1)
+    [difference, *_] = json.loads(result.stdout)["differences"]
+    assert fact in difference
+    assert run_obygaze("models", "check", folder, code=1).stdout.startswith(difference)
+
+
+def test_check_of_a_run_that_is_older_than_a_metric(make_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(make_run("good").folder, folder)
+    record = json.loads((folder / "run.json").read_text())
+    for scores in record["scores"]:
+        del scores["mean"]["auroc"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert om.load_run(folder).check() == []
 
 
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):

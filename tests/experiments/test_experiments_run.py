@@ -464,17 +464,15 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     silent = marked.clips("HN")[::9]
     known = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))
     write_store(tmp_path / "some.zarr", Manifest.load(marked.manifest), known)
-    names = ("mlp", "pcbm-tree", "pcbm-logistic", "pcbm-hybrid", "oracle-tree", "majority")
-    cut = {"pcbm-hybrid": {"threshold": "validation"}}
-    settings = [{"name": name, "bank__C": 0.1, **cut.get(name, {})} if name[:4] == "pcbm" else name
-                for name in names]  # fmt: skip
+    names = ("mlp", "pcbm-tree", "pcbm-logistic", "film-prior", "majority")
+    settings = [{"name": name, "bank__C": 0.1} if name[:4] == "pcbm" else name for name in names]
     run = make_run("explained", manifest=marked.manifest, store=tmp_path / "some.zarr",
                    split="three", estimators=(*settings,), test_negatives=())  # fmt: skip
     explanations = run.explanations()
     assert {part.model: part.kind for part in explanations} == {
-        "mlp": "sensitivity", "pcbm-tree": "path", "pcbm-logistic": "sum", "pcbm-hybrid": "sum",
+        "mlp": "sensitivity", "pcbm-tree": "path", "pcbm-logistic": "sum",
     }  # fmt: skip
-    assert len(explanations) == 4 * 2
+    assert len(explanations) == 3 * 2
     saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
     bank = saved["pcbm-tree", 1].bank_
     probability_of = {(f.model, clip): p for f in run.predictions() if f.fit == 1
@@ -501,8 +499,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
             passed = dict(zip(part.concepts, part.amounts[row], strict=True))
             assert passed == pytest.approx(amounts, rel=1e-4, abs=1e-6)
             assert part.labels[row] == explanation["label"]
-            left = 0 if part.residual is None else part.residual[row]
-            complete = part.amounts[row].sum() + part.intercept[row] + left
+            complete = part.amounts[row].sum() + part.intercept[row]
             assert complete == pytest.approx(logit(probability_of[part.model, clip]), abs=1e-4)
     rows = map(json.loads, (run.folder / "history.jsonl").read_text().splitlines())
     epochs = [row["epoch"] for row in rows if row["fit"] == 1]

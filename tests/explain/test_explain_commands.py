@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.frozen import FrozenEstimator
 
 import obygaze_features as of
 import obygaze_models as om
@@ -49,14 +48,14 @@ def saved(world, tmp_path_factory):
     models = {
         "tree": tree_on(bank, max_depth=3),
         "linear": logistic_on(bank),
-        "hybrid": om.HybridBottleneck(FrozenEstimator(bank)),
         "mlp": om.MLPProbe((8,), max_iter=3, random_state=0),
     }
     for name, model in models.items():
         om.save_model(model.fit(world.features, y), folder / name, about())
-    oracle = om.OracleBottleneck(random_state=0).fit(world.features, y, concepts=marks)
-    reads = {"estimator": "oracle-tree", "reads": "concepts"}
-    om.save_model(oracle, folder / "oracle", about() | reads)
+    films = [clip.split("-")[0] for clip in world.ids]
+    prior = om.FilmPrior().fit(world.features, y, groups=films)
+    reads = {"estimator": "film-prior", "reads": "groups"}
+    om.save_model(prior, folder / "prior", about() | reads)
     return folder, models
 
 
@@ -101,7 +100,6 @@ def test_a_linear_rules_parts_as_bars(explain, saved, world):
         assert set("".join(bar)) <= {"+" if part > 0 else "-"}
     odds = model.predict_proba(world.features[[3]])[0]
     assert lines[-1] == f"  together {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
-    assert "(not explained by concepts)" in explain("hybrid", "tt0-003").stdout
 
 
 def other_store(world, folder, **backbone):
@@ -157,10 +155,9 @@ def test_tcav_of_a_saved_network(obygaze):
 
 SLIPS = [
     ((NETWORK, STORE), 2, "name clips"),
-    ((BOTTLENECK, STORE, "--intervene"), 2, "add --manifest"),
+    ((BOTTLENECK, STORE, "--significance"), 2, "add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--intervene"), 2, "leave out the IDs"),
-    ((NETWORK, *ON_CLIPS, "--intervene"), 1, "interventions need a bottleneck"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "leave out the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
@@ -175,7 +172,7 @@ def test_a_slip_is_one_line(obygaze, arguments, code, fact):
 def test_clips_and_models_that_a_store_does_not_fit(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
-    refused(explain("oracle", "tt0-003"), "(oracle-tree) reads annotated concepts, not features")
+    refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
     with pytest.raises(ValueError, match="does not say which features"):
         check_features({}, of.open_store(world.store))
 

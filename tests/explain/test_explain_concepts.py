@@ -11,19 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import as_logits
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.analyses import intervene
 from obygaze_models.explain.attributions import (
     attribute,
     explain_rows,
@@ -33,7 +30,7 @@ from obygaze_models.explain.attributions import (
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.explain.parts import concept_quality
 from obygaze_models.explain.significance import concept_significance, holm, tcav
-from tests.kit.clips import logistic_on, torch_logits, tree_on, with_output
+from tests.kit.clips import logistic_on, torch_logits, with_output
 
 
 def explain_clip(model, x, **options):
@@ -51,7 +48,7 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         result = explain_clip(model, x, classes=("rest", "S"))
         why = result["why"]
-        assert (why["label"], why["residual"]) == ("S", None)  # even where "rest" is predicted
+        assert why["label"] == "S"  # even where "rest" is predicted
         assert result["label"] == ("rest", "S")[expected.argmax()]
         total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
         assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
@@ -59,23 +56,6 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
         assert {part["concept"] for part in why["contributions"]} == set(measured)
         for part in why["contributions"]:
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_a_hybrids_residual_is_a_part_of_its_own(clips, several):
-    model = om.HybridBottleneck(FrozenEstimator(clips.bank), om.LogisticProbe(C=1))
-    model.fit(clips.X, clips.levels if several else clips.y)
-    for x in clips.X[:10]:
-        result, full = explain_clip(model, x), model.predict_proba([x])[0]
-        why, rest = result["why"], model.residual_logits([x])[0]
-        concepts = model.head_.decision_function(model.concept_scores([x]))[0]
-        if several:
-            assert why["label"] == result["label"] == str(full.argmax())
-            assert why["residual"] == pytest.approx(rest[full.argmax()])
-            assert why["logit"] == pytest.approx((concepts + rest).max())
-        else:
-            assert why["logit"] == pytest.approx(logit(full))
-            assert why["logit"] - why["residual"] == pytest.approx(concepts)
 
 
 #: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
@@ -253,94 +233,6 @@ def test_where_a_clip_has_no_gradient_it_counts_half(clips):
     model.intercepts_[0] = np.full(4, -1e6, np.float32)
     (result,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
     assert (result.score, result.p) == (0.5, 1.0)
-
-
-DRAWS = 4
-MODELS = {
-    "tree": lambda bank: tree_on(bank, max_depth=4),
-    "decisions": lambda bank: logistic_on(with_output(bank, "decision"), C=1),
-    "three classes": lambda bank: logistic_on(bank, C=10),
-    "hybrid": lambda bank: om.HybridBottleneck(FrozenEstimator(bank), om.LogisticProbe(C=1)),
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_interventions_are_those_done_clip_by_clip(clips, name):
-    model, y = MODELS[name](clips.bank), clips.levels if name == "three classes" else clips.y
-    concepts, names = clips.data.concepts, clips.data.concept_names
-    train, test = clips.data.folds < 5, np.flatnonzero(clips.data.folds == 5)
-    model.fit(clips.X[train], y[train])
-    known, asked = (clips.data.select(rows) for rows in (train, test))
-    result = intervene(model, known, asked, y[test], draws=DRAWS, random_state=6)
-    assert (result.concepts, result.clips) == (names, len(test))
-
-    scale = clips.bank.scales_ if model.bank_.output == "decision" else np.ones(3)
-    distances = clips.bank.transform(clips.X)
-    absent, present = (
-        [(distances * scale)[train & (column == marked), k].mean()
-         for k, column in enumerate(concepts.T)]
-        for marked in (False, True)
-    )  # fmt: skip
-    assert result.present == pytest.approx(present)
-    assert result.absent == pytest.approx(absent)
-
-    def predict(row, corrected):
-        measured = distances[row] * scale
-        for concept in corrected:
-            measured[concept] = (present if concepts[row, concept] else absent)[concept]
-        if name == "hybrid":
-            scores = as_logits(model.head_.decision_function(measured[None]))
-            outputs = scores + model.residual_logits(clips.X[[row]])
-        else:
-            outputs = model.head_.predict_proba(measured[None])
-        return model.classes_[outputs.argmax()]
-
-    def score(order_of):
-        calls = [[predict(row, order_of(row)[:count]) for row in test] for count in range(4)]
-        average = "binary" if len(model.classes_) == 2 else "macro"
-        accuracy = [accuracy_score(y[test], call) for call in calls]
-        return accuracy, [f1_score(y[test], call, average=average) for call in calls]
-
-    chance = np.random.RandomState(6)
-    orders = [chance.permutation(3).tolist() for _ in range(DRAWS)]
-    runs = np.array([score(lambda row, order=order: order) for order in orders])
-    random, uncertain = result.curves
-    assert (random.order, random.draws) == ("random", DRAWS)
-    assert [random.accuracy, random.f1] == [pytest.approx(row) for row in runs.mean(axis=0)]
-    assert [random.accuracy_std, random.f1_std] == [pytest.approx(row) for row in runs.std(axis=0)]
-    nearest = score(lambda row: np.argsort(abs(distances[row]), kind="stable").tolist())
-    assert (uncertain.order, uncertain.draws) == ("uncertainty", 1)
-    assert [uncertain.accuracy, uncertain.f1] == [pytest.approx(row) for row in nearest]
-
-    # Untouched it is the model itself; with all corrected the order does not matter.
-    own = accuracy_score(y[test], model.predict(clips.X[test]))
-    assert random.accuracy[0] == uncertain.accuracy[0] == pytest.approx(own)
-    assert random.accuracy[-1] == uncertain.accuracy[-1]
-    assert max(random.accuracy_std[1:3]) > 0
-
-
-@pytest.fixture(scope="module")
-def linear(clips):
-    return logistic_on(clips.bank, C=1).fit(clips.X, clips.y)
-
-
-def test_annotations_are_found_by_name_or_refused(clips, linear):
-    names, marks = clips.data.concept_names, clips.data.concepts
-    turned = np.column_stack([np.ones(240, bool), marks[:, ::-1]])
-    turned = replace(clips.data, concepts=turned, concept_names=("other", *names[::-1]))
-    first = intervene(linear, clips.data, clips.data, clips.y, draws=2)
-    assert intervene(linear, turned, turned, clips.y, draws=2) == first
-    known, renamed = clips.data, replace(clips.data, concept_names=("Type of plan", "b", "c"))
-    bare = replace(known, concepts=known.concepts * [1, 0, 1])
-    meaningless = logistic_on(om.RandomDirections(2, random_state=0).fit(clips.X))
-    meaningless.fit(clips.X, clips.y)
-    for model, train, message in (
-        (linear, renamed, "have no concept 'Look'"),
-        (linear, bare, "all 240 training clips are not marked with 'Body'"),
-        (meaningless, known, "no concept 'random 1'"),
-    ):
-        with pytest.raises(ExperimentError, match=message):
-            intervene(model, train, known, clips.y)
 
 
 NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]

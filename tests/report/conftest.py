@@ -31,16 +31,16 @@ CONCEPTS = (
     "Activity",
 )  # fmt: skip
 
-TREE, LINEAR, HYBRID = (
+TREE, LINEAR, SPARSE = (
     {"name": f"pcbm-{head}", "negatives": "b", "bank__C": 0.1}
-    for head in ("tree", "logistic", "hybrid")
+    for head in ("tree", "logistic", "elastic-net")
 )
 FOUR = {"split": "four", "protocol": "leak-free"}
 SURE = {"positives": ("S",)} | FOUR
 BOTH = {"test_negatives": (("EN",), ("EN", "HN"))}
 EXPERIMENTS = {
     "first": SURE | BOTH | {"train_negatives": ("HN",), "estimators": ("mlp", TREE, LINEAR)},
-    "second": SURE | BOTH | {"train_negatives": ("EN",), "estimators": ("mlp", HYBRID)},
+    "second": SURE | BOTH | {"train_negatives": ("EN",), "estimators": ("mlp", SPARSE)},
     "films": {
         "positives": ("S",), "train_negatives": ("HN",), "test_negatives": (("EN", "HN"),),
         "protocol": "leave-film-out", "estimators": ("mlp", LINEAR),

@@ -176,12 +176,12 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
 
 
 def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annotators):
-    choose_model(page, data, "second", "pcbm-hybrid")
+    choose_model(page, data, "second", "pcbm-elastic-net")
     page.choose("choose-which", "tested")
     page.click("#clips-body .open")
     parts = page.texts("#clip .why tbody tr:not(.sum) td:nth-child(3)")
     total = page.text("#clip .why .sum td:nth-child(3)")
-    assert len(parts) == 3 + 2  # concepts, what goes past them, the intercept
+    assert len(parts) == 3 + 1  # concepts and the intercept
     amounts = [float(part.replace("−", "-")) for part in parts]
     assert sum(amounts) == pytest.approx(float(total.replace("−", "-")), abs=0.011)
     first = listed(page, unfold=False)[0]

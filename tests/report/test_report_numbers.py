@@ -301,9 +301,9 @@ def concept_rankings(run, model, concept):
 def test_concept_tables_rank_by_what_models_measure(results):
     first, second = results["first"], results["second"]
     tables = concept_tables(prepare_runs([second, first]))
-    assert (tables.run, tables.models) == ("second", ("pcbm-hybrid",))
+    assert (tables.run, tables.models) == ("second", ("pcbm-elastic-net",))
     for concept, *cells in tables.rows:
-        ranked, truth = concept_rankings(second, "pcbm-hybrid", concept)
+        ranked, truth = concept_rankings(second, "pcbm-elastic-net", concept)
         expected = [[sum(truth.values())], [len(truth) - sum(truth.values())]]
         expected += [[column.mean(), column.std()] for column in ranked.T]
         assert [values(cell) for cell in cells] == [pytest.approx(cell) for cell in expected]
@@ -418,7 +418,7 @@ def check_sum(reasons, row, clip, lines, _):
     if len({line.labels[at] for line, at in own}) > 1:
         assert all(column["of"][row] is None for column in reasons["amounts"])
         return
-    for part in ("values", "amounts", "intercept", "residual"):
+    for part in ("values", "amounts", "intercept"):
         if part in reasons:
             columns = reasons[part] if isinstance(reasons[part], list) else [reasons[part]]
             mean = np.atleast_1d(np.mean([getattr(line, part)[at] for line, at in own], axis=0))

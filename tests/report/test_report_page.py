@@ -416,18 +416,19 @@ def test_the_command_writes_the_page_once(run, tmp_path):
 
 def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
     model = next((run.folder / "models/pcbm-tree").iterdir())
+    network = next((run.folder / "models/mlp").iterdir())
     paths = []
-    for kind in ("significance", "intervene"):
-        arguments = ("--manifest", marked.manifest, f"--{kind}", "--draws", 5, "--json")
-        paths.append(tmp_path / f"{kind}.json")
-        said_ = run_obygaze("models", "explain", model, marked.store, *arguments).stdout
+    for source, kind in ((model, ("--significance",)), (network, ("--tcav", "--concepts", model))):
+        arguments = ("--manifest", marked.manifest, *kind, "--draws", 5, "--json")
+        paths.append(tmp_path / f"{kind[0]}.json")
+        said_ = run_obygaze("models", "explain", source, marked.store, *arguments).stdout
         paths[-1].write_text(said_)
     page = Page(render_report([run], analyses=paths))
-    ranks, curves = (json.loads(path.read_text()) for path in paths)
+    ranks, uses = (json.loads(path.read_text()) for path in paths)
     first = ranks["significance"][0]
     cells = [f"{first[key]:.3f}" for key in ("auc", "random_auc", "random_auc_95", "p", "p_holm")]
     assert [first["name"], *cells] in page.rows
-    assert f"{len(curves['intervene']['concepts'])} concepts corrected" in page.text
+    assert f"the share of {uses['tcav'][0]['clips']} clips whose" in page.text
 
 
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])

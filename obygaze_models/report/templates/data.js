@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const [NOT_CONCEPTS, AT_REST] = ["not explained by concepts", "at rest (intercept)"];
+const AT_REST = "at rest (intercept)";
 const no_reasons = () => `There are no reasons: the features are zeros only (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
 const MISSING = new Map([
@@ -173,7 +173,7 @@ const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !==
 // The parts as [name, amounts, values], which add up: concepts by weight, then what is none.
 const parts_of = (why, row) => [
   ...why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]),
-  ...[[NOT_CONCEPTS, why.residual], [AT_REST, why.intercept]].filter(([, column]) => column),
+  ...(why.intercept ? [[AT_REST, why.intercept]] : []),
 ];
 
 // What weighs most, as texts that add up: first what speaks for the verdict; of a tree its first conditions.

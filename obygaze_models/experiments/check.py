@@ -1,0 +1,57 @@
+"""Score a run's predictions again, and say where its ``run.json`` has other numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from obygaze_models.experiments.predictions import score_models, score_test_sets
+from obygaze_models.scoring.metrics import METRICS
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.run_folder import Run
+
+TOLERANCE = 1e-6
+"""Between scores that another release of a library computes."""
+
+
+def differing_scores(run: Run) -> list[str]:
+    """Return what of a run's scores, intervals and guesses is not that of its predictions."""
+    record, predictions = run.record, run.predictions()
+    group_of = {clip.id: clip.group for clip in run.clips().values()}
+    measure = record.official.measure if record.official else ""
+    scores = score_models(predictions, group_of, measure=measure)
+    tasks = [record.task(name) for name in record.tests]
+    seed = record.experiment.seed
+    tests = score_test_sets(predictions, tasks, scores, group_of, seed=seed)
+    written = {f"{own.model} on {own.test}": own for own in record.scores} | record.tests
+    computed = {f"{own.model} on {own.test}": own for own in scores} | tests
+    return [*_differences("", msgspec.to_builtins(written), msgspec.to_builtins(computed))]
+
+
+def _differences(where: str, written: Any, computed: Any) -> Iterator[str]:
+    """Yield a sentence for each value that differs; an older run may lack a metric."""
+    if isinstance(written, Mapping) and isinstance(computed, Mapping):
+        for key in dict.fromkeys([*computed, *written]):
+            if key in written and key in computed:
+                yield from _differences(f"{where}{key}: ", written[key], computed[key])
+            elif key in written or key not in METRICS:
+                yield f"{where}{key}: only {'run.json' if key in written else 'a new score'} has it"
+    elif isinstance(written, list) and isinstance(computed, list) and len(written) == len(computed):
+        for number, (old, new) in enumerate(zip(written, computed, strict=True)):
+            yield from _differences(f"{where}{number}: ", old, new)
+    elif not _is_same(written, computed):
+        yield f"{where}{_shown(written)} in run.json, {_shown(computed)} by the predictions"
+
+
+def _is_same(written: Any, computed: Any) -> bool:
+    if isinstance(written, float | int) and isinstance(computed, float | int):
+        return bool(np.isclose(written, computed, rtol=TOLERANCE, atol=TOLERANCE))
+    return bool(written == computed)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)[:60]
