@@ -177,7 +177,7 @@ def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(result
 
 
 def with_score(run, score):
-    return with_record(run, experiment=run.record.experiment | {"score": score})
+    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
 
 
 def with_f1(run, f1, *, metric="f1", **more):
