@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
@@ -24,6 +22,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.predictions import called_of, split_by
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import describe_cuts, describe_official
 from obygaze_models.saved.about import unreliable_concepts
@@ -239,13 +238,14 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     """The models that hardly ever give a test's positive class, though their order may be good."""
     learners = outcome.plan.experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
+    table = outcome.predictions
     for task in outcome.plan.tests:
         if not task.is_binary:
             continue
-        own = [f for f in outcome.predictions if f.test == task.key and f.model not in guesses]
-        for model, fits in group_by(own, lambda fit: fit.model).items():
-            labels = np.concatenate([fit.labels for fit in fits])
-            called = int(np.concatenate([fit.called for fit in fits]).sum())
+        for model, own in split_by(table[table["test"] == task.key], "model").items():
+            if model in guesses:
+                continue
+            labels, called = own["label"], int(called_of(own).sum())
             if called < RARE * labels.sum():
                 text = (
                     f"{model} called {called:,} of {len(labels):,} test clips "

@@ -10,8 +10,6 @@ from itertools import compress
 from operator import itemgetter
 from statistics import fmean
 
-import numpy as np
-
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
@@ -86,10 +84,11 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     metric, means = "f1" if source.kind == "levels" else "f1_weighted", None
     if row:
         means = row.results.predictions
-        called = means.called == len(row.results.classes) - 1
-        untested = dict.fromkeys(clips.keys() - {*means.ids}, "untested")
-        lanes[row.model] = untested | dict.fromkeys(compress(means.ids, called), "model")
-        lanes["differs"] = untested | dict.fromkeys(compress(means.ids, means.wrong), "differs")
+        called = means["called"] == len(row.results.classes) - 1
+        untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
+        lanes[row.model] = untested | dict.fromkeys(means.loc[called, "id"], "model")
+        wrong = means["called"] != means["label"]
+        lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
     elif annotators is not None:
         differ = annotators.differ
         lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
@@ -108,9 +107,9 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         if annotators is not None:
             numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
             numbers["Gamma"] = number(annotators.gammas.get(film))
-        if row and means:
-            tested = np.isin(means.ids, ids)
-            labels, scores = means.labels[tested], _scores_of_film(row, film)
+        if row and means is not None:
+            tested = means["id"].isin(ids)
+            labels, scores = means.loc[tested, "label"], _scores_of_film(row, film)
             counts = number(tested.sum(), form=","), number(len(ids), form=",")
             numbers["Clips tested"] = html("{} of {}", *counts)
             numbers[METRICS[metric].title] = number(scores.get(metric))
