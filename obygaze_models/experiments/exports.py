@@ -184,7 +184,7 @@ def export_files(
         What ELAN's pick-lists offer: the levels' names by code, and the concepts.
     """
     files: dict[Path, str] = {}
-    lines = []
+    lines: list[str] = []
     if table:
         files[table] = format_rows(row.cells for row in rows)
         lines.append(f"one row per clip, model and test -> {table}")
@@ -202,14 +202,9 @@ def export_files(
         lists = {"levels": (levels or {}).values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
-        colours = to_pfsx(level_colours([*levels])) if levels else ""
-        for name, text in documents.items():
-            files[elan / name] = text
-            theirs, preferences = Path(annotations or "", name).with_suffix(".pfsx"), colours
-            if annotations and theirs.is_file():
-                preferences = theirs.read_text(encoding="utf-8", errors="replace")
-            if preferences:
-                files[(elan / name).with_suffix(".pfsx")] = preferences
+        files |= {elan / name: text for name, text in documents.items()}
+        for name, preferences in _preferences([*documents], annotations, levels or {}):
+            files[elan / name] = preferences
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
@@ -220,6 +215,19 @@ def export_files(
                 "the film"
             )
     return files, lines
+
+
+def _preferences(
+    documents: Sequence[str], annotations: Path | None, levels: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the preferences of ELAN documents: the annotators' own, or the levels' colours."""
+    colours = to_pfsx(level_colours([*levels])) if levels else ""
+    for document in documents:
+        name = str(Path(document).with_suffix(".pfsx"))
+        if annotations and (annotations / name).is_file():
+            yield name, (annotations / name).read_text(encoding="utf-8", errors="replace")
+        elif colours:
+            yield name, colours
 
 
 def scheme_of(about: Mapping[str, Any]) -> dict[str, Any]:
