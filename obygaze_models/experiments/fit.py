@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 
@@ -41,8 +40,7 @@ from obygaze_models.estimators.registry import (
 from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.spec import EstimatorSpec, folder_name
-
-Array = NDArray[Any]
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.folds import Array, Fold, MadeWhenNeeded, Near
+from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
@@ -60,6 +60,7 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 from obygaze_models.experiments.spec import folder_name
+from obygaze_models.scoring.metrics import Array
 
 _Part = tuple[Problem, int, str, Sequence[Fold]]
 """A problem, how many namesakes it has before it, an estimator's name, and its folds."""

@@ -22,8 +22,9 @@ from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.about import convert
-from obygaze_models.scoring.annotators import Comparison
+from obygaze_models.scoring.annotators import AnnotatorComparison
 from obygaze_models.scoring.intervals import MIN_GROUPS
+from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 6
@@ -32,7 +33,6 @@ MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
 _SOME = msgspec.Meta(min_length=1)
-Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
 
 
@@ -345,7 +345,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
-    annotators: dict[str, Comparison] = {}
+    annotators: dict[str, AnnotatorComparison] = {}
     cuts: dict[str, list[float]] = {}
     tasks: list[Task] = []
 

@@ -20,7 +20,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.tasks import clip_targets, learned_task
-from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
@@ -33,6 +32,7 @@ from obygaze_models.explain.significance import (
 )
 from obygaze_models.saved.inference import check_features, open_for
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import Array
 
 
 class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

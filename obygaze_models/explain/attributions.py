@@ -14,7 +14,7 @@ from scipy.special import logit as log_odds
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
-from obygaze_models.estimators.classes import Array, move_cut
+from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
@@ -22,6 +22,7 @@ from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import Array
 
 Kind = Literal["sum", "path", "sensitivity", "stores"]
 

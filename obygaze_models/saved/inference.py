@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, shorten_digest
@@ -36,9 +35,8 @@ from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
 
-Array = NDArray[Any]
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 

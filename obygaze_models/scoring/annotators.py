@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
@@ -24,9 +23,8 @@ from obygaze_models.scoring.intervals import (
     too_few,
     weigh_groups,
 )
-from obygaze_models.scoring.metrics import auroc, clip_losses, predicted_classes
+from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
 
-Array = NDArray[Any]
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate among those whom a rater is compared with."""
 CONSTANT = "same for all clips"
@@ -72,7 +70,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The models of a test set and its annotators; see `compare_with_annotators`.
 
     `clips` are those to which every annotator gave one of the `classes`, `films` how many films
@@ -152,7 +150,7 @@ def compare_with_annotators(
     models: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
-) -> Comparison | None:
+) -> AnnotatorComparison | None:
     """Compare models with each annotator, and these with each other.
 
     Parameters
@@ -202,7 +200,7 @@ def compare_with_annotators(
     raters.append(annotators.rate(ESTIMATE, "estimate", truth.argmax(axis=1), table=truth))
     scores = annotators.agreement(f1_of_tables, every) if len(classes) == 2 else None
     counts = [np.bincount(codes, minlength=len(classes)) for codes in annotators.labels.values()]
-    return Comparison(
+    return AnnotatorComparison(
         annotators=[*votes],
         classes=[*classes],
         clips=len(rows),
