@@ -32,6 +32,7 @@ from obygaze_models.saved.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
 from tests.kit.models import write_gpt2, write_sentence_encoder
+from tests.kit.predicted import fits_of
 from tests.kit.servers import bucket, serve
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +122,7 @@ def test_five_minutes(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
     run = om.load_run("tour/runs/first")
-    assert sum(len(fit.ids) for fit in run.predictions()) == 2 * 12  # of two models
+    assert sum(len(fit.ids) for fit in fits_of(run)) == 2 * 12  # of two models
     aurocs = [row["mean"] for row in run.scores() if row["metric"] == "auroc"]
     assert all(0.6 < score < 0.95 for score in aurocs), aurocs
 

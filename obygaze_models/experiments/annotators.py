@@ -10,13 +10,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task, level_key
-from obygaze_models.experiments.predictions import FitPredictions, average_over_fits
+from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 
@@ -58,14 +58,14 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
     return votes
 
 
-def format_votes(plan: Plan, predictions: Sequence[FitPredictions]) -> str:
+def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
     """``annotators.csv``: who gave which class, or level of none, to each test clip."""
     data = plan.data
     own = [dict(zip(part.ids, part.levels, strict=True)) for part in data.annotators.values()]
     columns: dict[str, list[str]] = {"test": [], "id": []}
     columns |= {f"{LABEL_OF}{name}": [] for name in data.annotators}
     for task in plan.tests:
-        tested = {clip for fit in predictions if fit.test == task.key for clip in fit.ids}
+        tested = {*predictions.loc[predictions["test"] == task.key, "id"]}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
             if clip in tested:
                 given = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
@@ -82,19 +82,17 @@ def _vote(task: Task, code: int, level: str) -> str:
     return level_key(level) if level else ""
 
 
-def compare_models(
-    plan: Plan, predictions: Sequence[FitPredictions]
-) -> dict[str, AnnotatorComparison]:
+def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, AnnotatorComparison]:
     """By test the models beside each annotator; empty where there are no annotators."""
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
-        tested = [fit for fit in predictions if fit.test == task.key]
         tables = {}
-        for model, fits in group_by(tested, lambda fit: fit.model).items():
+        for model, fits in split_by(predictions[predictions["test"] == task.key], "model").items():
             mean = average_over_fits(fits)
-            table = np.full((len(data), *mean.probabilities.shape[1:]), np.nan)
-            table[[row_of[clip] for clip in mean.ids]] = mean.probabilities
+            probabilities = probabilities_of(mean)
+            table = np.full((len(data), *probabilities.shape[1:]), np.nan)
+            table[[row_of[clip] for clip in mean["id"]]] = probabilities
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()

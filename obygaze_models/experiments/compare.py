@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, group_by, unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import as_toml, store_variants
-from obygaze_models.experiments.predictions import FitPredictions, join_fits
+from obygaze_models.experiments.predictions import join_fits, split_by
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.experiments.summary import headline_model, main_metric
 from obygaze_models.scoring.intervals import (
@@ -34,31 +35,21 @@ class _Candidate:
 
     ref: ModelRef
     run: Run
-    tests: Mapping[str, Sequence[FitPredictions]]
+    tests: Mapping[str, pd.DataFrame]
 
     def labels(self, test: str) -> dict[str, int]:
         """Return the class of each clip of a test set."""
-        return {
-            clip: label
-            for fit in self.tests[test]
-            for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
-        }
+        table = self.tests[test].drop_duplicates("id")
+        return dict(zip(table["id"], table["label"].tolist(), strict=True))
 
     def score(self, test: str, ids: set[str], *, pooled: bool) -> ScoreParts:
         """Score the clips of a test set that are among `ids`."""
         record, clips = self.run.record, self.run.clips()
         measure = record.official.measure if record.official else ""
         groups = {clip: clips[clip].group for clip in ids}
-        fits = [_keep(fit, ids) for fit in self.tests[test]]
-        joined = join_fits([fit for fit in fits if fit.ids], groups, measure)
-        return score_parts(replace(joined, classes=len(record.tests[test].classes)), pooled=pooled)
-
-
-def _keep(fit: FitPredictions, ids: set[str]) -> FitPredictions:
-    """Return a fit's predictions of some clips."""
-    rows = [row for row, clip in enumerate(fit.ids) if clip in ids]
-    kept = [fit.ids[row] for row in rows]
-    return replace(fit, ids=kept, labels=fit.labels[rows], probabilities=fit.probabilities[rows])
+        kept = self.tests[test][self.tests[test]["id"].isin(ids)]
+        classes = len(record.task(test).classes)
+        return score_parts(join_fits(kept, groups, classes, measure), pooled=pooled)
 
 
 def compare(
@@ -192,9 +183,9 @@ def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
         names = [folder.as_posix() for folder in folders]
     candidates = []
     for run, name in zip(runs, names, strict=True):
-        for model, fits in group_by(run.predictions(), lambda fit: fit.model).items():
+        for model, table in split_by(run.predictions(), "model").items():
             ref = ModelRef(name, model, f"{name}: {model}" if len(runs) > 1 else model)
-            candidates.append(_Candidate(ref, run, group_by(fits, lambda fit: fit.test)))
+            candidates.append(_Candidate(ref, run, split_by(table, "test")))
     return candidates
 
 

@@ -40,7 +40,7 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
-from obygaze_models.experiments.predictions import average_over_fits
+from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.run_folder import Clip, Run
 from obygaze_models.explain.parts import average_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
@@ -102,21 +102,25 @@ def held_out(
     clips = run.clips()
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
-    asked = [fit for fit in run.predictions() if model in (None, fit.model)]
+    asked = run.predictions()
+    if model is not None:
+        asked = asked[asked["model"] == model]
     votes, levels = run.annotations(), run.record.manifest.levels
     annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
-    for (name, test), fits in group_by(asked, lambda fit: (fit.model, fit.test)).items():
+    for (name, test), fits in split_by(asked, "model", "test").items():
         mean = average_over_fits(fits)
+        means_of, tested = probabilities_of(mean), mean["id"].tolist()
+        counts = mean["fits"].tolist()
         classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
-        trained, called = run.record.trained_on(test), mean.called.tolist()
+        trained, called = run.record.trained_on(test), mean["called"].tolist()
         explained = [e for e in run.explanations() if (e.model, e.task) == (name, trained)]
-        parts = average_parts(explained, mean.ids)
-        chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
-        for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
-            clip, code = clips[mean.ids[row]], called[row]
-            two = mean.probabilities.ndim == 1
-            share = mean.probabilities[row] if two else mean.probabilities[row, code]
+        parts = average_parts(explained, tested)
+        chosen = [row for row, clip in enumerate(tested) if ids is None or clip in ids]
+        for row in sorted(chosen, key=lambda row: _order(clips[tested[row]])):
+            clip, code = clips[tested[row]], called[row]
+            two = means_of.ndim == 1
+            share = means_of[row] if two else means_of[row, code]
             target = (classes[1] if two else classes[code]).title
             reasons = tuple(
                 f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
@@ -144,7 +148,7 @@ def held_out(
                 "prediction": classes[code].title,
                 "probability": f"{share:.6f}",
                 "probability of": target,
-                "fits": str(mean.fits[row]),
+                "fits": str(counts[row]),
                 **named,
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 from msgspec import Meta
 from sklearn import config_context
 from sklearn.base import BaseEstimator
@@ -37,7 +38,7 @@ from obygaze_models.estimators.registry import (
     modules_of,
     plugin_errors,
 )
-from obygaze_models.experiments.predictions import FitPredictions
+from obygaze_models.experiments.predictions import tabulate
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.spec import EstimatorSpec, folder_name
 from obygaze_models.scoring.metrics import Array
@@ -168,16 +169,14 @@ def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
 
 def test_predictions(
     data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
-) -> list[FitPredictions]:
-    """What a table of a fold's test rows says of each test set."""
+) -> list[pd.DataFrame]:
+    """Return what a fold's probabilities [test rows, classes] say of each test set."""
     all_rows, predictions = fold.test_rows, []
     for test in problem.tests:
         if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
             given = table[np.searchsorted(all_rows, rows)]
-            given = given[:, 1] if test.is_binary else given
-            fit = FitPredictions(model, fold.index, test.key, ids, labels, given, fold.group)
-            predictions.append(fit)
+            predictions.append(tabulate(test, model, fold.index, ids, labels, given))
     return predictions
 
 

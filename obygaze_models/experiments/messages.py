@@ -25,6 +25,7 @@ from obygaze_models.estimators.registry import PluginError, find_entry, plugins
 from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment, as_toml
 from obygaze_models.experiments.fit import class_weight_options
+from obygaze_models.experiments.predictions import called_of, split_by
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import (
     BALANCED,
@@ -268,13 +269,14 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     """The models that hardly ever give a test's positive class, though their order may be good."""
     learners = outcome.plan.experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
+    table = outcome.predictions
     for task in outcome.plan.tests:
         if not task.is_binary:
             continue
-        own = [f for f in outcome.predictions if f.test == task.key and f.model not in guesses]
-        for model, fits in group_by(own, lambda fit: fit.model).items():
-            labels = np.concatenate([fit.labels for fit in fits])
-            called = int(np.concatenate([fit.called for fit in fits]).sum())
+        for model, own in split_by(table[table["test"] == task.key], "model").items():
+            if model in guesses:
+                continue
+            labels, called = own["label"], int(called_of(own).sum())
             if called < RARE * labels.sum():
                 text = (
                     f"{model} called {called:,} of {len(labels):,} test clips "

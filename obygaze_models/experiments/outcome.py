@@ -25,6 +25,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
@@ -56,8 +57,8 @@ from obygaze_models.experiments.experiment import about_features
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
-    FitPredictions,
     class_counts,
+    join_tables,
     score_models,
     score_test_sets,
 )
@@ -289,7 +290,7 @@ class Outcome:
 
     plan: Plan
     skipped: list[Skipped]
-    predictions: list[FitPredictions] = field(default_factory=list)
+    parts: list[pd.DataFrame] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
     saved: set[str] = field(default_factory=set)
@@ -325,7 +326,12 @@ class Outcome:
             before = self.seen.get((task.key, fold.index), others)
             self.seen[task.key, fold.index] = np.union1d(before, others)
         data, problem = self.plan.data, planned.problem
-        self.predictions.extend(test_predictions(data, problem, name, fold, result.table))
+        self.parts.extend(test_predictions(data, problem, name, fold, result.table))
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """The predictions of all fits, once they are made."""
+        return join_tables(self.parts)
 
     @cached_property
     def _explains(self) -> bool:

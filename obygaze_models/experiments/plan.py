@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 from msgspec import structs
 from threadpoolctl import threadpool_limits
 
@@ -53,7 +54,6 @@ from obygaze_models.experiments.messages import (
 )
 from obygaze_models.experiments.predictions import (
     ANY_FIT,
-    FitPredictions,
     OutsideModel,
     read_outside,
 )
@@ -100,7 +100,7 @@ class Plan:
     folds: dict[str, Sequence[Fold]] = field(default_factory=dict)
     whole_from: dict[str, int] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
-    outside_predictions: list[FitPredictions] = field(default_factory=list)
+    outside_predictions: list[pd.DataFrame] = field(default_factory=list)
 
     @property
     def labels(self) -> LabelSet:

@@ -1,4 +1,9 @@
-"""What models predict, in a run and from outside: written and read, averaged and scored."""
+"""What models predict, in a run and from outside: written and read, averaged and scored.
+
+A table of predictions is a frame with a row for each model, test set, fit and clip: ``model``,
+``test``, ``fit``, ``id``, ``label`` (the number of the clip's class) and ``probability`` of the
+second of two classes, or ``probability_TITLE`` of each of more.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
@@ -32,105 +37,87 @@ from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
 ANY_FIT = -1
+PROBABILITY = "probability"
+"""How the columns of probabilities begin."""
+TOLERANCE = 1e-6
+"""How far a probability may be outside 0 and 1."""
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class FitPredictions:
-    """The predictions of one fit of a model on one test set.
-
-    Parameters
-    ----------
-    model, fit, test
-        Whose, and of which clips.
-    ids, labels
-        The clips, and the class of each from 0 on.
-    probabilities
-        [N] of the positive class, or [N, classes] where there are more than two.
-    group
-        What the clips share, such as the film that was left out; read back only of such films.
-    """
-
-    model: str
-    fit: int
-    test: str
-    ids: list[str]
-    labels: Array
-    probabilities: Array
-    group: str = ""
-
-    @property
-    def called(self) -> Array:
-        """The class that each clip is given: the likeliest; of two the second above one half."""
-        if self.probabilities.ndim == 2:
-            return np.asarray(self.probabilities.argmax(axis=1))
-        return (self.probabilities > 0.5).astype(np.int64)
-
-    @property
-    def wrong(self) -> Array:
-        """Which clips are given another class than the annotators'."""
-        return np.asarray(self.called != self.labels)
-
-
-@dataclass(frozen=True, eq=False)
-class MeanPredictions(FitPredictions):
-    """The mean predictions of a model over its fits; see `average_over_fits`.
-
-    `low` and `high` are the lowest and highest probability of a clip over its `fits`: of the last
-    class, if there are many.
-    """
-
-    low: Array = field(kw_only=True)
-    high: Array = field(kw_only=True)
-    fits: Array = field(kw_only=True)
 
 
 def probability_columns(task: Task) -> list[str]:
     """Return the columns of the probabilities, of which two classes have one."""
     if task.is_binary:
-        return ["probability"]
-    return [f"probability_{title}" for title in task.class_titles]
+        return [PROBABILITY]
+    return [f"{PROBABILITY}_{title}" for title in task.class_titles]
 
 
-def format_predictions(task: Task, fits: Iterable[FitPredictions]) -> str:
-    """``predictions.csv``. Of two classes: the label as 0 or 1, and the probability of 1.
-
-    Of more, the label by its name and the probability of each.
-    """
-    labels, names = np.array(_labels(task)), probability_columns(task)
-    tables = [
-        pd.DataFrame(
-            {"id": fit.ids, "model": fit.model, "fit": fit.fit, "test": fit.test}
-            | {"label": labels[fit.labels]}
-            | dict(zip(names, fit.probabilities.reshape(len(fit.ids), -1).T, strict=True))
-        )
-        for fit in fits
-    ]
-    cells = pd.concat(tables).astype(str)
-    return format_table({str(name): cells[name].tolist() for name in cells})
+def tabulate(
+    task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, given: Array
+) -> pd.DataFrame:
+    """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
+    columns = {"model": model, "test": task.key, "fit": fit, "id": ids, "label": labels}
+    shares = given[:, 1:] if task.is_binary else given
+    return pd.DataFrame(columns | dict(zip(probability_columns(task), shares.T, strict=True)))
 
 
-def read_predictions(path: Path, record: RunRecord) -> list[FitPredictions]:
-    """In the file's order, which is that of models, then fits, then tests."""
-    fits = []
-    try:
+def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables of predictions as one."""
+    empty = pd.DataFrame(columns=["model", "test", "fit", "id", "label"])
+    joined = pd.concat(list(tables) or [empty], ignore_index=True)
+    return joined.astype({"model": "category", "test": "category"})
+
+
+def probabilities_of(table: pd.DataFrame) -> Array:
+    """Return the probabilities of the second of two classes [N], or of each of more [N, C]."""
+    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    values = table[columns].to_numpy(dtype=np.float64)
+    return values[:, 0] if len(columns) == 1 else values
+
+
+def verdicts(probabilities: Array) -> Array:
+    """Return the number of the likeliest class; of two classes the second above one half."""
+    if probabilities.ndim == 2:
+        return np.asarray(probabilities.argmax(axis=1))
+    return (probabilities > 0.5).astype(np.int64)
+
+
+def called_of(table: pd.DataFrame) -> Array:
+    """Return the number of the class that each row is given."""
+    return verdicts(probabilities_of(table))
+
+
+def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
+    """Return the parts of a table with the same cells in some columns, in the table's order."""
+    by = list(columns) if len(columns) > 1 else columns[0]
+    return dict(iter(table.groupby(by, sort=False, observed=True)))
+
+
+def format_predictions(task: Task, table: pd.DataFrame) -> str:
+    """Return ``predictions.csv``: of two classes the label is 0 or 1, of more a class's title."""
+    labels = np.array(_labels(task))[table["label"]]
+    order = ["id", "model", "fit", "test", "label", *probability_columns(task)]
+    return table.assign(label=labels)[order].to_csv(index=False, lineterminator="\n")
+
+
+def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
+    """Read what `format_predictions` wrote."""
+    kinds: dict[Any, Any] = {"model": "category", "test": "category", "fit": np.int64}
+    try:  # as text first: pandas' own parser of numbers rounds some
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        for key, rows in table.groupby(["model", "fit", "test"], sort=False):
-            model, fit, test = map(str, key)
-            task = record.task(test)
-            codes = pd.Index(_labels(task)).get_indexer(pd.Index(rows["label"]))
-            given = rows[probability_columns(task)].to_numpy(dtype=np.float64)
-            if codes.min() < 0 or not ((given >= -1e-6) & (given <= 1 + 1e-6)).all():
-                raise ValueError(f"fit {fit} of {model} has other labels or probabilities")
-            probabilities = given[:, 0] if task.is_binary else given
-            labels = codes.astype(np.int64)
-            ids = rows["id"].tolist()
-            fits.append(FitPredictions(model, int(fit), test, ids, labels, probabilities))
-    except (ValueError, KeyError) as problem:
+        task, *_ = [record.task(test) for test in table["test"].unique()]
+        shares = probability_columns(task)
+        table = table.astype(kinds | dict.fromkeys(shares, np.float64))
+        codes = pd.Index(_labels(task)).get_indexer(pd.Index(table["label"]))
+        given = table[shares].to_numpy()
+        within = ((given >= -TOLERANCE) & (given <= 1 + TOLERANCE)).all(axis=1)
+        for row in table[(codes < 0) | ~within].itertuples():
+            raise ValueError(f"fit {row.fit} of {row.model} has other labels or probabilities")
+    except (ValueError, KeyError, IndexError) as problem:
         raise ExperimentError(
             f"{path} does not fit run.json ({one_line(problem)}); run it again with: {MAKE}"
         ) from None
-    return fits
+    table["label"] = codes.astype(np.int64)
+    return table
 
 
 def _labels(task: Task) -> list[str]:
@@ -138,73 +125,62 @@ def _labels(task: Task) -> list[str]:
     return ["0", "1"] if task.is_binary else task.class_titles
 
 
-def average_over_fits(fits: Sequence[FitPredictions]) -> MeanPredictions:
-    """The mean probability of each clip over the fits of one model that tested it, ids in order.
+def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean probability of each clip over the fits of one model, ids in order.
 
-    Where a fit tested a clip in several test sets, with the same prediction, it counts once.
+    Where a fit tested a clip in several test sets, with the same prediction, it counts once. The
+    table has ``id``, ``label``, the probabilities, the class that is ``called``, over how many
+    ``fits``, and the ``low`` and ``high`` of these: of the last class, if there are many.
     """
-    if len({fit.model for fit in fits}) != 1:
-        raise ExperimentError("give the fits of one model to average them")
-    ids, first, clip_of = np.unique(
-        [clip for fit in fits for clip in fit.ids], return_index=True, return_inverse=True
+    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
+    means = once[columns].mean()
+    last = once[columns[-1]]
+    means = means.assign(
+        label=once["label"].first(), low=last.min(), high=last.max(), fits=last.size()
     )
-    numbers = np.concatenate([np.full(len(fit.ids), fit.fit) for fit in fits])
-    _, once = np.unique(np.stack([numbers, clip_of]), axis=1, return_index=True)
-    clip_of = clip_of[once]
-    probabilities = np.concatenate([fit.probabilities for fit in fits])[once]
-    last = probabilities if probabilities.ndim == 1 else probabilities[:, -1]
-    total = np.zeros((len(ids), *probabilities.shape[1:]))
-    np.add.at(total, clip_of, probabilities)
-    low, high = np.full(len(ids), np.inf), np.full(len(ids), -np.inf)
-    np.minimum.at(low, clip_of, last)
-    np.maximum.at(high, clip_of, last)
-    counts, labels = np.bincount(clip_of), np.concatenate([fit.labels for fit in fits])[first]
-    mean = fits[0].model, -1, fits[0].test, ids.tolist(), labels, (total.T / counts).T
-    return MeanPredictions(*mean, low=low, high=high, fits=counts)
+    return means.assign(called=called_of(means)).reset_index()
 
 
 def join_fits(
-    fits: Sequence[FitPredictions], group_of: Mapping[str, str], measure: str = ""
+    table: pd.DataFrame, group_of: Mapping[str, str], classes: int, measure: str = ""
 ) -> ScoredClips:
     """Return the predictions of one model on one test set as they are scored.
 
     Parameters
     ----------
-    fits
+    table
         All fits of the model.
     group_of
         The film of each clip, or what else was kept together.
+    classes
+        How many classes the test set has.
     measure
         The official measure, if any.
     """
-    ids = [clip for fit in fits for clip in fit.ids]
-    probabilities = np.concatenate([fit.probabilities for fit in fits])
-    return ScoredClips(
-        ids,
-        np.concatenate([fit.labels for fit in fits]),
-        probabilities,
-        [group_of[clip] for clip in ids],
-        2 if probabilities.ndim == 1 else probabilities.shape[1],
-        measure,
-    )
+    ids = table["id"].tolist()
+    labels, groups = table["label"].to_numpy(), [group_of[clip] for clip in ids]
+    return ScoredClips(ids, labels, probabilities_of(table), groups, classes, measure)
 
 
 def score_models(
-    predictions: Sequence[FitPredictions], group_of: Mapping[str, str], *, measure: str = ""
+    table: pd.DataFrame, group_of: Mapping[str, str], *, measure: str = ""
 ) -> list[ModelScores]:
     """Score each model on each test set: each group, their mean and its interval, and each fit.
 
     Parameters
     ----------
-    predictions
-        Of all fits.
+    table
+        The predictions of all fits.
     group_of, measure
         As in `join_fits`.
     """
     models = []
-    for (model, test), fits in group_by(predictions, lambda fit: (fit.model, fit.test)).items():
-        by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits]
-        parts = score_parts(join_fits(fits, group_of, measure))
+    shares = [name for name in table.columns if name.startswith(PROBABILITY)]
+    for (model, test), own in split_by(table, "model", "test").items():
+        fits = split_by(own, "fit")
+        by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits.values()]
+        parts = score_parts(join_fits(own, group_of, max(2, len(shares)), measure))
         estimates, groups = estimate_scores(parts), parts.groups
         models.append(
             ModelScores(
@@ -217,7 +193,7 @@ def score_models(
                 unnamed=groups.unnamed,
                 pooled=groups.pooled,
                 over_fits=score_over_fits(by_fit),
-                fits=[fit.fit for fit in fits],
+                fits=list(fits),
                 by_fit=by_fit,
             )
         )
@@ -229,15 +205,16 @@ def score_over_fits(by_fit: Sequence[Scores]) -> FitScores:
     return FitScores(mean=over_fits(np.mean, by_fit), std=over_fits(np.std, by_fit))
 
 
-def score_fit(fit: FitPredictions, *, trec: bool) -> Scores:
-    """The scores of one fit on one test set."""
+def score_fit(table: pd.DataFrame, *, trec: bool) -> Scores:
+    """Return the scores of one fit on one test set."""
+    probabilities = probabilities_of(table)
     # Clips without features are in a warning of the run.
-    ranks = trec_ranks(fit.ids, fit.probabilities) if trec else None
-    return score(fit.labels, fit.probabilities, ranks)
+    ranks = trec_ranks(table["id"].tolist(), probabilities) if trec else None
+    return score(table["label"].to_numpy(), probabilities, ranks)
 
 
 def score_test_sets(
-    predictions: Sequence[FitPredictions],
+    table: pd.DataFrame,
     tasks: Iterable[Task],
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
@@ -251,19 +228,16 @@ def score_test_sets(
     and deviation are averaged over the fits.
     """
     sets, task_of = {}, {task.key: task for task in tasks}
-    for name, of_test in group_by(predictions, lambda fit: fit.test).items():
-        labels = {
-            clip: label
-            for fit in of_test
-            for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True)
-        }
-        counts = class_counts(np.array([*labels.values()]), task_of[name])
+    for name, own in split_by(table, "test").items():
+        clips = own.drop_duplicates("id")
+        counts = class_counts(clips["label"].to_numpy(), task_of[name])
         guesses: dict[str, Scores] = {}
         coin = None
         if counts.positives is not None:
-            groups = [group for own in scores if own.test == name for group in own.groups]
+            groups = [group for scored in scores if scored.test == name for group in scored.groups]
+            labels = dict(zip(clips["id"], clips["label"].tolist(), strict=True))
             guesses = score_guesses(labels, group_of, list(dict.fromkeys(groups)))
-            coin = _throw_coins({fit.fit: fit.labels for fit in of_test}.values(), seed)
+            coin = _throw_coins(own, seed)
         sets[name] = TestSet(
             clips=counts.clips,
             positives=counts.positives,
@@ -289,9 +263,10 @@ def score_guesses(
 _throw_coin = cache(simulated)
 
 
-def _throw_coins(labels_of_fits: Iterable[Array], seed: int) -> Simulated:
+def _throw_coins(table: pd.DataFrame, seed: int) -> Simulated:
     """Return the mean over fits of what a coin scores, and of its deviation."""
-    throws = [_throw_coin(len(labels), int(labels.sum()), seed=seed) for labels in labels_of_fits]
+    fits = split_by(table.drop_duplicates(["fit", "id"]), "fit").values()
+    throws = [_throw_coin(len(own), int(own["label"].sum()), seed=seed) for own in fits]
     mean, std = ([throw[key] for throw in throws] for key in ("mean", "std"))
     return Simulated(mean=over_fits(np.mean, mean), std=over_fits(np.mean, std))
 

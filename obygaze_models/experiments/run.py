@@ -157,8 +157,8 @@ def _compute(
                 result, earlier[number] = earlier[number], None
                 outcome.add(result or planned.compute(plan.data, memo), finished)
                 advance(result is None)
-        outcome.predictions.extend(plan.outside_predictions)
-        if not outcome.predictions:
+        outcome.parts.extend(plan.outside_predictions)
+        if not outcome.parts:
             failed = outcome.skipped[-1]
             raise ExperimentError(f"nothing could be learnt: {failed.what}: {failed.why}")
     except ExperimentError:  # it would fail again

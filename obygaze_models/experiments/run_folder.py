@@ -42,7 +42,7 @@ from obygaze_features.store.remote import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
-from obygaze_models.experiments.predictions import FitPredictions, read_predictions
+from obygaze_models.experiments.predictions import read_predictions, split_by
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
 from obygaze_models.saved.about import convert, read_lines
 
@@ -104,7 +104,7 @@ class Clip:
 class Tables(NamedTuple):
     """What a run's tables hold; see the methods of `Run`."""
 
-    predictions: list[FitPredictions]
+    predictions: pd.DataFrame
     clips: dict[str, Clip]
     explanations: list[Explained]
 
@@ -146,7 +146,7 @@ class Run:
         """What limits the conclusions."""
         return self.record.warnings
 
-    def predictions(self) -> list[FitPredictions]:
+    def predictions(self) -> pd.DataFrame:
         """The predictions of each fit of each model on each test set."""
         return self._tables.predictions
 
@@ -211,16 +211,12 @@ class Run:
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
             saved = [line for line in saved if line[kind] == (name or names[0])]
-        opened = self._open_stores(store)
+        opened, table = self._open_stores(store), self.predictions()
         parts = []
         for line in saved:
-            tested = dict.fromkeys(
-                clip
-                for part in self.predictions()
-                if (part.model, part.fit) == (line["model"], line["fit"])
-                and self.record.trained_on(part.test) == line["task"]
-                for clip in part.ids
-            )
+            tests = [t for t in self.record.tests if self.record.trained_on(t) == line["task"]]
+            own = table[(table["model"] == line["model"]) & (table["fit"] == line["fit"])]
+            tested = own.loc[own["test"].isin(tests), "id"].unique().tolist()
             if present := [clip for clip in tested if clip in opened]:
                 parts.append(predict_frames(line["folder"], opened, present))
         if not parts:
@@ -326,17 +322,17 @@ def _read_tables(run: Run) -> Tables:
         from obygaze_models.experiments.explanations import read_explanations
 
         explained = read_explanations(path)
-    named = [(part.model, part.ids) for part in predictions]
+    named = [(model, own["id"].tolist()) for model, own in split_by(predictions, "model").items()]
     for model, ids in [*named, *((part.model, part.ids) for part in explained)]:
         if model not in run.record.models or not clips.keys() >= {*ids}:
             raise ExperimentError(
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
                 f"one was edited or is damaged; run it again with: {MAKE}"
             )
-    if run.record.protocol == "leave-film-out":
-        predictions = [replace(part, group=clips[part.ids[0]].group) for part in predictions]
+    parts = split_by(predictions, "model", "test").items()
+    fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
     for scores in run.record.scores:
-        fits = [f.fit for f in predictions if (f.model, f.test) == (scores.model, scores.test)]
+        fits = fits_of.get((scores.model, scores.test), [])
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
                 f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "

@@ -182,15 +182,16 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     if row.run.kind == "concepts":
         return None
     predictions = row.results.predictions
-    wrong = int(predictions.wrong.sum())
-    if not 0 < wrong < len(predictions.ids):
+    is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
+    wrong = int(is_wrong.sum())
+    if not 0 < wrong < len(predictions):
         return None
-    clips = [row.run.clips[clip] for clip in predictions.ids]
+    clips = [row.run.clips[clip] for clip in predictions["id"]]
     clips = [replace(clip, film=clip.group) for clip in clips]  # of which the intervals are draws
     levels = row.run.record.manifest.levels
     differing = differing_clips(row.run.run, row.entry.test)
     (all_films,) = factors_of_clips(
-        clips, predictions.wrong, list(levels), by_film=False, differing=differing
+        clips, is_wrong, list(levels), by_film=False, differing=differing
     )
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]
@@ -211,7 +212,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         line=0.0,
     )
     at = np.array([clip.level for clip in clips])
-    shares = [f"{predictions.wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
+    shares = [f"{is_wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
         "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are more "
         "often wrong than clips that are alike in all other rows{}. At 1 the odds of an error are "

@@ -19,6 +19,7 @@ from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
@@ -221,9 +222,10 @@ def _view_of_labels(source: Annotation) -> dict[str, Any]:
 
 def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
     means = results.predictions
-    positions = np.array([index[clip] for clip in means.ids])
+    positions = np.array([index[clip] for clip in means["id"]])
     order = np.argsort(positions)
-    probabilities = means.probabilities[order]
+    means = means.iloc[order]
+    probabilities = probabilities_of(means)
     columns = probabilities.T if probabilities.ndim == 2 else [probabilities]
     view: dict[str, Any] = {
         "run": run,
@@ -231,18 +233,18 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
         "task": results.task,
         "classes": msgspec.to_builtins(results.classes),
         "at": positions[order].tolist(),
-        "label": means.labels[order].tolist(),
-        "called": means.called[order].tolist(),
+        "label": means["label"].tolist(),
+        "called": means["called"].tolist(),
         "p": [number_column(column, unit=0.001) for column in columns],
-        "fits": means.fits[order].tolist(),
+        "fits": means["fits"].tolist(),
     }
-    if means.fits.max() > 1:
+    if means["fits"].max() > 1:
         view |= {
-            "low": number_column(means.low[order], unit=0.001),
-            "high": number_column(means.high[order], unit=0.001),
+            "low": number_column(means["low"].to_numpy(), unit=0.001),
+            "high": number_column(means["high"].to_numpy(), unit=0.001),
         }
     if results.gives_reasons:
-        view["why"] = _reasons(results, [means.ids[row] for row in order.tolist()])
+        view["why"] = _reasons(results, means["id"].tolist())
     return view
 
 
@@ -273,7 +275,7 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
     row_of = {clip: row for row, clip in enumerate(ids)}
     means = results.predictions
-    mean = dict(zip(means.ids, means.probabilities.tolist(), strict=True))
+    mean = dict(zip(means["id"], probabilities_of(means).tolist(), strict=True))
     nearest: dict[str, tuple[float, Explained, int]] = {}
     for entry in results.explained:
         probabilities = results.by_fit.get(entry.fit, {})

@@ -10,8 +10,6 @@ from itertools import compress
 from operator import itemgetter
 from statistics import fmean
 
-import numpy as np
-
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
@@ -120,10 +118,11 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
     }
     if row:
         means = row.results.predictions
-        called = means.called == len(row.results.classes) - 1
-        untested = dict.fromkeys(clips.keys() - {*means.ids}, "untested")
-        lanes[row.model] = untested | dict.fromkeys(compress(means.ids, called), "model")
-        lanes["differs"] = untested | dict.fromkeys(compress(means.ids, means.wrong), "differs")
+        called = means["called"] == len(row.results.classes) - 1
+        untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
+        lanes[row.model] = untested | dict.fromkeys(means.loc[called, "id"], "model")
+        wrong = means["called"] != means["label"]
+        lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
     elif annotators is not None:
         differ = annotators.differ
         lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
@@ -134,14 +133,14 @@ def _numbers_of_film(row: ScoreRow, film: str, ids: Sequence[str]) -> dict[str, 
     """Return a model's numbers on a film, beside those of guessing and of the paper."""
     metric = "f1" if row.run.kind == "levels" else "f1_weighted"
     means, scores = row.results.predictions, _scores_of_film(row, film)
-    tested = np.isin(means.ids, ids)
+    tested = means["id"].isin(ids)
     counts = number(tested.sum(), form=","), number(len(ids), form=",")
     numbers = {
         "Clips tested": html("{} of {}", *counts),
         METRICS[metric].title: number(scores.get(metric)),
     }
     if guess := row.best_guess(metric):
-        labels = means.labels[tested]
+        labels = means.loc[tested, "label"]
         both = labels.any() and not labels.all()
         guesses = baselines(float(labels.mean()))[guess[0]] if both else {}
         numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))

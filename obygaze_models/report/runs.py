@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
@@ -17,9 +18,9 @@ from obygaze_models.data.tasks import Class, Task
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
-    FitPredictions,
-    MeanPredictions,
     average_over_fits,
+    probabilities_of,
+    split_by,
 )
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
@@ -63,7 +64,7 @@ class ModelResults:
     model: str
     task: str
     classes: tuple[Class, ...]
-    predictions: MeanPredictions
+    predictions: pd.DataFrame
     explained: tuple[Explained, ...]
     by_fit: Mapping[int, Mapping[str, Any]]
 
@@ -225,7 +226,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
         key=lambda run: (
             run.kind != "concepts",
             not run.record.leaked,
-            len({clip for fit in run.run.predictions() for clip in fit.ids}),
+            run.run.predictions()["id"].nunique(),
         ),
     )
 
@@ -239,21 +240,22 @@ def default_model(run: ReportRun) -> ModelResults:
 
 def _models(run: Run) -> Iterator[ModelResults]:
     several, tests = len({fit.task for fit in run.record.fits}) > 1, run.record.tests
-    grouped: dict[tuple[str, str], list[FitPredictions]] = {}
-    for fit in run.predictions():
-        # Where a test set has no model of its own, the same fit predicts it in each of them.
-        grouped.setdefault((fit.model, fit.test if several else ""), []).append(fit)
-    for (model, task), fits in grouped.items():
-        largest = max({fit.test for fit in fits}, key=lambda test: tests[test].clips)
-        by_fit: dict[int, dict[str, Any]] = {}
-        for fit in fits:
-            by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
+    # Where a test set has no model of its own, the same fit predicts it in each of them.
+    table = run.predictions()
+    for (model, task), own in split_by(
+        table.assign(task=table["test"] if several else ""), "model", "task"
+    ).items():
+        largest = max(own["test"].unique(), key=lambda test: tests[test].clips)
+        by_fit = {
+            fit: dict(zip(part["id"], probabilities_of(part), strict=True))
+            for fit, part in split_by(own, "fit").items()
+        }
         explained = tuple(
             entry for entry in run.explanations()
             if entry.model == model and task in ("", entry.task)
         )  # fmt: skip
         classes = run.record.task(largest).classes
-        yield ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
+        yield ModelResults(model, task, classes, average_over_fits(own), explained, by_fit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,18 +324,14 @@ class ScoreRow:
         if guess is None or self.entry.pooled:
             return Estimate(None)
         clips = self.run.run.clips()
-        labels: dict[str, dict[str, int]] = {group: {} for group in self.entry.groups}
-        for fit in self.run.run.predictions():
-            if (fit.model, fit.test) == (self.model, self.entry.test):
-                for clip, label in zip(fit.ids, fit.labels.tolist(), strict=True):
-                    if clips[clip].group in labels:
-                        labels[clips[clip].group][clip] = label
+        table = self.run.run.predictions()
+        tested = table[(table["model"] == self.model) & (table["test"] == self.entry.test)]
+        tested = tested.drop_duplicates("id")
+        shares = tested["label"].groupby([clips[clip].group for clip in tested["id"]]).mean()
         differences = []
-        for group, own in labels.items():
-            if not own:
-                continue
-            share = sum(own.values()) / len(own)
-            guessed, score = baselines(share)[guess[0]][metric], self.entry.groups[group][metric]
+        for group in self.entry.groups:
+            guessed = baselines(float(shares[group]))[guess[0]][metric]
+            score = self.entry.groups[group][metric]
             differences.append(np.nan if score is None or guessed is None else score - guessed)
         made = estimate_mean(np.array(differences))
         return restrict(made, metric, [*self.test.classes.values()], least=-1.0)

@@ -14,6 +14,7 @@ from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, table_warnings
+from obygaze_models.experiments.predictions import called_of, split_by
 from obygaze_models.experiments.run_folder import Run, saved_models
 from obygaze_models.figures.dots import grouped_dots, level_series
 from obygaze_models.figures.sheet import Dot, Series
@@ -142,7 +143,11 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
     """How many vectors call every test clip the same, so that their F1 shows no skill."""
-    called = [fit.probabilities > 0.5 for run in runs for fit in run.predictions()]
+    called = [
+        called_of(fit)
+        for run in runs
+        for fit in split_by(run.predictions(), "model", "test", "fit").values()
+    ]
     all_positive = sum(fit.all() for fit in called)
     none_positive = sum(not fit.any() for fit in called)
     if all_positive or none_positive:

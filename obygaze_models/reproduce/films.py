@@ -59,7 +59,9 @@ def table4(context: ReproductionContext) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
     run = films_left_out(context)()
     scores_of_run = next(scores for scores in run.record.scores if scores.model == MODEL)
-    films = {fit.fit: fit.group for fit in run.predictions() if fit.model == MODEL}
+    clips, table = run.clips(), run.predictions()
+    first = table[table["model"] == MODEL].drop_duplicates("fit")
+    films = {fit: clips[clip].group for fit, clip in zip(first["fit"], first["id"], strict=True)}
     by_film = group_by(
         zip(scores_of_run.fits, scores_of_run.by_fit, strict=True), lambda pair: films[pair[0]]
     )
@@ -112,10 +114,10 @@ def table4(context: ReproductionContext) -> Artifacts:
 def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     """The labels of each film's test clips, by id."""
     labels: dict[str, dict[str, int]] = {}
-    for fit in run.predictions():
-        if fit.model == MODEL:
-            of_film = labels.setdefault(run.clips()[fit.ids[0]].film, {})
-            of_film |= zip(fit.ids, fit.labels.tolist(), strict=True)
+    clips, table = run.clips(), run.predictions()
+    own = table[table["model"] == MODEL]
+    for clip, label in zip(own["id"], own["label"].tolist(), strict=True):
+        labels.setdefault(clips[clip].film, {})[clip] = label
     return labels
 
 
@@ -132,11 +134,12 @@ def _beside(ours: Mapping[str, Value | None], mean: float, std: float | None) ->
 def fig6(context: ReproductionContext) -> Artifacts:
     """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
     run = films_left_out(context)()
-    predictions = average_over_fits(
-        [fit for fit in run.predictions() if (fit.model, fit.test) == (MODEL, TEST)]
-    )
-    clips = [run.clips()[clip] for clip in predictions.ids]
-    films = factors_of_clips(clips, predictions.wrong, context.manifest.scheme.codes)
+    all_fits = run.predictions()
+    is_asked = (all_fits["model"] == MODEL) & (all_fits["test"] == TEST)
+    predictions = average_over_fits(all_fits[is_asked])
+    clips = [run.clips()[clip] for clip in predictions["id"]]
+    is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
+    films = factors_of_clips(clips, is_wrong, context.manifest.scheme.codes)
     titles = film_titles(context.manifest)
     names = [titles.get(film.film, film.film) if film.film else "all films" for film in films]
     lines = []

@@ -25,6 +25,7 @@ from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
+from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS, labelled, write_store
 
 FILMS, CLIPS = 5, 96
@@ -74,7 +75,7 @@ def labels_of(experiment: om.Experiment, name: str) -> dict[str, int]:
 
 def shares_of(run: om.Run) -> dict[str, float]:
     answers: dict[str, list[float]] = {}
-    for fit in run.predictions():
+    for fit in fits_of(run):
         for clip, share in zip(fit.ids, fit.probabilities.tolist(), strict=True):
             answers.setdefault(clip, []).append(share)
     return {clip: float(np.mean(shares)) for clip, shares in answers.items()}
@@ -92,7 +93,7 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
     X, ids = plan.data.X.astype(float), plan.data.ids
     [folds] = plan.folds.values()
     votes = [labels_of(experiment, name) for name in NAMES]
-    for fold, fit in zip(folds, run.predictions(), strict=True):
+    for fold, fit in zip(folds, fits_of(run), strict=True):
         train = fold.train.tolist()
         pairs = [(row, own[ids[row]]) for own in votes for row in train if ids[row] in own]
         rows, y = map(list, zip(*pairs, strict=True))

@@ -25,6 +25,7 @@ from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import refused
+from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, write_experiment, write_rows
 
 
@@ -106,7 +107,7 @@ def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
                    train_negatives=("EN", "HN"), estimators=("logistic",))  # fmt: skip
     splits = list(om.LeakFree(data.folds).split(data.X, data.y))
     models = [om.load_model(row["folder"])[1] for row in run.models()]
-    for fit, (train, test), about in zip(run.predictions(), splits, models, strict=True):
+    for fit, (train, test), about in zip(fits_of(run), splits, models, strict=True):
         assert sorted(fit.ids) == sorted(data.ids[row] for row in test)
         assert {data.ids[row] for row in train} <= {*about["seen"]}
     folds = np.where(data.folds == 4, -1, data.folds)  # a fold without clips tests nothing

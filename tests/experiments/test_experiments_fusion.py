@@ -25,6 +25,7 @@ from obygaze_models.explain.significance import random_label_cavs
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import csv_rows, refused
+from tests.kit.predicted import fits_of
 
 FILMS, CLIPS = 9, 24
 ALONE = ("see", "hear", "read")
@@ -98,7 +99,7 @@ def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
         for nothing in ("on see alone", "without hear"):
             row = scores[f"{model} {nothing}"]
             assert row["low"] - 0.03 < 0.5 < row["high"] + 0.03
-        fits = [fit for fit in run.predictions() if fit.model == f"{model} on hear alone"]
+        fits = [fit for fit in fits_of(run) if fit.model == f"{model} on hear alone"]
         share = dict(pair for fit in fits for pair in zip(fit.ids, fit.probabilities, strict=True))
         assert len({share[ids[row]] for row in np.flatnonzero(SILENT)}) == 3  # one a fold
     none = om.run_experiment(experiment(write_senses(tmp_path, 0)[0]), tmp_path / "run")
@@ -114,7 +115,7 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
     (folder, stores, ids, *_), (run, printed) = senses, each
     entries = [entry for entry in run.explanations() if entry.model == "late"]
-    fits = [fit for fit in run.predictions() if fit.model == "late"]
+    fits = [fit for fit in fits_of(run) if fit.model == "late"]
     for fit, entry in zip(fits, entries, strict=True):
         assert (entry.kind, entry.concepts, entry.ids) == ("stores", ALONE, fit.ids)
         total = entry.amounts.sum(axis=1) + entry.intercept
@@ -147,7 +148,7 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
 def test_scale_is_that_of_training_clips_alone(senses, each, tmp_path):
     """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
     folder, stores, ids, truth, hear = senses
-    model, fit = each[0].folder / "models/logistic/EN-vs-S-0", each[0].predictions()[0]
+    model, fit = each[0].folder / "models/logistic/EN-vs-S-0", fits_of(each[0])[0]
     keys = {"positives": ["S"], "negatives": ["EN"], "missing": "mean"}
     data = om.load_dataset(folder / "manifest", stores, **keys)
     assert dict(data.stores) == {"see": 12, "hear": 6, "read": 8}
@@ -230,7 +231,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
     )  # fmt: skip
     run = om.run_experiment(own, tmp_path / "run")
     assert run.record.skipped == []
-    for number, (line, fit) in enumerate(zip(run.models(), run.predictions(), strict=True)):
+    for number, (line, fit) in enumerate(zip(run.models(), fits_of(run), strict=True)):
         model, about = om.load_model(line["folder"])
         assert isinstance(model, om.StoreFusion) == (number < 7)
         if about["reads"] == "features":
@@ -248,7 +249,7 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
     file = experiment(folder, estimators=[{"name": "pcbm-logistic", "bank__C": 0.1}], **keys)
     run = om.run_experiment(file, tmp_path / "run")
-    [line, *_], fit, entry = run.models(), run.predictions()[0], run.explanations()[0]
+    [line, *_], fit, entry = run.models(), fits_of(run)[0], run.explanations()[0]
     fused = om.load_model(line["folder"])[0]
     data, bank = om.load_dataset(folder / "manifest", stores[:2]), fused.models_[0].bank_
     X, truth = fused.scaled(data.X), truth[np.isin(ids, data.ids)]

@@ -29,6 +29,7 @@ from obygaze_models.scoring.metrics import METRICS, Metric
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
+from tests.kit.predicted import fits_of
 from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
 HEAD = """
@@ -448,7 +449,7 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     assert "Squares" not in om.report(make_run("good"), tmp_path / "older.html").read_text()
     chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
     run = om.run_experiment(chosen, tmp_path / "run")
-    record, [fit, *_] = run.record, run.predictions()
+    record, [fit, *_] = run.record, fits_of(run)
     assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
     scores = record.scores[0]
     squares = scores.over_fits.mean["squares"]
@@ -456,7 +457,7 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     page = om.report(run, tmp_path / "page.html").read_text()
     for text in ("First fold: one fit, for a look", "Squares", "what is missing to certainty"):
         assert text in page, text
-    assert om.load_run(tmp_path / "run").predictions()[0].ids == fit.ids
+    assert fits_of(om.load_run(tmp_path / "run"))[0].ids == fit.ids
     result = run_obygaze("models", "compare", run.folder, "--metric", "squares")
     assert "; Squares\n" in result.stdout
     assert "squares" in run_obygaze("models", "compare", "--help").stdout
@@ -478,7 +479,7 @@ def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
     changes = {"protocol": "first-fold", "estimators": ("logistic", "majority")}
     chosen = structs.replace(experiment, **changes, score="mcc")
     run = om.run_experiment(chosen, tmp_path / "run")
-    fit = max(run.predictions(), key=lambda fit: (fit.model == "logistic", len(fit.ids)))
+    fit = max(fits_of(run), key=lambda fit: (fit.model == "logistic", len(fit.ids)))
     films = np.array([clip.partition("-")[0] for clip in fit.ids])
     values = [matthews_corrcoef(fit.labels[films == f], fit.called[films == f])
               for f in np.unique(films) if len({*fit.labels[films == f]}) == 2]  # fmt: skip
@@ -533,9 +534,9 @@ def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
             rows, labels[rows], plan.data.groups[rows]
         )
     ]
-    assert [{*fit.ids} for fit in run.predictions()] == expected
+    assert [{*fit.ids} for fit in fits_of(run)] == expected
     again = om.run_experiment(write(), tmp_path / "once")
-    assert len(again.predictions()) == 3
+    assert len(fits_of(again)) == 3
     [compared] = om.compare(run, again).comparisons
     assert "different protocol options: {parts = 3, repeats = 2} in run" in "".join(compared.notes)
     for option, fact in (
@@ -573,7 +574,7 @@ def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, mar
         tmp_path / "e.toml", marked, protocol="half-fold", estimators=[tree, "majority"]
     )
     run = om.run_experiment(toml, tmp_path / "run")
-    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    tested = {clip for fit in fits_of(run) for clip in fit.ids}
     assert len(tested) == 6  # of ten
     for model in run.models():
         seen = {*om.load_model(model["folder"])[1]["seen"]}

@@ -21,6 +21,7 @@ from obygaze_models.experiments.run_folder import RUN_FILES
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import contents
+from tests.kit.predicted import fits_of
 from tests.kit.run import make_world, write_store
 
 ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
@@ -167,7 +168,7 @@ def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, o
             om.run_experiment(small, output, overwrite=overwrite)
     if not (renamed or overwrite):
         assert run(small, output)[0] == 0
-    assert len(om.load_run(output).predictions()) == 9 * 2
+    assert len(fits_of(om.load_run(output))) == 9 * 2
     run(small, output, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}

@@ -23,6 +23,7 @@ from obygaze_models.explain.attributions import attribute, explain_rows
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_resume import bytes_of
 from tests.kit.files import csv_rows, write
+from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, make_world, write_experiment, write_store
 
 
@@ -33,7 +34,7 @@ def predictions(run):
 def test_scores_are_those_of_the_predictions(finished_run):
     run = om.load_run(finished_run.folder)
     assert run == finished_run
-    stated = {(fit.model, fit.test, fit.fit): fit for fit in run.predictions()}
+    stated = {(fit.model, fit.test, fit.fit): fit for fit in fits_of(run)}
     rows = {(row["model"], row["test"], row["metric"]): row for row in run.scores()}
     assert len(rows) == sum(len(scores.mean) for scores in run.record.scores)
     for scores in run.record.scores:
@@ -113,7 +114,7 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert clips.keys() == set(world.ids) - {no_label}
     assert [clips[clip].used for clip in (no_features, failed)] == ["no features"] * 2
     assert {clips[clip].used for clip in world.clips("NS")} == {"not in the task"}
-    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    tested = {clip for fit in fits_of(run) for clip in fit.ids}
     [told] = [warning.text for warning in run.warnings if warning.code == "zeros"]
     assert 0 < len(empty & tested) < len(empty)
     assert told.startswith(f"{len(empty & tested)} of {len(tested)} tested clips")
@@ -127,14 +128,14 @@ def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_pa
     one_test = {"test_negatives": ()}
     by_film = {"split": "leave-film-out", "protocol": None}
     run = make_run("films", manifest=tmp_path / "films", **by_film, **one_test)
-    tested = [{clip[:3] for clip in fit.ids} for fit in run.predictions()]
+    tested = [{clip[:3] for clip in fit.ids} for fit in fits_of(run)]
     assert tested == [{"tt1"}, {"tt2"}, {"tt3"}]
     fold_of = manifest.split("ten").fold_of
     ids = [clip for clip in manifest.ids if fold_of[clip] not in (0, 4)]
     manifest.select(ids=ids).save(tmp_path / "folds")
     run = make_run("folds", manifest=tmp_path / "folds", **one_test)
     assert len(run.record.fits) == 7
-    assert {fold_of[clip] for fit in run.predictions() for clip in fit.ids} == {9}
+    assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
 PROTOCOLS = [
@@ -172,11 +173,11 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
     pair = {"train_negatives": ("EN", "HN"), "test_negatives": ()}
     weighted = make_run("w", balance="weights", estimators=(*settings, *rest), **pair)
     asked, plain = (
-        make_run(name, balance="none", estimators=(*entries, *rest), **pair).predictions()
+        fits_of(make_run(name, balance="none", estimators=(*entries, *rest), **pair))
         for name, entries in (("a", answer), ("n", settings))
     )
     changed = set()
-    for ours, annotated, second in zip(weighted.predictions(), asked, plain, strict=True):
+    for ours, annotated, second in zip(fits_of(weighted), asked, plain, strict=True):
         assert (ours.model, ours.ids) == (annotated.model, annotated.ids)
         assert ours.probabilities.tolist() == annotated.probabilities.tolist()
         if ours.probabilities.tolist() != second.probabilities.tolist():
@@ -213,9 +214,9 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
         "estimators": ("majority", STOPPED, "logistic", CHOSEN), "validation_films": 2,
     }  # fmt: skip
     run = make_run("mixed", **asked)
-    fits_of = {scores.model: scores.fits for scores in run.record.scores}
+    numbers = {scores.model: scores.fits for scores in run.record.scores}
     stopped, whole = list(range(2 * FILMS)), list(range(2 * FILMS, 3 * FILMS))
-    assert fits_of == {
+    assert numbers == {
         "majority": whole, "stopped": stopped, "logistic": whole, "chosen": stopped,
     }  # fmt: skip
     names = {fit.fit: fit.name for fit in run.record.fits}
@@ -232,7 +233,7 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     data = om.load_dataset(world.manifest, world.store, positives=["S"], negatives=["HN"])
     model, cv = LogisticRegression(solver="liblinear"), om.LeaveFilmOut()
     for fit, (train, test) in zip(
-        [fit for fit in run.predictions() if fit.model == "logistic"],
+        [fit for fit in fits_of(run) if fit.model == "logistic"],
         cv.split(data.X, data.y, data.groups), strict=True,
     ):  # fmt: skip
         expected = model.fit(data.X[train], data.y[train]).predict_proba(data.X[test])[:, 1]
@@ -240,8 +241,8 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     alone = make_run("alone", **asked | {"estimators": ("logistic",)})
     others = make_run("others", **asked | {"estimators": (STOPPED,)})
     for name, own in (("logistic", alone), ("stopped", others)):
-        ours = [fit.probabilities for fit in run.predictions() if fit.model == name]
-        for one, second in zip(ours, own.predictions(), strict=True):
+        ours = [fit.probabilities for fit in fits_of(run) if fit.model == name]
+        for one, second in zip(ours, fits_of(own), strict=True):
             np.testing.assert_array_equal(one, second.probabilities)
     assert alone.record.scores[0].fits == list(range(FILMS))
     every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
@@ -339,10 +340,10 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
         assert run.record.scores[0].films == 5
         assert "Scores are means over 5 directors" in describe_run(run.record)
         seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
-        for fit in run.predictions():
+        for fit in fits_of(run):
             tested = {group_of[clip] for clip in fit.ids}
             assert not tested & {group_of[clip] for clip in seen[fit.fit]}
-        assert om.load_run(run.folder).predictions()
+        assert fits_of(om.load_run(run.folder))
     assert left.record.scores[0].groups.keys() == {*group_of.values()}
     of_films = make_run("films-train", **changes | {"groups": None}, split="", protocol=None)
     assert of_films.record.films.also_trained == FILMS
@@ -478,7 +479,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     assert len(explanations) == 3 * 2
     saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
     bank = saved["pcbm-tree", 1].bank_
-    probability_of = {(f.model, clip): p for f in run.predictions() if f.fit == 1
+    probability_of = {(f.model, clip): p for f in fits_of(run) if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
     for part in (part for part in explanations if part.fit == 1):
         model = saved[part.model, 1]
@@ -520,9 +521,9 @@ def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
     run = om.run_experiment(rare, tmp_path / "run")
     told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
-    calls = {name: sum(int(fit.called.sum()) for fit in run.predictions() if fit.model == name)
+    calls = {name: sum(int(fit.called.sum()) for fit in fits_of(run) if fit.model == name)
              for name in ("prior", "logistic")}  # fmt: skip
-    fits = [fit for fit in run.predictions() if fit.model == "prior"]
+    fits = [fit for fit in fits_of(run) if fit.model == "prior"]
     clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
     assert set(told) == {name for name, called in calls.items() if called < 0.1 * positives}
     text = told["prior"].text
@@ -539,7 +540,7 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
 def test_validation_clips_choose_the_cut(world, make_run):
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
                    train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
-    plain, cut = ([f for f in run.predictions() if f.model == name] for name in ("logistic", "cut"))
+    plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
     saved = [row for row in run.models() if row["model"] == "cut"]
     assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
     for before, after, row, fit in zip(plain, cut, saved, run.record.fits, strict=True):

@@ -20,6 +20,7 @@ from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
+from tests.kit.predicted import fits_of
 from tests.kit.run import RECIPE, write_store
 
 NAMES = ["Look", "Body"]
@@ -314,7 +315,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
 
 def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
     mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
-    [ids] = [f.ids[:2] for f in lab.run.predictions() if (f.model, f.fit) == (mil["model"], 0)][:1]
+    [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
     for model, warns in ((lab.folder / "run", False), (mil["folder"], True)):
         result = obygaze("models", "moments", model, part, "-o", tmp_path / f"{warns}.csv", code=0)

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from msgspec import Struct, convert, structs, to_builtins
 
@@ -16,7 +17,6 @@ from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.explanations import Explained
-from obygaze_models.experiments.predictions import FitPredictions
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
@@ -24,6 +24,7 @@ from obygaze_models.explain.attributions import Step
 from obygaze_models.report.page import report as write_report
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
 from tests.kit.page import open_tab
+from tests.kit.predicted import FitOf, table_of
 from tests.kit.run import LEVELS, RECIPE, make_world
 
 CONCEPTS = (
@@ -186,8 +187,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
     for model in results.record.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
         predictions += [
-            FitPredictions(model, 0, test, ids, labels, probabilities)
-            for test in results.record.tests
+            FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
         ]
         values = chance.normal(size=(len(ids), len(CONCEPTS)))
         kind, reasons = "sum", {"amounts": values * 0.4, "intercept": np.full(len(ids), -0.2)}
@@ -196,7 +196,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
             kind, reasons = "path", {"steps": steps}
         labelled = (CONCEPTS, ids, ["S"] * len(ids), values)
         explained.append(Explained(model, "HN vs S", 0, kind, *labelled, **reasons))
-    return replace(results, tables=Tables(predictions, by_id, explained))
+    return replace(results, tables=Tables(table_of(predictions), by_id, explained))
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
@@ -204,6 +204,9 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
         return names.get(thing, thing)
     if isinstance(thing, Run) and thing.tables is None:
         thing = replace(thing, tables=tables_of(thing))
+    if isinstance(thing, pd.DataFrame):
+        texts = thing.select_dtypes(["object", "str", "category"]).columns
+        return thing.assign(**{name: thing[name].astype(str).replace(names) for name in texts})
     if isinstance(thing, dict):
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):

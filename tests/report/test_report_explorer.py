@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from obygaze_models.experiments.run_folder import Tables
+from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, LEVELS, SCENES
 from tests.report.conftest import FORMULAS, explorer_of, grown, render_report
 
@@ -208,7 +209,7 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
 
 def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, results):
     view = choose_model(page, data, "films", "pcbm-logistic")
-    fits = [fit for fit in results["films"].predictions() if fit.model == "pcbm-logistic"]
+    fits = [fit for fit in fits_of(results["films"]) if fit.model == "pcbm-logistic"]
     logits = {}
     for fit in fits:
         for name, p in zip(fit.ids, fit.probabilities, strict=True):

@@ -27,6 +27,7 @@ from obygaze_models.report.findings import (
     score_figure,
 )
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
+from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
     EXPERIMENTS,
@@ -62,7 +63,7 @@ def close(tip, value):
 def mean_probabilities(run, model):
     """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
     clips = {}
-    for fit in run.predictions():
+    for fit in fits_of(run):
         if fit.model == model:
             for clip, label, p in zip(fit.ids, fit.labels, fit.probabilities, strict=True):
                 clips.setdefault(clip, (int(label), {}))[1][fit.fit] = p
@@ -88,9 +89,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert values(annotated_) == [50, 200, agreed]
     entry = next(e for e in run.record.scores if e.model == head.row.model)
     fits = [
-        (fit.labels, fit.probabilities > 0.5)
-        for fit in run.predictions()
-        if fit.model == entry.model
+        (fit.labels, fit.probabilities > 0.5) for fit in fits_of(run) if fit.model == entry.model
     ]
     assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score)
@@ -99,11 +98,11 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     counts = Counter(clip.level for clip in run.clips().values())
     expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
     assert values(model) == pytest.approx([*expected, *area, *entry.interval["auroc"]])
-    models = {fit.model for fit in run.predictions()}
+    models = {fit.model for fit in fits_of(run)}
     assert values(named) == [len(models)]
     assert f"about {entry.model}, which the experiment lists first" in plain(named)
     assert any("that are Not Sure" in line for line in limits(head))
-    areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in run.predictions()
+    areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in fits_of(run)
              if f.model == entry.model]  # fmt: skip
     f1 = [entry.mean["f1"], head.row.best_guess("f1")[1]]
     expected = [np.mean(areas), *entry.interval["auroc"], *f1]
@@ -202,7 +201,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
         assert numbers["Guess: all positive"] == [pytest.approx(guess)]
         fits = [
             (fit.labels, fit.probabilities)
-            for fit in run.predictions()
+            for fit in fits_of(run)
             if fit.model == head.row.model and set(fit.ids) == set(tested)
         ]
         f1 = [theirs.f1_score(labels, p > 0.5) for labels, p in fits]
@@ -381,7 +380,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
     for view in data["views"]:
         tests = [view["task"]] if view["task"] else list(run.record.tests)
         fits, labels = {}, {}
-        for fit in run.predictions():
+        for fit in fits_of(run):
             if fit.model == view["model"] and fit.test in tests:
                 labels |= dict(zip(fit.ids, fit.labels.tolist(), strict=True))
                 for clip, p in zip(fit.ids, fit.probabilities, strict=True):

@@ -15,6 +15,7 @@ from obygaze_features.manifests.labels import parse_concepts
 from obygaze_models.experiments.annotators import annotators_f1
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
+from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS as PAPER
 from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, SCENES, SECONDS, make_world2
 from tests.report.conftest import Page, explorer_of
@@ -266,7 +267,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, why):
 def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
     world = make_world2(tmp_path, films=(*FILMS, ""))
     run = run_on(world, tmp_path / "run", estimators=("logistic", "majority"), **TASK)
-    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    tested = {clip for fit in fits_of(run) for clip in fit.ids}
     unnamed = sum(clip.startswith("s5-") for clip in tested)
     assert (run.record.films.unnamed, run.record.films.tested) == (unnamed, len(FILMS))
     assert {scores.films for scores in run.record.scores} == {len(FILMS)}
@@ -291,7 +292,7 @@ def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
         one = {"concepts": ("smoke, fire",), "negatives": "b"}
         made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, one))]
         scores.append([entry.by_fit for run in made for entry in run.record.scores])
-        assert len({clip for fit in made[1].predictions() for clip in fit.ids}) == len(world.ids)
+        assert len({clip for fit in fits_of(made[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire", negatives="b")
         assert len(data) == len(world.ids)
         folder, model = tmp_path / name / "elan", made[0].models()[0]["folder"]

@@ -22,6 +22,7 @@ from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
 from tests.kit.files import refused, write
+from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS
 from tests.report.conftest import (
     Page,
@@ -86,7 +87,7 @@ def test_a_runs_page_tells_its_story(page, run):
         "3 fits share one test fold",
     ):  # fmt: skip
         assert words in page.text, words
-    tested = {clip for fit in run.predictions() for clip in fit.ids}
+    tested = {clip for fit in fits_of(run) for clip in fit.ids}
     for film in ("tt0", "tt3"):
         clips = {clip for clip in run.clips() if clip.startswith(film)}
         assert page.row(film)[2] == f"{len(tested & clips)} of {len(clips)}"
