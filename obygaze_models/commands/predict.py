@@ -149,7 +149,8 @@ def predict(
       obygaze models predict runs/first --elan both --annotations for-elan
       obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
     """
-    from obygaze_models.experiments.predict import Outputs, predict_model, predict_run
+    from obygaze_models.experiments.exports import Outputs
+    from obygaze_models.experiments.predict import predict_model, predict_run
     from obygaze_models.experiments.record import RECORD
 
     if output:

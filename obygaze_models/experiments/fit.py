@@ -50,8 +50,8 @@ class Fit:
 
     Parameters
     ----------
-    model
-        The estimator.
+    estimator
+        Fitted.
     classes
         The number of classes of the labels; those that training lacked get probability 0.
     seen
@@ -65,7 +65,7 @@ class Fit:
         are moved so that one half is this cut.
     """
 
-    model: Any
+    estimator: Any
     classes: int
     seen: Array
     reads: str = "features"
@@ -78,12 +78,12 @@ class Fit:
         """The probability of each class for some rows, [n, classes]."""
         arguments = {"groups": data.groups.astype(str)[rows]} if self.reads == "groups" else {}
         table = np.zeros((len(rows), self.classes))
-        with plugin_errors(modules_of(self.model)):
-            X = _features(data, self.model, self.reads)
-            given = self.model.predict_proba(X[rows], **arguments)
+        with plugin_errors(modules_of(self.estimator)):
+            X = _features(data, self.estimator, self.reads)
+            given = self.estimator.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
-        check_probabilities(given, (len(rows), len(self.model.classes_)))
-        table[:, self.model.classes_] = given
+        check_probabilities(given, (len(rows), len(self.estimator.classes_)))
+        table[:, self.estimator.classes_] = given
         return move_cut(table, self.cut)
 
 
@@ -95,7 +95,7 @@ class PlannedFit:
     With `soft` it is fitted to the labels of each annotator.
     """
 
-    model: str
+    name: str
     spec: EstimatorSpec
     problem: Problem
     fold: Fold
@@ -111,13 +111,13 @@ class PlannedFit:
     @property
     def key(self) -> tuple[str, str, int]:
         """Which of an experiment's fits it is."""
-        return self.model, self.task.key, self.fold.index
+        return self.name, self.task.key, self.fold.index
 
     @property
     def place(self) -> str:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
         task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
-        return f"{folder_name(self.model)}/{task}-{self.fold.index}"
+        return f"{folder_name(self.name)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
@@ -158,7 +158,7 @@ class FitResult:
     @property
     def skipped(self) -> Skipped:
         """How a run records that it failed."""
-        return skipped_fit(self.planned.model, self.planned.task, self.planned.fold, self.reason)
+        return skipped_fit(self.planned.name, self.planned.task, self.planned.fold, self.reason)
 
 
 def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
@@ -214,7 +214,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """
     if find_entry(spec.name).before_balancing:
         return {}
-    parameters = spec.model.get_params(deep=True)
+    parameters = spec.estimator.get_params(deep=True)
     keys = [key for key in ("class_weight", "head__class_weight") if key in parameters]
     return {key: "balanced" for key in keys if key not in spec.options} if keys else None
 
@@ -358,7 +358,7 @@ def _fit_model(
     `known` are the films and the rows of `X`, for inner folds that keep films whole; a fusion does
     so itself.
     """
-    model = fit.model
+    model = fit.estimator
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
         plugin_errors(modules_of(model)),
@@ -386,7 +386,7 @@ def _fit_model(
             note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
             for note in notes
         )
-    return replace(fit, model=model, facts=facts, history=history, warnings=noted)
+    return replace(fit, estimator=model, facts=facts, history=history, warnings=noted)
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:

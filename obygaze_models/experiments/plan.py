@@ -188,7 +188,7 @@ class Plan:
         versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
-                versions |= plugin_versions(spec.model)
+                versions |= plugin_versions(spec.estimator)
         return {"python": platform.python_version(), **versions}
 
     def identity(self) -> dict[str, Any]:

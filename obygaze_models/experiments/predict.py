@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +13,10 @@ from obygaze_features.common.text import counted
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import annotators, exports
+from obygaze_models.experiments.exports import Outputs
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.saved.about import read_about, say_seen
 from obygaze_models.saved.inference import Predictions, open_for, predict
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Where predictions are written, and how many rows are printed.
-
-    Parameters
-    ----------
-    table
-        A CSV file of all predictions.
-    tables, elan
-        Folders of a table a film, and of ELAN's documents.
-    annotations
-        The folder of the annotators' ELAN documents, to which a run's predictions are added.
-    max_rows
-        How many rows are printed.
-    """
-
-    table: Path | None = None
-    tables: Path | None = None
-    elan: Path | None = None
-    annotations: Path | None = None
-    max_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,14 +61,11 @@ def predict_run(
     files, lines = exports.export_files(
         rows,
         exports.HELD_OUT,
-        table=outputs.table,
-        tables=outputs.tables,
-        elan=outputs.elan,
-        annotations=outputs.annotations,
+        outputs,
         warnings=warnings,
-        run=None if divided or ids else run,
         levels=run.record.manifest.levels,
         concepts=run.record.manifest.senses,
+        run=None if divided or ids else run,
     )
     if divided:
         others = "on the others all agree, or only one annotator gave a label"
@@ -100,7 +75,7 @@ def predict_run(
 
 
 def predict_model(
-    model: Path,
+    folder: Path,
     stores: Stores,
     outputs: Outputs,
     *,
@@ -108,16 +83,16 @@ def predict_model(
     band: tuple[float, float] | None = None,
 ) -> WrittenPredictions:
     """Write a saved model's predictions of the clips of a store."""
-    opened = open_for(read_about(model), stores)
-    predictions = predict(model, opened, ids=ids, band=band)
+    opened = open_for(read_about(folder), stores)
+    predictions = predict(folder, opened, ids=ids, band=band)
     needs_rows = outputs.tables or outputs.elan
     files, lines = exports.export_files(
         exports.model_rows(predictions, opened.items) if needs_rows else [],
         "prediction",
-        tables=outputs.tables,
-        elan=outputs.elan,
+        replace(outputs, table=None),
         warnings=predictions.warnings,
-        **exports.scheme_of(predictions.about),
+        levels=predictions.about.get("levels", {}),
+        concepts=predictions.about.get("senses", ()),
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()

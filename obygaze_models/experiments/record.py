@@ -371,6 +371,32 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return self.task(test).words(self.manifest.levels)
 
     @property
+    def measure(self) -> str:
+        """The official measure of the run's benchmark; empty if it has none."""
+        return self.official.measure if self.official else ""
+
+    @property
+    def ranking_metric(self) -> str:
+        """The score of the experiment, which guesses have, too.
+
+        By default it is one of the ranking: a model that calls all clips positive has a high F1.
+        """
+        default = "auroc" if "f1" in self.scores[0].mean else "f1_macro"
+        return self.experiment.score or default
+
+    @property
+    def main_metric(self) -> str:
+        """The score that models are ranked by, and that sentences are about."""
+        return self.measure or self.ranking_metric
+
+    @property
+    def headline_model(self) -> str:
+        """The model that the result is about, which was named before the test."""
+        scored = [scores.model for scores in self.scores]
+        named = self.experiment.headline
+        return named if named in scored else next(name for name in self.models if name in scored)
+
+    @property
     def lacks_interval(self) -> str:
         """Why there is no interval of some scores; empty where all have one."""
         noun = group_noun(self.films.by)

@@ -133,7 +133,7 @@ def _keep_foreign_files(output: Path) -> None:
 
 def _explain(outcome: Outcome) -> tuple[str, list[Explained]]:
     """Return the reasons that models give, as text and as objects; empty if none gives any."""
-    models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.explained]
+    models = [unfuse(result.fit and result.fit.estimator)[0] for result in outcome.explained]
     if not any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
         return "", []
     from obygaze_models.experiments.explanations import explain_models, parse_explanations
@@ -265,7 +265,7 @@ def train_model(
                 "of which a fold, and the others, have clips of each"
             )
     try:
-        check_savable(spec.model)
+        check_savable(spec.estimator)
         with threadpool_limits(1):
             fit = planned.fit(plan.data)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
@@ -273,7 +273,7 @@ def train_model(
     about, counts = about_model(plan, planned, fit), (len(fold.train), len(fold.validation))
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
-        save_model(fit.model, folder, about)
+        save_model(fit.estimator, folder, about)
         card = model_card(output.name, about, plan.manifest, trained=counts[0], validated=counts[1])
         write_text(folder / CARD, card)
     return TrainedModel(

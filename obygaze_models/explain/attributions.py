@@ -292,13 +292,13 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 
 
 def explain_clips(
-    model: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
+    folder: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
 ) -> list[dict[str, Any]]:
     """Explain a saved model's predictions of clips.
 
     Parameters
     ----------
-    model
+    folder
         A folder that `save_model` wrote.
     store
         The store of the model's features; several if it was trained on several.
@@ -315,10 +315,10 @@ def explain_clips(
         clips as `nearest_clips` has them, and ``seen_in_training`` as `seen_in_training` says it.
         There is no ``why`` for a clip whose features are zeros only.
     """
-    fitted, about = load_model(model)
+    fitted, about = load_model(folder)
     if about.get("reads") == "frames":
         raise ExperimentError(
-            f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            f"{folder} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
     opened = open_for(about, store)

@@ -15,7 +15,7 @@ from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
 from obygaze_models.experiments.messages import messages_of
-from obygaze_models.experiments.summary import headline_model, metrics_of
+from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import (
     Line,
     Panel,
@@ -59,7 +59,7 @@ class Headline:
     @property
     def row(self) -> ScoreRow:
         """The model that the result is about, of a page that has one."""
-        name = headline_model(self.run.record)
+        name = self.run.record.headline_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
@@ -98,7 +98,7 @@ def headline(
     if isinstance(source, Annotation):
         return Headline(source, "", (), annotators)
     run = source
-    metric = run.headline_metric
+    metric = run.record.ranking_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
     manifest = run.record.manifest
     rows = [
