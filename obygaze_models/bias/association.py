@@ -15,12 +15,12 @@ from itertools import chain, combinations, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
+from obygaze_models.scoring.metrics import Array
 
-Array = NDArray[Any]
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_PARTITIONS = 2**23
 """The most partitions that the exact test makes: some ten seconds."""

@@ -5,7 +5,7 @@ Each test is a row of the results, beside the published number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -367,17 +367,7 @@ def run_battery(
     skip_missing
         Leave out items without an embedding.
     """
-    if model is not None and model not in battery.models:
-        if not battery.models:
-            raise UsageError(f"{battery.name} has no published figures; leave out --published")
-        raise UsageError(unknown_name("published model", model, battery.models))
-    if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
-        raise BiasError(
-            f"{vectors.where} is of {vectors.backbone} (weights "
-            f"{shorten_digest(vectors.weights)}), {texts.where} of {texts.backbone} "
-            f"({shorten_digest(texts.weights)}): cosines need one model; "
-            "give two stores of the same weights"
-        )
+    _check_models(battery, model, vectors, texts)
     model = model or battery.model_of(vectors.backbone)
     parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
     sources = {name: source for names, source in parts.items() for name in names}
@@ -393,13 +383,7 @@ def run_battery(
             }
         except BiasError as problem:
             left_out[test.name] = str(problem)
-    embeddings: dict[str, Mapping[str, NDArray[Any]]] = {}
-    for names, source in parts.items():  # each is read once, for all tests together
-        ids = dict.fromkeys(
-            item for sets in selected.values() for name in names for item in sets.get(name, ())
-        )
-        read = dict(zip(*source.read([*ids]), strict=True))
-        embeddings |= dict.fromkeys(names, read)
+    embeddings = _read_embeddings(parts, selected.values())
     for test in battery.tests:
         if test.name in left_out:
             continue
@@ -409,11 +393,7 @@ def run_battery(
             rows: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in "XYAB"}
             for name, items in sets.items():
                 rows[name] = _rows(name, items, embeddings[name])
-                if missing := [item for item in items if item not in rows[name]]:
-                    text = (
-                        f"{len(missing)} of the {counted(len(items), 'item')} of {name} have no "
-                        f"embedding in {sources[name].where}, such as {missing[0]!r}"
-                    )
+                if text := _describe_missing(name, items, rows[name], sources[name].where):
                     if not skip_missing:
                         raise BiasError(f"{text}; to leave them out: --skip-missing")
                     lost.append(f"{test.name}: {text}")
@@ -425,6 +405,48 @@ def run_battery(
         more = f" (and {counted(len(others), 'more test')} cannot be run)" if others else ""
         raise BiasError(f"{name}: {reason}{more}")
     return BatteryResults(battery.name, model, tuple(results), left_out, tuple(lost))
+
+
+def _check_models(
+    battery: Battery, model: str | None, vectors: Vectors, texts: Vectors | None
+) -> None:
+    """Raise if a battery does not publish a model, or images and texts are of two models."""
+    if model is not None and model not in battery.models:
+        if not battery.models:
+            raise UsageError(f"{battery.name} has no published figures; leave out --published")
+        raise UsageError(unknown_name("published model", model, battery.models))
+    if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
+        raise BiasError(
+            f"{vectors.where} is of {vectors.backbone} (weights "
+            f"{shorten_digest(vectors.weights)}), {texts.where} of {texts.backbone} "
+            f"({shorten_digest(texts.weights)}): cosines need one model; "
+            "give two stores of the same weights"
+        )
+
+
+def _read_embeddings(
+    parts: Mapping[str, Vectors], selected: Collection[_Sets]
+) -> dict[str, Mapping[str, NDArray[Any]]]:
+    """Read each source once for all tests together, by the name of a set."""
+    embeddings: dict[str, Mapping[str, NDArray[Any]]] = {}
+    for names, source in parts.items():
+        ids = dict.fromkeys(
+            item for sets in selected for name in names for item in sets.get(name, ())
+        )
+        read = dict(zip(*source.read([*ids]), strict=True))
+        embeddings |= dict.fromkeys(names, read)
+    return embeddings
+
+
+def _describe_missing(name: str, items: Sequence[str], rows: Collection[str], where: str) -> str:
+    """Count the items of a set that have no embedding; empty if none."""
+    missing = [item for item in items if item not in rows]
+    if not missing:
+        return ""
+    return (
+        f"{len(missing)} of the {counted(len(items), 'item')} of {name} have no embedding in "
+        f"{where}, such as {missing[0]!r}"
+    )
 
 
 def _refuse_overlap(sets: _Sets, *, separate: bool) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_number
@@ -23,6 +22,7 @@ from obygaze_models.bias.association import bootstrap_interval
 from obygaze_models.bias.inputs import Lexicon, read_rows
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,6 @@ INTENSITIES = ("1", "2")
 #: How many numbers the draws of an interval hold at a time.
 _NUMBERS_AT_ONCE = 4_000_000
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]*)_(?P<condition>[^_]+)_[^_]+")
-Array = NDArray[Any]
 #: Image, condition, emotion and intensity.
 _Key = tuple[str, str, str, str]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, align, map_columns
 from obygaze_features.common.text import counted
@@ -32,11 +32,11 @@ from obygaze_models.bias.inputs import (
 )
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[Any]
 GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"

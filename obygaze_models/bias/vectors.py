@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.data.stores import read_features
+from obygaze_models.scoring.metrics import Array
 
-Array = NDArray[Any]
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
 #: Suffixes that do not say how the embeddings are written.
 _AMBIGUOUS = (".txt", ".tsv", ".dat")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,18 @@ def explain(
     backbone = about["features"].get("backbone", {})
     count = len(backbone.get("parts", [backbone]))
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
-    result: Any
-    if analysis is None:
+    if analysis is not None:
+        if ids:
+            raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
+        if manifest is None:
+            raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
+        result = analyse(analysis, model, stores, manifest, concepts, **options)
+        if as_json:
+            echo_json(msgspec.to_builtins(result))
+        else:
+            table = describe_analysis(result)
+            echo(f"{align(table.header, table.rows)}\n\n{table.note}")
+    else:
         if not ids:
             raise UsageError("name clips (ID...), or add --tcav or --significance")
         if concepts is not None:
@@ -110,21 +121,12 @@ def explain(
                 "--concepts is for --tcav; of single clips a network gives no reasons, and a "
                 "bottleneck has its own concepts"
             )
-        result = explain_clips(model, stores, ids, nearest=nearest)
-    else:
-        if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
-        if manifest is None:
-            raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
-        result = analyse(analysis, model, stores, manifest, concepts, **options)
-    if as_json:
-        echo_json(msgspec.to_builtins(result))
-    elif analysis is None:
-        echo("\n\n".join(map(_describe_clip, result)))
-        echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in result}))
-    else:
-        table = describe_analysis(result)
-        echo(f"{align(table.header, table.rows)}\n\n{table.note}")
+        clips = explain_clips(model, stores, ids, nearest=nearest)
+        if as_json:
+            echo_json(msgspec.to_builtins(clips))
+        else:
+            echo("\n\n".join(map(_describe_clip, clips)))
+            echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
     echo_warnings(RunWarning(**fields) for fields in about.get("warnings", []))
 
 
@@ -234,28 +236,14 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
         --film tt0097576 --timelines timelines/mine
     """
-    from obygaze_models.experiments.elan_documents import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
     from obygaze_models.saved.about import say_seen
 
-    figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
-    own = [path for path in outputs if path not in figures]
-    figures += [figure] if figure else []
-    if len(own) > 1 or len(figures) > 1:
-        raise UsageError("-o takes one CSV file, and one figure (.svg, .pdf or .png)")
-    tables = [*own, frames] if frames else own
-    if len({path.resolve() for path in (*tables, *figures)}) < len(tables) + len(figures):
-        raise UsageError("-o, --frames and --figure need different files")
-    for path in tables:
-        if path.suffix.lower() != ".csv":
-            raise UsageError(f"-o and --frames take a CSV file (got {path}); name it {path}.csv")
-        refuse_to_overwrite(path, overwrite=overwrite)
-    if elan:
-        require_folder_name(elan)
-    for path in figures:
-        check_figure_path(path, overwrite=overwrite)
-    if (film or timelines) and not figures:
+    table, picture = _split_outputs(outputs, figure)
+    tables = [path for path in (table, frames) if path]
+    _check_outputs(tables, picture, elan, overwrite=overwrite)
+    if (film or timelines) and not picture:
         hold = "CSV files hold all films (column film)"
         raise UsageError(f"--film and --timelines are for a picture, {hold}; add one: -o FILE.svg")
     opened = of.open_store(store)
@@ -266,35 +254,71 @@ def moments(
         raise UsageError(f"--estimator and --task choose from a run; {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
-    files = dict.fromkeys(own, done.to_csv())
-    lines = [done.describe(), *(f"a row a moment -> {path}" for path in own)]
+    files, lines = {}, [done.describe()]
+    if table:
+        files[table] = done.to_csv()
+        lines.append(f"a row a moment -> {table}")
     if frames:
         files[frames] = done.frames.to_csv()
         lines.append(f"a row a frame -> {frames}")
-    problems = []
-    if elan:
-        try:
-            documents = {elan / name: text for name, text in moment_files(done).items()}
-        except ExperimentError as error:
-            problems.append(f"no files for ELAN: {error}")
-        else:
-            if overwrite:
-                refuse_edited(documents)
-            files |= documents
-            lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
+    documents, problem = _elan_documents(done, elan)
+    if overwrite:
+        refuse_edited(documents)
+    if elan and not problem:
+        lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
     segments = None if timelines is None else of.Timelines.load(timelines)
-    drawn = [moment_figure(done, film, timelines=segments, manifest=clips) for _ in figures]
-    write_files(files, overwrite=overwrite)
+    drawn = moment_figure(done, film, timelines=segments, manifest=clips) if picture else None
+    write_files(files | documents, overwrite=overwrite)
     echo("\n".join(lines))
-    echo_warnings(problems, heading="NOTE")
-    for picture, path in zip(drawn, figures, strict=True):
-        save_figure(picture, path, overwrite=overwrite)
-        echo(f"a picture -> {path}")
+    echo_warnings(problem, heading="NOTE")
+    if picture and drawn:
+        save_figure(drawn, picture, overwrite=overwrite)
+        echo(f"a picture -> {picture}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
     echo_warnings([*done.warnings, *say_seen(seen)])
-    if own and frames:
+    if table and frames:
         named = " ".join(map(for_shell, tables))
         echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
+
+
+def _split_outputs(outputs: Sequence[Path], figure: Path | None) -> tuple[Path | None, Path | None]:
+    """Return the table and the picture among some outputs, of which there may be one each."""
+    pictures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
+    tables = [path for path in outputs if path not in pictures]
+    if figure:
+        pictures.append(figure)
+    if len(tables) > 1 or len(pictures) > 1:
+        raise UsageError("-o takes one CSV file, and one figure (.svg, .pdf or .png)")
+    return next(iter(tables), None), next(iter(pictures), None)
+
+
+def _check_outputs(
+    tables: Sequence[Path], picture: Path | None, elan: Path | None, *, overwrite: bool
+) -> None:
+    """Raise if two outputs are one file, or one cannot be written."""
+    paths = [*tables, picture] if picture else tables
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("-o, --frames and --figure need different files")
+    for path in tables:
+        if path.suffix.lower() != ".csv":
+            raise UsageError(f"-o and --frames take a CSV file (got {path}); name it {path}.csv")
+        refuse_to_overwrite(path, overwrite=overwrite)
+    if elan:
+        require_folder_name(elan)
+    if picture:
+        check_figure_path(picture, overwrite=overwrite)
+
+
+def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
+    """Return the ELAN documents of moments, if asked for, or why there are none."""
+    from obygaze_models.experiments.elan_documents import moment_files
+
+    if elan is None:
+        return {}, []
+    try:
+        return {elan / name: text for name, text in moment_files(done).items()}, []
+    except ExperimentError as error:
+        return {}, [f"no files for ELAN: {error}"]
 
 
 @click.command("evaluate-moments")

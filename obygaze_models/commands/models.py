@@ -159,7 +159,7 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     """What a run would do and skip, for how long, and what is known to limit its scores."""
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.messages import run_warnings
+    from obygaze_models.experiments.messages import describe_plan, run_warnings
     from obygaze_models.experiments.outcome import Outcome
     from obygaze_models.experiments.plan import make_plan
 
@@ -170,7 +170,7 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     if as_json:
         echo_json(to_builtins(outcome.planned(warnings) | {"seconds": seconds}))
         return
-    echo(plan.describe())
+    echo(describe_plan(plan))
     for skip in failed:
         echo(f"would be skipped: {skip.what}: {skip.why}")
     echo(f"about {seconds:.0f} s on this machine, by one fit of each estimator")

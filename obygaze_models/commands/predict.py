@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,95 +149,48 @@ def predict(
       obygaze models predict runs/first --elan both --annotations for-elan
       obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
     """
-    from obygaze_models.experiments import annotators, exports
+    from obygaze_models.experiments.exports import Outputs
+    from obygaze_models.experiments.predict import predict_model, predict_run
     from obygaze_models.experiments.record import RECORD
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     clips = [clip.strip() for clip in ids.split(",")] if ids else None
+    max_rows = 0 if as_json or output or tables or elan else MAX_ROWS_SHOWN
+    outputs = Outputs(output, tables, elan, annotations, max_rows)
     if (model / RECORD).is_file():
         if stores or band:
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
-        run = om.load_run(model)
-        every = exports.held_out(run, model=estimator, ids=clips)
-        rows = annotators.divided(run, every) if divided else every
-        warnings = [
-            warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
-        ]
-        files, lines = exports.export_files(
-            rows, exports.HELD_OUT, table=output, tables=tables, elan=elan,
-            annotations=annotations, warnings=warnings, run=None if divided or clips else run,
-            levels=run.record.manifest.levels, concepts=run.record.manifest.senses,
-        )  # fmt: skip
-        if divided:
-            others = "on the others all agree, or only one annotator gave a label"
-            lines.append(f"--divided: {len(rows):,} of {len(every):,} predictions; {others}")
-        limit = 0 if files or as_json else MAX_ROWS_SHOWN
-        text = list(exports.describe_held_out(rows, limit))
-        content = [dict(row.cells) for row in rows]
+        written = predict_run(
+            om.load_run(model), outputs, estimator=estimator, ids=clips, divided=divided
+        )
     else:
-        if not model.exists():
-            raise UsageError(f"{model} does not exist")
-        if annotations or estimator or divided:
-            raise UsageError(
-                f"--annotations, --estimator and --divided are for a run; {model} is a single model"
-            )
-        if not stores:
-            raise UsageError("a model predicts the clips of a store; name it: STORE")
-        from obygaze_models.saved.about import read_about, say_seen
-        from obygaze_models.saved.inference import open_for
-
-        opened = open_for(read_about(model), stores)
-        predictions = om.predict(model, opened, ids=clips, band=band)
-        warnings = predictions.warnings
-        rows = exports.model_rows(predictions, opened.items) if tables or elan else []
-        files, lines = exports.export_files(
-            rows, "prediction", tables=tables, elan=elan, warnings=warnings,
-            **exports.scheme_of(predictions.about),
-        )  # fmt: skip
-        if output:
-            files[output] = predictions.to_csv()
-            lines.insert(0, f"a row a clip -> {output}")
-        content = _rows(predictions)
-        text = _describe(content, 0 if files or as_json else MAX_ROWS_SHOWN)
-        echo_warnings(say_seen(dict(zip(predictions.ids, predictions.seen, strict=True))))
+        _check_model(model, stores, for_a_run=bool(annotations or estimator or divided))
+        written = predict_model(model, stores, outputs, ids=clips, band=band)
+    echo_warnings(written.seen)
     if overwrite:
-        refuse_edited(files)
-    lines += keep_preferences(files)
-    write_files(files, overwrite=overwrite)
+        refuse_edited(written.files)
+    kept = [*keep_preferences(written.files)]
+    write_files(written.files, overwrite=overwrite)
     if as_json:
-        echo_json(content)
-    for line in [*text, *lines]:
+        echo_json(written.rows)
+    for line in [*written.text, *kept]:
         echo(line, err=as_json)
-    echo_warnings(warnings)
+    echo_warnings(written.warnings)
 
 
-def _rows(predictions: om.Predictions) -> list[dict[str, Any]]:
-    keys = ("id", "prediction", "probabilities", "seen_in_training")
-    named = [
-        dict(zip(predictions.classes, row, strict=True))
-        for row in predictions.probabilities.tolist()
-    ]
-    columns = predictions.ids, predictions.predicted, named, predictions.seen
-    return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
-
-
-def _describe(rows: list[dict[str, Any]], limit: int) -> list[str]:
-    """The first rows, and how many clips have which prediction."""
-    lines = []
-    if limit:
-        cells = [
-            [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
-            for row in rows[:limit]
-        ]
-        lines.append(align(["clip", "prediction", *rows[0]["probabilities"]], cells, left=2))
-        if (more := len(rows) - limit) > 0:
-            lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
-    counts = Counter(row["prediction"] for row in rows)
-    predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
+def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
+    """Raise if a single model is missing, has no store, or has options that are for a run."""
+    if not model.exists():
+        raise UsageError(f"{model} does not exist")
+    if for_a_run:
+        raise UsageError(
+            f"--annotations, --estimator and --divided are for a run; {model} is a single model"
+        )
+    if not stores:
+        raise UsageError("a model predicts the clips of a store; name it: STORE")
 
 
 @click.command()

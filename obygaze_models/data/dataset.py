@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
@@ -16,11 +15,11 @@ from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
 
-Array = NDArray[Any]
 
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",

@@ -11,13 +11,13 @@ from numbers import Integral
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 from sklearn.utils import check_random_state, column_or_1d, indexable
 from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.scoring.metrics import Array
 
 N_FOLDS = 10
 Balance = Literal["undersample", "weights", "none"]
@@ -30,7 +30,6 @@ BALANCE: Balance = "undersample"
 that cannot weigh classes do, too.
 """
 RandomState = int | np.random.RandomState | None
-Array = NDArray[Any]
 T = TypeVar("T")
 
 

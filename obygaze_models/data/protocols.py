@@ -35,7 +35,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.folds import (
     BALANCE,
-    Array,
     Balance,
     ByFolds,
     FoldParts,
@@ -47,6 +46,7 @@ from obygaze_models.data.folds import (
     draw_seeds,
     select_rows,
 )
+from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
 """A film tests and validates if it has at least this many clips of each class; ten in the paper."""

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import cache_folder
@@ -31,8 +30,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Store, open_store
 from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
+from obygaze_models.scoring.metrics import Array
 
-Array = NDArray[Any]
 StoreLike = Store | str | Path
 Stores = StoreLike | Sequence[StoreLike]
 
@@ -144,8 +143,12 @@ def describe_missing(store: Store, ids: Sequence[str]) -> str:
     parts = zip(group.names, group.stores, strict=True)
     counts = {name: len(set(ids) - set(part.done_ids())) for name, part in parts}
     lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
-    dropped, mean = 'left out; missing = "mean" keeps them', "the store's mean stands in"
-    return f"{', '.join(lacks)}: {dropped if group.missing == 'drop' else mean}" * bool(lacks)
+    if not lacks:
+        return ""
+    outcome = "the store's mean stands in"
+    if group.missing == "drop":
+        outcome = 'left out; missing = "mean" keeps them'
+    return f"{', '.join(lacks)}: {outcome}"
 
 
 def widths_of(store: Store, array: str) -> dict[str, int]:

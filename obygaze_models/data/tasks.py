@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
-from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC
+from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 UNUSED = -1
 """The label of clips that take no part."""
-Array = NDArray[Any]
 
 EASY, CARRIERS = "EN", ("HN", "S")
 """ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
@@ -267,11 +265,11 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
 
 def concept_targets(
     levels: Sequence[str],
-    concepts: NDArray[Any],
+    concepts: Array,
     negatives: str,
     *,
     is_obygaze: bool = True,
-) -> NDArray[Any]:
+) -> Array:
     """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
 
     Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
@@ -294,7 +292,7 @@ def concept_targets(
     return targets
 
 
-def clip_targets(data: ClipDataset, negatives: str) -> NDArray[Any]:
+def clip_targets(data: ClipDataset, negatives: str) -> Array:
     """Return the `concept_targets` of clips, by the scheme of their levels."""
     is_obygaze = data.scheme.is_obygaze
     return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)

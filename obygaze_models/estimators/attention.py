@@ -20,13 +20,13 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     CLIPS_PER_STEP,
-    Array,
     as_logits,
     best_cut,
     check_frames,
     check_layer,
 )
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

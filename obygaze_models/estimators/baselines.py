@@ -18,9 +18,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Array, encode, find_classes
+from obygaze_models.estimators.classes import encode, find_classes
+from obygaze_models.scoring.metrics import Array, Scores
 
-Scores = dict[str, float | None]
 DRAWS = 10_000
 """How often the coin is thrown for every clip."""
 

@@ -30,16 +30,10 @@ from sklearn.utils.validation import (
 )
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import (
-    Array,
-    Chance,
-    check_both,
-    find_classes,
-    keywords,
-    set_seed,
-)
+from obygaze_models.estimators.classes import Chance, check_both, find_classes, keywords, set_seed
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.trees import TreeArrays
+from obygaze_models.scoring.metrics import Array
 
 FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
 """What `fit` takes only for the bank."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
@@ -16,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.scoring.metrics import Array
 
-Array = NDArray[Any]
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
 """Of frames, which take much memory."""

@@ -26,7 +26,7 @@ from obygaze_features.common.package import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.classes import Array, Chance, check_both
+from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
     GRAM_ROWS,
@@ -36,7 +36,7 @@ from obygaze_models.estimators.svm_solver import (
     as_cv,
     choose_svm,
 )
-from obygaze_models.scoring.metrics import weighted_scores
+from obygaze_models.scoring.metrics import Array, weighted_scores
 
 Output = Literal["distance", "decision"]
 #: Directions drawn at random where no concepts say how many.
@@ -332,12 +332,16 @@ class ConceptBank(_Directions):
             groups=None if groups is None else groups[rows],
         )
         fit, clips = choice.fit, "validation clips" if validation is not None else "clips"
-        few = f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
-        degenerate = (
-            f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-            "difference of means with an arbitrary offset; give larger C or scale the features"
-        )
-        remarks = [few] * (choice.by == "default") + [degenerate] * fit.degenerate
+        remarks = []
+        if choice.by == "default":
+            remarks.append(
+                f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+            )
+        if fit.degenerate:
+            remarks.append(
+                f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
+                "difference of means with an arbitrary offset; give larger C or scale the features"
+            )
         quality = _quality(fit, features, y, validation, choice.held_out)
         facts = {
             "C": fit.C,

@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.classes import Array, Chance, keywords
+from obygaze_models.estimators.classes import Chance, keywords
 from obygaze_models.estimators.inner_folds import DIVIDED, Folds, name_groups, whole_groups
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import best_of
+from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5

@@ -12,7 +12,8 @@ import numpy as np
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.classes import Array, keywords
+from obygaze_models.estimators.classes import keywords
+from obygaze_models.scoring.metrics import Array
 
 DIVIDED = "inner-folds"
 """The code of a warning that inner folds have films on both sides."""

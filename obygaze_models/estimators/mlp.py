@@ -20,7 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
-    Array,
     check_both,
     check_layer,
     encode,
@@ -29,6 +28,7 @@ from obygaze_models.estimators.classes import (
     hold_out,
     softmax,
 )
+from obygaze_models.scoring.metrics import Array
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 Steps = tuple[dict[str, Any], Callable[[Any], Any], Callable[[], float]]

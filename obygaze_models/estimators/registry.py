@@ -185,6 +185,13 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             parameters[key] = _make_part(name, key, value, parameters)
         elif key.split("__")[-1] == "cv" and value == BY_GROUP:
             parameters[key] = None
+    estimator = _make_with(name, kind, parameters)
+    _check_classifier(name, entry.path, estimator)
+    return set_seed(estimator, random_state)
+
+
+def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
+    """Make an estimator, and set its parameters and those of its parts."""
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -201,17 +208,21 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
                 part._validate_params()
     except ValueError as problem:
         raise ExperimentError(f"estimator {name!r}: {problem}") from None
+    return estimator
+
+
+def _check_classifier(name: str, path: str, estimator: Any) -> None:
+    """Raise if an estimator gives no probabilities of classes."""
     if not is_classifier(estimator):
         raise ExperimentError(
-            f"estimator {name!r} ({entry.path}) is not a classifier; take one, such as "
+            f"estimator {name!r} ({path}) is not a classifier; take one, such as "
             "sklearn.naive_bayes:GaussianNB"
         )
     if not hasattr(estimator, "predict_proba"):
         raise ExperimentError(
-            f"estimator {name!r} ({entry.path}) has no predict_proba, which experiments ask for; "
+            f"estimator {name!r} ({path}) has no predict_proba, which experiments ask for; "
             "take a classifier that has one, or sklearn.calibration:CalibratedClassifierCV"
         )
-    return set_seed(estimator, random_state)
 
 
 def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> Any:

@@ -112,13 +112,9 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
         if not waiting:
             return
         name, value, depth = waiting.pop()
-        items: Collection[Any] = ()
-        if type(value) is np.ndarray:
-            items = value.tolist() if value.dtype.kind == "O" else ()
-        elif type(value) in (list, tuple, set):
-            items = value
-        elif type(value) is dict:
-            items = (*value, *value.values())
+        items = _items(value)
+        if items is not None:
+            waiting += [(name, item, depth + 1) for item in items]
         elif not isinstance(value, _PLAIN):
             if depth > MAX_DEPTH:
                 break
@@ -128,8 +124,18 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
             for key, item in getattr(value, "__dict__", {}).items():
                 if key != "_metadata_request":  # which is not saved
                     waiting.append((f"{name}.{key}", item, depth + 1))
-        waiting += [(name, item, depth + 1) for item in items]
     raise ExperimentError("it has too many parts, or parts in one another")
+
+
+def _items(value: Any) -> Collection[Any] | None:
+    """Return what a plain container holds; None for anything else."""
+    if type(value) is np.ndarray:
+        return value.tolist() if value.dtype.kind == "O" else ()
+    if type(value) in (list, tuple, set):
+        return tuple(value)
+    if type(value) is dict:
+        return (*value, *value.values())
+    return None
 
 
 def _check_state(name: str, state: Mapping[str, Any]) -> None:

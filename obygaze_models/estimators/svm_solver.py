@@ -26,8 +26,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Array
-from obygaze_models.scoring.metrics import auroc
+from obygaze_models.scoring.metrics import Array, auroc
 
 #: The costs among which a C is chosen.
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)

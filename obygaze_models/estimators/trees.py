@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Array
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task, level_key
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.record import MAKE, RunRecord
-from obygaze_models.scoring.annotators import Comparison, compare_with_annotators
+from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement
@@ -82,7 +82,7 @@ def _vote(task: Task, code: int, level: str) -> str:
     return level_key(level) if level else ""
 
 
-def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Comparison]:
+def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, AnnotatorComparison]:
     """By test the models beside each annotator; empty where there are no annotators."""
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}

@@ -22,8 +22,7 @@ def differing_scores(run: Run) -> list[str]:
     """Return what of a run's scores, intervals and guesses is not that of its predictions."""
     record, predictions = run.record, run.predictions()
     group_of = {clip.id: clip.group for clip in run.clips().values()}
-    measure = record.official.measure if record.official else ""
-    scores = score_models(predictions, group_of, measure=measure)
+    scores = score_models(predictions, group_of, measure=record.measure)
     tasks = [record.task(name) for name in record.tests]
     seed = record.experiment.seed
     tests = score_test_sets(predictions, tasks, scores, group_of, seed=seed)

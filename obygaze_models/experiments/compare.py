@@ -18,7 +18,6 @@ from obygaze_models.experiments.comparisons import Comparison, Comparisons, Mode
 from obygaze_models.experiments.experiment import as_toml, store_variants
 from obygaze_models.experiments.predictions import join_fits, split_by
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
-from obygaze_models.experiments.summary import headline_model, main_metric
 from obygaze_models.scoring.intervals import (
     ScoreParts,
     estimate_differences,
@@ -45,11 +44,10 @@ class _Candidate:
     def score(self, test: str, ids: set[str], *, pooled: bool) -> ScoreParts:
         """Score the clips of a test set that are among `ids`."""
         record, clips = self.run.record, self.run.clips()
-        measure = record.official.measure if record.official else ""
         groups = {clip: clips[clip].group for clip in ids}
         kept = self.tests[test][self.tests[test]["id"].isin(ids)]
         classes = len(record.task(test).classes)
-        return score_parts(join_fits(kept, groups, classes, measure), pooled=pooled)
+        return score_parts(join_fits(kept, groups, classes, record.measure), pooled=pooled)
 
 
 def compare(
@@ -103,7 +101,7 @@ def compare(
     store_names = {c.ref.run: c.run.record.experiment.store_names for c in candidates if stores}
     return Comparisons(
         _adjust(comparisons, store_names),
-        main_metric(opened[0].record),
+        opened[0].record.main_metric,
         tuple(dict.fromkeys(left_out)),
         pooled,
         store_names,
@@ -127,7 +125,7 @@ def _pairs(
     candidates: Sequence[_Candidate], models: Sequence[str]
 ) -> list[tuple[_Candidate, _Candidate]]:
     """Return each model beside the reference."""
-    name = models[0] if models else headline_model(candidates[0].run.record)
+    name = models[0] if models else candidates[0].run.record.headline_model
     reference = next(candidate for candidate in candidates if candidate.ref.model == name)
     return [
         (candidate, reference)

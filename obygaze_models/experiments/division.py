@@ -10,7 +10,7 @@ from msgspec import structs
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest, RunSet
+from obygaze_features.manifests import Manifest, RunSet, Split
 from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
 from obygaze_models.data.dataset import ClipDataset
@@ -28,6 +28,7 @@ RELEASED = {
 RELEASED_CONCEPTS = "02_EN_HN_S"
 OFFICIAL = "official"
 """The name of the split, and of the protocol, of a benchmark's own sets."""
+TAKES_THREE = "to train, validate and test takes three"
 
 
 @dataclass(frozen=True)
@@ -77,76 +78,28 @@ def make_division(
     asked = experiment.protocol_name
     by_folds = asked is None or (issubclass(PROTOCOLS[asked], ByFolds) and asked != OFFICIAL)
     if experiment.split is None and by_folds and manifest.split_names:
-        only, *others = manifest.split_names
-        note = f"folds of {only}, the only split of {manifest.name}"
-        if others:
-            raise ExperimentError(
-                f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
-                f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), '
-                'or draw ten new folds (split = "")'
-            )
-        own, column = manifest.split(only), experiment.groups
-        groups = manifest.items.groups(column, own.ids) if column else own.ids
-        if divided := len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
-            note = f"folds are drawn: {only} divides {group_noun(column or '')}s"
-        division = make_division(
-            structs.replace(experiment, split="" if divided else only), manifest, problems
-        )
+        name, note = _only_split(experiment, manifest)
+        division = make_division(structs.replace(experiment, split=name), manifest, problems)
         return replace(division, note="; ".join(filter(None, [note, division.note])))
     fixed = experiment.split == OFFICIAL and experiment.balance is None and not experiment.gap
-    name, note = asked or (OFFICIAL if fixed else "split"), ""
+    name = asked or (OFFICIAL if fixed else "split")
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
-        films = manifest.items.groups(experiment.groups or "film", manifest.ids)
-        chosen = manifest.split(experiment.split) if experiment.split else None
-        number = {film: fold for fold, film in enumerate(sorted(set(films)))}
-        fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
-        ids, title = (frozenset(chosen.ids), chosen.name) if chosen else (None, "")
-        return Division(name, title, fold_of, len(number) - 1, ids)
-    if name == "official" and not experiment.split:
+        return _by_film(experiment, manifest)
+    near = ""
+    if experiment.split:
+        split = _named_split(experiment, manifest.split(experiment.split), name)
+    elif name == OFFICIAL:
         raise ExperimentError(
             f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
-    near, takes_three = "", "to train, validate and test takes three"
-    if experiment.split:
-        split = manifest.split(experiment.split)
-        if name != OFFICIAL and split.last_fold < 2:
-            raise ExperimentError(
-                f"{experiment.name!r}: the split {split.name!r} has "
-                f"{counted(split.last_fold + 1, 'fold')}; {takes_three}; name another, or draw "
-                'folds: split = "", and gap = 5 where clips are of one file'
-            )
-        if name == OFFICIAL and split.lost_folds:
-            raise ExperimentError(
-                f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
-                f"{split.name!r} has no clip left, so the others are not the official ones. Let "
-                'each set test in turn: protocol = "split"'
-            )
     else:
-        column, labels = experiment.groups, manifest.labels(experiment.label_set)
-        gap, items = 0.0 if column else experiment.gap, manifest.items
-        groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
-        # Two stretches a fold, if possible: of levels that change seldom each then has some.
-        most = max(3, len({*groups}) // 2) if gap else N_FOLDS
-        folds = min(N_FOLDS, most, len({*groups}))
-        if folds < 3 and (column or gap):
-            what = f'groups = "{column}" has {counted(folds, group_noun(column or ""))}'
-            if gap:
-                what = f"gap = {gap:g} leaves {counted(folds, 'stretch', 'stretches')} of files"
-            raise ExperimentError(
-                f"{experiment.name!r}: {what}; {takes_three}; "
-                + ("take a smaller gap" if gap else 'in place of groups take split = "", gap = 5')
-            )
-        seed, kind = experiment.seed, "stretches of files" if gap else "stratified"
-        title = f"{kind}, {folds} folds{f' by {column}' * bool(column)}, seed {seed}"
-        options: dict[str, Any] = {"labels": experiment.label_set, "groups": column, "gap": gap}
-        split = stratified(manifest, folds=folds, seed=seed, name=title, **options)
-        near = "" if column or experiment.gap else describe_neighbours(items, split)
-        whole = 'groups = "media" or ' * (len({*items.column("media")} - {""}) > 2)
-        near = near and f"{near}; {whole}gap = 5 keeps them apart."
+        split = _draw_split(experiment, manifest)
+        if not experiment.groups and not experiment.gap:
+            near = _describe_near(manifest, split)
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
             f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
@@ -155,6 +108,89 @@ def make_division(
         )
     last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
     return Division(name, split.name, split.fold_of, last, frozenset(split.ids), near=near)
+
+
+def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
+    """Return the only split of a manifest, or "" to draw one, and a note that says so."""
+    only, *others = manifest.split_names
+    if others:
+        raise ExperimentError(
+            f"{experiment.name!r}: the manifest {manifest.name!r} has several splits: "
+            f'{", ".join(manifest.split_names)}. Name one in the experiment (split = "NAME"), '
+            'or draw ten new folds (split = "")'
+        )
+    own, column = manifest.split(only), experiment.groups
+    groups = manifest.items.groups(column, own.ids) if column else own.ids
+    if len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
+        return "", f"folds are drawn: {only} divides {group_noun(column or '')}s"
+    return only, f"folds of {only}, the only split of {manifest.name}"
+
+
+def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
+    """Make each film, or other group, a fold of its own."""
+    films = manifest.items.groups(experiment.groups or "film", manifest.ids)
+    number = {film: fold for fold, film in enumerate(sorted(set(films)))}
+    fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
+    division = Division("leave-film-out", "", fold_of, len(number) - 1)
+    if not experiment.split:
+        return division
+    split = manifest.split(experiment.split)
+    return replace(division, split=split.name, ids=frozenset(split.ids))
+
+
+def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
+    """Return the split that an experiment names, if it has the folds that the protocol needs."""
+    if protocol != OFFICIAL and split.last_fold < 2:
+        raise ExperimentError(
+            f"{experiment.name!r}: the split {split.name!r} has "
+            f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}; name another, or draw "
+            'folds: split = "", and gap = 5 where clips are of one file'
+        )
+    if protocol == OFFICIAL and split.lost_folds:
+        raise ExperimentError(
+            f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
+            f"{split.name!r} has no clip left, so the others are not the official ones. Let "
+            'each set test in turn: protocol = "split"'
+        )
+    return split
+
+
+def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
+    """Draw folds that keep groups together, or stretches of files that are a gap apart."""
+    column, labels = experiment.groups, manifest.labels(experiment.label_set)
+    gap, items = 0.0 if column else experiment.gap, manifest.items
+    groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
+    # Two stretches a fold, if possible: of levels that change seldom each then has some.
+    most = max(3, len({*groups}) // 2) if gap else N_FOLDS
+    folds = min(N_FOLDS, most, len({*groups}))
+    if folds < 3 and gap:
+        raise ExperimentError(
+            f"{experiment.name!r}: gap = {gap:g} leaves "
+            f"{counted(folds, 'stretch', 'stretches')} of files; {TAKES_THREE}; take a smaller gap"
+        )
+    if folds < 3 and column:
+        raise ExperimentError(
+            f'{experiment.name!r}: groups = "{column}" has {counted(folds, group_noun(column))}; '
+            f'{TAKES_THREE}; in place of groups take split = "", gap = 5'
+        )
+    kind = "stretches of files" if gap else "stratified"
+    by_column = f" by {column}" if column else ""
+    return stratified(
+        manifest,
+        folds=folds,
+        seed=experiment.seed,
+        name=f"{kind}, {folds} folds{by_column}, seed {experiment.seed}",
+        labels=experiment.label_set,
+        groups=column,
+        gap=gap,
+    )
+
+
+def _describe_near(manifest: Manifest, split: Split) -> str:
+    """Say how many clips are near others of another fold, and what keeps them apart."""
+    near, files = describe_neighbours(manifest.items, split), {*manifest.items.column("media")}
+    whole = 'groups = "media" or ' if len(files - {""}) > 2 else ""
+    return near and f"{near}; {whole}gap = 5 keeps them apart."
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:

@@ -212,7 +212,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def check(self) -> Experiment:
         """Return it; raise `ExperimentError` if a value is wrong, or does not go with another."""
-        for slip in chain(self._misfits(), self._slips()):
+        slips = (
+            self._misfits(),
+            self._unknown_names(),
+            self._protocol_slips(),
+            self._store_slips(),
+            self._task_slips(),
+        )
+        for slip in chain.from_iterable(slips):
             raise ExperimentError(f"{self.name!r}: {slip}")
         _ = self.learners
         # Tables of predictions have further models, which a plan reads.
@@ -231,8 +238,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if len(set(self.seeds)) < len(self.seeds):
             yield f"{_requirement('seeds')} (got {self.seeds!r})"
 
-    def _slips(self) -> Iterator[str]:
-        """What does not go together, a sentence each."""
+    def _unknown_names(self) -> Iterator[str]:
+        """Yield a sentence for each value that is not one of those that there are."""
         several = len(self.levels) > 2
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
@@ -250,6 +257,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         ):
             if value is not None and value not in names:
                 yield unknown_name(kind, value, names)
+
+    def _protocol_slips(self) -> Iterator[str]:
+        """Yield a sentence for each option that the protocol does not take."""
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
         for key in ("balance", "gap"):
             if getattr(self, key) and self.protocol_name not in (None, *balanced):
@@ -260,7 +270,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for key in ("min_clips", "validation_films"):
             if getattr(self, key) is not None and key not in self._protocol_keywords:
                 yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
-        yield from self._protocol_slips()
+        yield from self._option_slips()
+        if self.protocol_name == "paper" and self.levels:
+            yield (
+                f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
+            )
+
+    def _store_slips(self) -> Iterator[str]:
+        """Yield a sentence for each key of several stores that does not go with the stores."""
         for store in self.concept_stores.values():
             if store not in self.store_names:
                 yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
@@ -268,6 +285,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
             yield f"one store takes no {' or '.join(keys)}; leave it out, or give stores = [...]"
+
+    def _task_slips(self) -> Iterator[str]:
+        """Yield a sentence for each class or negative that does not go with the others."""
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -284,18 +304,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 "negatives is for concepts; for those of a bottleneck write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
-        if self.protocol_name == "paper" and self.levels:
-            yield (
-                f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
-            )
         negatives_of_all = {level for test in self.test_negatives for level in test}
         for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
             yield f"level {level} is both positive and negative"
         if len(set(self.test_negatives)) < len(self.test_negatives):
             yield "has the same test set twice in test_negatives"
 
-    def _protocol_slips(self) -> Iterator[str]:
-        """Yield a sentence for each option that the protocol does not take."""
+    def _option_slips(self) -> Iterator[str]:
+        """Yield a sentence for each option in the protocol's table that does not fit."""
         if not self.protocol_options:
             return
         known, hints = self._protocol_keywords, {}
@@ -564,17 +580,9 @@ def load_experiment(
     if other := describe_other_kind(path, "the TOML file of an experiment"):
         raise ExperimentError(other)
     table = read_toml(path, ExperimentError)
-    keys = [*experiment_fields(), "stores"]
-    for key in table:
-        if key not in keys:
-            raise ExperimentError(f"{path}: {unknown_name('key', key, keys)}")
-    if "store" in table and "stores" in table:
-        raise ExperimentError(f"{path}: has store and stores; take stores for several")
+    _check_keys(path, table)
     if "stores" in table:
         table["store"] = table.pop("stores")
-    for key, field in experiment_fields().items():
-        if field.required and key not in table:
-            raise ExperimentError(f"{path}: {key} is missing; add {key} = {_example(key)}")
     for key in ("manifest", "store", "predictions"):
         if key in table:
             table[key] = _beside(path, table[key])
@@ -586,6 +594,20 @@ def load_experiment(
         table["predictions"] = [*table.get("predictions", ()), *map(str, predictions)]
     with errors_as(ExperimentError, str(path)):
         return Experiment(**table)
+
+
+def _check_keys(path: Path, table: dict[str, Any]) -> None:
+    """Raise if a file has a key that there is not, or lacks one."""
+    fields = experiment_fields()
+    keys = [*fields, "stores"]
+    for key in table:
+        if key not in keys:
+            raise ExperimentError(f"{path}: {unknown_name('key', key, keys)}")
+    if "store" in table and "stores" in table:
+        raise ExperimentError(f"{path}: has store and stores; take stores for several")
+    for key, field in fields.items():
+        if field.required and key not in table and not (key == "store" and "stores" in table):
+            raise ExperimentError(f"{path}: {key} is missing; add {key} = {_example(key)}")
 
 
 def _beside(path: Path, place: Any) -> Any:

@@ -72,10 +72,10 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
     lines, banks = [], dict[tuple[str, int], Any]()
     read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
     for planned, fit in read:
-        if (bank := bank_of(fit.model)) is not None:
+        if (bank := bank_of(fit.estimator)) is not None:
             banks.setdefault((planned.task.key, planned.fold.index), bank)
     for planned, fit in progress(read, "explain", unit="model"):
-        model, task, fold = fit.model, planned.task, planned.fold
+        model, task, fold = fit.estimator, planned.task, planned.fold
         bank = banks.get((task.key, fold.index))
         fused = isinstance(model, StoreFusion)
         late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
@@ -86,7 +86,7 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> str:
         if attribution is not None:
             labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "").tolist()
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
-            about = {"model": planned.model, "task": task.key, "fit": fold.index}
+            about = {"model": planned.name, "task": task.key, "fit": fold.index}
             lines.append(_line(about, ids, replace(attribution, labels=labels)))
     return "".join(lines)
 

@@ -7,6 +7,7 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -57,6 +58,29 @@ OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """Where predictions are written, and how many rows are printed.
+
+    Parameters
+    ----------
+    table
+        A CSV file of all predictions.
+    tables, elan
+        Folders of a table a film, and of ELAN's documents.
+    annotations
+        The folder of the annotators' ELAN documents, to which a run's predictions are added.
+    max_rows
+        How many rows are printed.
+    """
+
+    table: Path | None = None
+    tables: Path | None = None
+    elan: Path | None = None
+    annotations: Path | None = None
+    max_rows: int = 0
+
+
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
@@ -79,7 +103,8 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
             "seen in training": seen,
         }
         # Of two classes the second's probability is enough.
-        details = {name: f"{shares[name]:.3f}" for name in names[len(names) == 2 :]}
+        shown = names[1:] if len(names) == 2 else names
+        details = {name: f"{shares[name]:.3f}" for name in shown}
         if seen != "no":
             details["seen in training"] = seen
         said = predicted if predicted == UNSURE or not words else words[codes[row]]
@@ -129,15 +154,7 @@ def held_out(
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}
             cells = {
-                "title": clip.title,
-                "film": clip.film,
-                "clip": clip.id,
-                "file": clip.media,
-                "from": "" if clip.start is None else format_time(clip.start),
-                "to": "" if clip.end is None else format_time(clip.end),
-                **_seconds(clip.start, clip.end),
-                "annotators": clip.level,
-                "concepts": format_concepts(clip.concepts),
+                **_clip_cells(clip),
                 **{
                     f"{LABEL_OF}{who}": titles[given[who]] if who in given else ""
                     for who in annotators
@@ -162,15 +179,12 @@ def held_out(
 def export_files(
     rows: Sequence[Row],
     kind: str,
+    outputs: Outputs,
     *,
-    table: Path | None = None,
-    tables: Path | None = None,
-    elan: Path | None = None,
-    annotations: Path | None = None,
-    warnings: Sequence[RunWarning] = (),
+    warnings: Sequence[RunWarning],
+    levels: Mapping[str, str],
+    concepts: Iterable[str],
     run: Run | None = None,
-    levels: Mapping[str, str] | None = None,
-    concepts: Iterable[str] = (),
 ) -> tuple[dict[Path, str], list[str]]:
     """The files that are asked for: path -> text; and a line about each kind.
 
@@ -178,42 +192,38 @@ def export_files(
     ----------
     rows
         What is written.
-    table, tables, elan
-        A CSV file; the folder of a table a film; the folder of ELAN's documents.
-    kind, annotations, warnings
+    outputs
+        Where.
+    kind, warnings
         As in `elan_documents`.
-    run
-        Whose predictions they all are: ELAN's tiers say which clips have none.
     levels, concepts
         What ELAN's pick-lists offer: the levels' names by code, and the concepts.
+    run
+        Whose predictions they all are: ELAN's tiers say which clips have none.
     """
+    elan, annotations = outputs.elan, outputs.annotations
     files: dict[Path, str] = {}
-    lines = []
-    if table:
-        files[table] = format_rows(row.cells for row in rows)
-        lines.append(f"one row per clip, model and test -> {table}")
-    if tables:
+    lines: list[str] = []
+    if outputs.table:
+        files[outputs.table] = format_rows(row.cells for row in rows)
+        lines.append(f"one row per clip, model and test -> {outputs.table}")
+    if outputs.tables:
         films = group_by(rows, lambda row: row.film)
         names = [own[-1].title or film or NO_FILM for film, own in films.items()]
         for name, own in zip(file_names(names, ".csv"), films.values(), strict=True):
-            files[tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in own)
-        lines.append(f"{counted(len(films), 'table')}, one a film -> {tables}")
+            files[outputs.tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in own)
+        lines.append(f"{counted(len(films), 'table')}, one a film -> {outputs.tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
             raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
-        lists = {"levels": (levels or {}).values(), "concepts": concepts}
+        lists = {"levels": levels.values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
-        colours = to_pfsx(level_colours([*levels])) if levels else ""
-        for name, text in documents.items():
-            files[elan / name] = text
-            theirs, preferences = Path(annotations or "", name).with_suffix(".pfsx"), colours
-            if annotations and theirs.is_file():
-                preferences = theirs.read_text(encoding="utf-8", errors="replace")
-            if preferences:
-                files[(elan / name).with_suffix(".pfsx")] = preferences
+        files |= {elan / name: text for name, text in documents.items()}
+        for name, preferences in _preferences([*documents], annotations, levels):
+            files[elan / name] = preferences
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
@@ -226,9 +236,17 @@ def export_files(
     return files, lines
 
 
-def scheme_of(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the levels and concepts that `export_files` takes, of a model's own scheme."""
-    return {"levels": about.get("levels", {}), "concepts": about.get("senses", ())}
+def _preferences(
+    documents: Sequence[str], annotations: Path | None, levels: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the preferences of ELAN documents: the annotators' own, or the levels' colours."""
+    colours = to_pfsx(level_colours([*levels])) if levels else ""
+    for document in documents:
+        name = str(Path(document).with_suffix(".pfsx"))
+        if annotations and (annotations / name).is_file():
+            yield name, (annotations / name).read_text(encoding="utf-8", errors="replace")
+        elif colours:
+            yield name, colours
 
 
 def model_words(about: Mapping[str, Any]) -> list[str]:
@@ -281,18 +299,34 @@ def _seconds(start: float | None, end: float | None) -> dict[str, str]:
     return {name: "" if time is None else f"{time:.3f}" for name, time in times.items()}
 
 
+def _clip_cells(clip: Clip) -> dict[str, str]:
+    """Return where a clip is, and its annotations."""
+    return {
+        "title": clip.title,
+        "film": clip.film,
+        "clip": clip.id,
+        "file": clip.media,
+        "from": "" if clip.start is None else format_time(clip.start),
+        "to": "" if clip.end is None else format_time(clip.end),
+        **_seconds(clip.start, clip.end),
+        "annotators": clip.level,
+        "concepts": format_concepts(clip.concepts),
+    }
+
+
 def _order(clip: Clip) -> tuple[Any, ...]:
     start = float("inf") if clip.start is None else clip.start
     return clip.title, clip.film, start, clip.number or 0, clip.id
 
 
-def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
+def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     """Write a model as ONNX: features [N, D] in, probabilities [N, classes] out.
 
     Parameters
     ----------
-    model
-        Its folder. Networks, logistic regression and bottlenecks with a linear head can be written.
+    folder
+        The model's folder. Networks, logistic regression and bottlenecks with a linear head can
+        be written.
     output
         The file.
     overwrite
@@ -300,9 +334,9 @@ def export_onnx(model: Path, output: Path, *, overwrite: bool = False) -> None:
     """
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
-    estimator, about = load_model(model)
+    estimator, about = load_model(folder)
     about.check()
-    layers = _layers(estimator, model)
+    layers = _layers(estimator, folder)
     layers[-1][1][1] -= logit(about.get("cut", 0.5))
     graph = _graph(onnx, layers, getattr(estimator, "means_", None))
     written = onnx.helper.make_model(

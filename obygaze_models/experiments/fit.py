@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from msgspec import Meta
-from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 
@@ -42,8 +41,7 @@ from obygaze_models.estimators.registry import (
 from obygaze_models.experiments.predictions import tabulate
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.spec import EstimatorSpec, folder_name
-
-Array = NDArray[Any]
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +50,8 @@ class Fit:
 
     Parameters
     ----------
-    model
-        The estimator.
+    estimator
+        Fitted.
     classes
         The number of classes of the labels; those that training lacked get probability 0.
     seen
@@ -67,7 +65,7 @@ class Fit:
         are moved so that one half is this cut.
     """
 
-    model: Any
+    estimator: Any
     classes: int
     seen: Array
     reads: str = "features"
@@ -78,14 +76,14 @@ class Fit:
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """The probability of each class for some rows, [n, classes]."""
-        arguments = {"groups": _films(data)[rows]} if self.reads == "groups" else {}
+        arguments = {"groups": data.groups.astype(str)[rows]} if self.reads == "groups" else {}
         table = np.zeros((len(rows), self.classes))
-        with plugin_errors(modules_of(self.model)):
-            X = _features(data, self.model, self.reads)
-            given = self.model.predict_proba(X[rows], **arguments)
+        with plugin_errors(modules_of(self.estimator)):
+            X = _features(data, self.estimator, self.reads)
+            given = self.estimator.predict_proba(X[rows], **arguments)
             given = np.asarray(given, dtype=np.float64)
-        check_probabilities(given, (len(rows), len(self.model.classes_)))
-        table[:, self.model.classes_] = given
+        check_probabilities(given, (len(rows), len(self.estimator.classes_)))
+        table[:, self.estimator.classes_] = given
         return move_cut(table, self.cut)
 
 
@@ -97,7 +95,7 @@ class PlannedFit:
     With `soft` it is fitted to the labels of each annotator.
     """
 
-    model: str
+    name: str
     spec: EstimatorSpec
     problem: Problem
     fold: Fold
@@ -113,13 +111,13 @@ class PlannedFit:
     @property
     def key(self) -> tuple[str, str, int]:
         """Which of an experiment's fits it is."""
-        return self.model, self.task.key, self.fold.index
+        return self.name, self.task.key, self.fold.index
 
     @property
     def place(self) -> str:
         """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
         task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
-        return f"{folder_name(self.model)}/{task}-{self.fold.index}"
+        return f"{folder_name(self.name)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
         """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
@@ -160,7 +158,7 @@ class FitResult:
     @property
     def skipped(self) -> Skipped:
         """How a run records that it failed."""
-        return skipped_fit(self.planned.model, self.planned.task, self.planned.fold, self.reason)
+        return skipped_fit(self.planned.name, self.planned.task, self.planned.fold, self.reason)
 
 
 def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
@@ -216,7 +214,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """
     if find_entry(spec.name).before_balancing:
         return {}
-    parameters = spec.model.get_params(deep=True)
+    parameters = spec.estimator.get_params(deep=True)
     keys = [key for key in ("class_weight", "head__class_weight") if key in parameters]
     return {key: "balanced" for key in keys if key not in spec.options} if keys else None
 
@@ -276,20 +274,8 @@ def fit_estimator(
         The classes that each annotator gives to each clip [A, N], -1 for none, where the estimator
         is fitted to these, a row for each, with weights of 1/A.
     """
-    model = make_estimator(spec.name, spec.options, random_state=seed)
-    if balance == "weights":
-        model.set_params(**(class_weight_options(spec) or {}))
-    if memo is not None and "memory" in model.get_params(deep=False):
-        model.set_params(memory=memo)
+    model, accepted, reads = _make_model(spec, data, seed, memo, weights=balance == "weights")
     with plugin_errors(modules_of(model)):
-        accepted, reads = keywords(model.fit), reads_of(model)
-        if fused := len(data.stores) > 1 and spec.fuses:
-            inner, accepted = model, accepted | {"groups", "order"}
-            model = StoreFusion(
-                inner, dict(data.stores), use=[*spec.use] or None, how=spec.fusion,
-                class_weight="balanced" if balance == "weights" else None, random_state=seed,
-                concept_stores=dict(spec.concept_stores) or None,
-            )  # fmt: skip
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
@@ -302,7 +288,7 @@ def fit_estimator(
         who, which = np.nonzero(votes[:, learn] >= 0)
         learn = learn[which]
         targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
-    concepts, films = data.concepts, _films(data)
+    concepts, films = data.concepts, data.groups.astype(str)
     if "concepts" in accepted:
         concepts = clip_targets(data, spec.negatives)
     offered = {
@@ -320,6 +306,59 @@ def fit_estimator(
         **soft,
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
+    chooses = "X_val" in accepted or spec.threshold
+    seen = np.unique(np.concatenate([learn, train, *([choose, validation] if chooses else [])]))
+    fit = Fit(model, int(labels.max()) + 1, seen, reads)
+    known = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
+    fit = _fit_model(fit, spec.name, X[learn], targets, known, arguments, seed)
+    if "labelled" in accepted and "concepts" in fit.facts:
+        fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
+    if spec.threshold:
+        scores = fit.probabilities(data, validation)[:, 1]
+        fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
+    return fit
+
+
+def _make_model(
+    spec: EstimatorSpec, data: ClipDataset, seed: int, memo: FitMemo | None, *, weights: bool
+) -> tuple[Any, frozenset[str], str]:
+    """Make an estimator. Return it, what its `fit` names, and what it reads."""
+    model = make_estimator(spec.name, spec.options, random_state=seed)
+    if weights:
+        model.set_params(**(class_weight_options(spec) or {}))
+    if memo is not None and "memory" in model.get_params(deep=False):
+        model.set_params(memory=memo)
+    with plugin_errors(modules_of(model)):
+        accepted, reads = keywords(model.fit), reads_of(model)
+    if len(data.stores) < 2 or not spec.fuses:
+        return model, accepted, reads
+    fusion = StoreFusion(
+        model,
+        dict(data.stores),
+        use=[*spec.use] or None,
+        how=spec.fusion,
+        class_weight="balanced" if weights else None,
+        random_state=seed,
+        concept_stores=dict(spec.concept_stores) or None,
+    )
+    return fusion, accepted | {"groups", "order"}, reads
+
+
+def _fit_model(
+    fit: Fit,
+    name: str,
+    X: Array,
+    y: Array,
+    known: tuple[Array | None, Array | None],
+    arguments: Mapping[str, Any],
+    seed: int,
+) -> Fit:
+    """Fit a model, and note what it chose and what must be said of it.
+
+    `known` are the films and the rows of `X`, for inner folds that keep films whole; a fusion does
+    so itself.
+    """
+    model = fit.estimator
     # The names in the signatures say who gets what, also where a caller has enabled routing.
     with (
         plugin_errors(modules_of(model)),
@@ -328,47 +367,26 @@ def fit_estimator(
     ):
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
-        known = (None, None) if fused else (films[learn], learn)  # a fusion does so itself
         try:
-            with whole_groups(model, targets, *known, random_state=seed) as divided:
-                model.fit(X[learn], targets, **arguments)
+            with whole_groups(model, y, *known, random_state=seed) as divided:
+                model.fit(X, y, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         model = best_of(model)
-        if fused:
-            model.set_params(estimator=best_of(inner))  # a search itself is not saved
+        if isinstance(model, StoreFusion):
+            model.set_params(estimator=best_of(model.estimator))  # a search itself is not saved
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
         history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
-        noted = _notes_of(model, spec.name, divided, raised)
-    if "labelled" in accepted and "concepts" in facts:
-        facts = {"negatives": spec.negatives, **facts}
-    chooses = "X_val" in accepted or spec.threshold
-    seen = np.concatenate([learn, train, *([choose, validation] if chooses else [])])
-    fit = Fit(
-        model, int(labels.max()) + 1, np.unique(seen), reads, facts, history, unique_warnings(noted)
-    )
-    if spec.threshold:
-        scores = fit.probabilities(data, validation)[:, 1]
-        fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
-    return fit
-
-
-def _notes_of(
-    model: Any,
-    name: str,
-    divided: Sequence[RunWarning],
-    raised: Sequence[warnings.WarningMessage],
-) -> list[RunWarning]:
-    """Return what must be said of a fit: of its inner folds, and what it says itself, or raised."""
-    notes = [*divided, *getattr(model, "warnings_", [])]
-    if all(getattr(note, "code", "") == DIVIDED for note in notes):
-        notes += [warning.message for warning in raised]
-    return [
-        note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
-        for note in notes
-    ]
+        notes = [*divided, *getattr(model, "warnings_", [])]
+        if all(getattr(note, "code", "") == DIVIDED for note in notes):
+            notes += [warning.message for warning in raised]
+        noted = unique_warnings(
+            note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
+            for note in notes
+        )
+    return replace(fit, estimator=model, facts=facts, history=history, warnings=noted)
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:
@@ -403,8 +421,3 @@ def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tu
     if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:
         return train, validation
     return np.flatnonzero(np.isin(data.folds, folds)), np.flatnonzero(np.isin(data.folds, held))
-
-
-def _films(data: ClipDataset) -> Array:
-    """Return each clip's film, or what else clips are grouped by."""
-    return data.groups.astype(str)

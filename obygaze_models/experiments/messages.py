@@ -1,32 +1,48 @@
-"""What limits a run's scores: each said in one place, for the terminal, the page and the tables.
+"""Describe plans, and what limits a run's scores, for the terminal, the page and the tables.
 
-Each message is a `RunWarning`: its kind, what it is about, and a sentence. Those of `run_warnings`
-are written into ``run.json``; the others follow from what ``run.json`` counts.
+What limits scores is a `RunWarning`: its kind, what it is about, and a sentence. Those of
+`run_warnings` are written into ``run.json``; the others follow from what ``run.json`` counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.text import counted, group_by, join_some
+import numpy as np
+
+from obygaze_features.common.tables import align, fill
+from obygaze_features.common.text import counted, for_shell, group_by, join_some
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.items import group_noun
-from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.folds import ByFolds
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut, find_protocol
+from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.registry import PluginError, find_entry, plugins
-from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
-from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.experiment import Experiment, as_toml
 from obygaze_models.experiments.fit import class_weight_options
-from obygaze_models.experiments.outcome import Outcome
-from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import called_of, split_by
 from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
-from obygaze_models.experiments.summary import describe_cuts, describe_official
+from obygaze_models.experiments.summary import (
+    BALANCED,
+    WIDTH,
+    describe_cuts,
+    describe_official,
+    span,
+)
 from obygaze_models.saved.about import unreliable_concepts
 
+if TYPE_CHECKING:
+    from obygaze_models.data.tasks import Task
+    from obygaze_models.experiments.outcome import Outcome
+    from obygaze_models.experiments.plan import Plan
+
+MAX_ROWS = 20
+"""Folds or films that an error lists."""
 #: So many reasons for skipped fits are named among the warnings; run.json has them all.
 SHOWN = 10
 RARE = 0.1
@@ -72,9 +88,7 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
     return [
         *origin_warnings(plan.manifest.items, plan.store.attributes),
         *leak_warnings(outcome.leak_counts),
-        *[RunWarning("neighbours", "", plan.division.near)] * bool(plan.division.near),
-        *[RunWarning("zeros", "", f"{plan.zeros}.")] * bool(plan.zeros),
-        *[RunWarning("missing", "", f"{plan.missing}.")] * bool(plan.missing),
+        *_data_warnings(plan),
         *_skipped_warnings(outcome.skipped),
         *(_without_features(plan) if plan.measure else ()),
         *_concept_warnings(plan, outcome.models),
@@ -85,21 +99,21 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
     ]
 
 
+def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
+    """Yield what is known of the clips and their features before anything is trained."""
+    if plan.division.near:
+        yield RunWarning("neighbours", "", plan.division.near)
+    if zeros := _describe_zeros(plan):
+        yield RunWarning("zeros", "", f"{zeros}.")
+    if lacking := _describe_lacking(plan):
+        yield RunWarning("missing", "", f"{lacking}.")
+
+
 def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     """All that limits the scores of a run: its warnings, then what its counts say."""
     yield from leak_warnings(record.leaks)
     yield from (warning for warning in record.warnings if warning.code != "leak")
-    if record.films.note:
-        yield RunWarning("films", "", f"This {record.films.note}.")
-    noun = group_noun(record.films.by)
-    if (unnamed := record.films.unnamed) and record.films.tested:
-        total = counted(record.films.clips, "test clip")
-        yield RunWarning("unnamed", "", f"{unnamed:,} of {total} have no {noun}.")
-    if why := record.lacks_interval:
-        yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
-    if (trained := record.films.also_trained) and record.films.tested > 1:
-        text = f"Of the {record.films.tested:,} {noun}s in the test sets, {trained:,} have other "
-        yield RunWarning("also-trained", "", f"{text}clips in training.")
+    yield from _film_messages(record)
     for name, test in record.tests.items():
         if test.share is None:
             least = min(test.classes.values())
@@ -120,6 +134,21 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
         yield RunWarning("fits-in-turn", "", f"{record.fit_count:,} fits test different clips.")
     else:
         yield RunWarning("fits-of-one-fold", "", f"{record.fit_count:,} fits share one test fold.")
+
+
+def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
+    """Yield what limits means over films."""
+    films, noun = record.films, group_noun(record.films.by)
+    if films.note:
+        yield RunWarning("films", "", f"This {films.note}.")
+    if films.unnamed and films.tested:
+        total = counted(films.clips, "test clip")
+        yield RunWarning("unnamed", "", f"{films.unnamed:,} of {total} have no {noun}.")
+    if why := record.lacks_interval:
+        yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
+    if films.also_trained and films.tested > 1:
+        text = f"Of the {films.tested:,} {noun}s in the test sets, {films.also_trained:,} have "
+        yield RunWarning("also-trained", "", f"{text}other clips in training.")
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
@@ -198,9 +227,11 @@ def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterat
         facts_of_fits = [model["facts"] for model in models if model["model"] == name]
         unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
         skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
-        parts = [f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable"]
-        parts = parts * bool(unreliable)
-        parts += [f"{counted(len(skipped), 'is', 'are')} left out"] * bool(skipped)
+        parts = []
+        if unreliable:
+            parts.append(f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable")
+        if skipped:
+            parts.append(f"{counted(len(skipped), 'is', 'are')} left out")
         among = f" in some of {len(facts_of_fits)} fits" if len(facts_of_fits) > 1 else ""
         if parts:
             text = f"{name}: {' and '.join(parts)}{among}; the report names them, and why."
@@ -263,3 +294,172 @@ def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
             if class_weight_options(spec) is None:
                 text = f'{name} has no class weights: balance = "weights" trains it as "none" does.'
                 yield RunWarning("balance", name, text)
+
+
+def describe_plan(plan: Plan) -> str:
+    """Describe what would be trained and tested, on which clips, and what is left out."""
+    experiment, films = plan.experiment, plan.films
+    goal = f"{experiment.name}: {experiment.goal}"
+    if films.note:
+        goal += f"; {films.note}"
+    counts = plan.fold_counts()
+    by_count = group_by(counts, counts.__getitem__).items()
+    in_folds = [f"{', '.join(names)} in {counted(count, 'fold')}" for count, names in by_count]
+    sizes = span([len(fold.train) for fold in plan.all_folds])
+    tested = f"tested: {counted(len(plan.tested_rows), 'clip')}"
+    if films.titles:
+        names = ", ".join(films.titles.values())
+        tested += f" of {counted(films.tested, group_noun(films.by))} ({names})"
+    lines = [
+        goal,
+        f"{counted(counts.total(), 'fit')}: {'; '.join(in_folds)}, each trained on {sizes} clips",
+        *(note for note in plan_notes(plan) if note != films.note),
+        tested,
+        _describe_zeros(plan),
+        *plan.join.lines(),
+        *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in plan.skipped),
+    ]
+    return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines if line)
+
+
+def plan_notes(plan: Plan) -> list[str]:
+    """Return what was chosen for an experiment, a line each."""
+    soft = ""
+    if plan.experiment.is_soft:
+        soft = "learns the label of each annotator: " + ", ".join(plan.data.annotators)
+    notes = (
+        plan.films.note,
+        _describe_shared_films(plan),
+        plan.division.note,
+        _describe_protocol(plan),
+        _describe_gap(plan),
+        soft,
+        _describe_lacking(plan),
+    )
+    return [note for note in notes if note]
+
+
+def _describe_protocol(plan: Plan) -> str:
+    experiment, protocol = plan.experiment, PROTOCOLS[plan.division.protocol]
+    settings = f"protocol = {as_toml(experiment.protocol)}"
+    if experiment.groups:
+        settings += f', groups = "{experiment.groups}"'
+    text = f"{protocol.title.replace('film', plan.films.noun)} ({settings})"
+    balance = experiment.balance or protocol.default_balance
+    return f'{text}; {BALANCED[balance]} (balance = "{balance}")' if balance else text
+
+
+def _describe_gap(plan: Plan) -> str:
+    """Say what the gap keeps apart, or why it changes nothing; empty if there is none."""
+    gap, films = plan.experiment.gap, plan.films
+    if not gap:
+        return ""
+    if films.by in ("film", "media") and films.tested and not films.also_trained:
+        return f"gap = {gap:g} changes nothing: whole {films.noun}s are kept together"
+    return f"no clip trains or validates within {gap:g} s of a test clip in its file"
+
+
+def _describe_shared_films(plan: Plan) -> str:
+    """Count the films with clips on both sides, and say what keeps them apart; empty if none."""
+    films = plan.films
+    if not films.also_trained:
+        return ""
+    trained = f"{films.also_trained:,} of {films.tested:,}"
+    text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
+    if plan.division.protocol in ("split", "leak-free") and films.tested > 2:
+        anew = ' with split = ""' if plan.experiment.split else ""
+        text += f'; groups = "{films.by}"{anew} keeps them apart'
+    return text
+
+
+def _describe_lacking(plan: Plan) -> str:
+    """Count the clips that each store lacks, and say what becomes of them; empty if none."""
+    return describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
+
+
+def _describe_zeros(plan: Plan) -> str:
+    """Count the tested clips that have features of zeros only; empty if none."""
+    empty = int((~plan.data.X[plan.tested_rows].any(axis=1)).sum())
+    if not empty:
+        return ""
+    return (
+        f"{empty:,} of {counted(len(plan.tested_rows), 'tested clip')} have features of zeros only:"
+        " nothing is said or seen in them, or nothing was read; no model can tell them apart"
+    )
+
+
+def why_untested(plan: Plan, film: str) -> str:
+    """Say why a film that has clips of the task is not tested."""
+    rows, folds = plan.data.groups == film, plan.data.folds
+    is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
+    needed = plan.experiment.min_clips or FILM_CLIPS
+    for task in plan.tasks:
+        labels = plan.labels_of(task)[rows]
+        sizes = {title: int((labels == code).sum()) for code, title in enumerate(task.class_titles)}
+        rarest = min(sizes, key=sizes.__getitem__)
+        if plan.division.protocol == "leave-film-out" and sizes[rarest] < needed:
+            return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"
+        if is_alone and len(sizes) == 2 and not sizes[rarest]:
+            return f"no clip of {rarest}"
+    return "not in a test fold"
+
+
+def nothing_learnt(plan: Plan, reason: Skipped, *, gap_is_why: bool) -> str:
+    """Say why no fold can be learnt, what to do, and where the clips are."""
+    remedy = _remedy(plan)
+    if gap_is_why:
+        remedy = f"gap = {plan.experiment.gap:g} takes the clips away: take a smaller gap"
+    return (
+        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {remedy}\n"
+        f"{class_table(plan, plan.problems[0].train)}"
+    )
+
+
+def _remedy(plan: Plan) -> str:
+    experiment, division = plan.experiment, plan.division
+    if division.protocol == "leave-film-out":
+        keys = "groups and min_clips" if experiment.min_clips is not None else "groups"
+        return (
+            f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
+            f"class: to train, validate and test; label more{leave_files_out(plan)}, take an "
+            "estimator that needs no validation clips, such as logistic, or draw folds: protocol = "
+            f'"split", split = "" and gap = 5 (seconds), without {keys}'
+        )
+    by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL
+    if not by_folds or division.last < 3 or experiment.gap:
+        return "label more clips"
+    by = f" --by {for_shell(experiment.groups)}" if experiment.groups else ""
+    labels = f" --labels {for_shell(plan.labels.name)}" if experiment.labels else ""
+    return (
+        f"label more clips, or make fewer folds: obygaze manifests split "
+        f"{for_shell(experiment.manifest)} --folds 3{by}{labels} --name few --overwrite, and "
+        'split = "few" in the experiment'
+    )
+
+
+def leave_files_out(plan: Plan) -> str:
+    """Advise to leave out files in place of films if three or more have clips of each class."""
+    experiment, cells = plan.experiment, plan.manifest.items.column("media")
+    if plan.division.protocol != "leave-film-out" or experiment.groups:
+        return ""
+    files = [cells[plan.manifest.items.row(clip)] for clip in plan.data.ids]
+    splitter = LeaveFilmOut(min_clips=experiment.min_clips or FILM_CLIPS)
+    able = splitter.eligible(plan.labels_of(plan.problems[0].train), files)
+    return ', or leave out files: groups = "media"' if len(able) > 2 else ""
+
+
+def class_table(plan: Plan, task: Task) -> str:
+    """Tabulate the clips of each class in each fold, or in each group that could be left out."""
+    labels, data = plan.labels_of(task), plan.data
+    head, units = "fold", data.folds
+    if plan.division.protocol == "leave-film-out":
+        head, units = group_noun(data.grouped_by), data.groups
+    names = plan.file_names if data.grouped_by == "media" else {}
+    units, labels = units[labels >= 0], labels[labels >= 0]
+    rows = [
+        [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]
+        for unit in np.unique(units).tolist()
+    ]
+    if len(rows) > MAX_ROWS:
+        rows[MAX_ROWS:] = [["...", *("" for _ in task.classes)]]
+    return align([head, *task.class_titles], rows)

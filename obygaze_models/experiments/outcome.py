@@ -178,7 +178,7 @@ class FinishedFits:
             check_probabilities(table, (len(rows), classes))
             msgspec.convert(fit.facts, Facts)
             if not found.not_saved:
-                fit = replace(fit, model=load_model(self.folder / model)[0])
+                fit = replace(fit, estimator=load_model(self.folder / model)[0])
                 fit.probabilities(data, rows[:1])  # raises where the model fits other features
         except StoreUnreadable:
             raise
@@ -205,12 +205,12 @@ class FinishedFits:
         begun = model.with_name(f"{prefix(model)}model.partial")
         shutil.rmtree(begun, ignore_errors=True)
         try:
-            save_model(fit.model, begun, about, durable=False)
+            save_model(fit.estimator, begun, about, durable=False)
             publish_folder(begun, model)
         except ExperimentError as problem:  # its scores stay
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
-        record = _FitFile(planned.key, replace(fit, model=None), table, not_saved, files)
+        record = _FitFile(planned.key, replace(fit, estimator=None), table, not_saved, files)
         content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
         write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
         self._kept[place] = not_saved
@@ -301,7 +301,7 @@ class Outcome:
     def add(self, result: FitResult, finished: FinishedFits) -> None:
         """A fit, which is kept; or one that failed."""
         planned, fit = result.planned, result.fit
-        name, task, fold = planned.model, planned.task, planned.fold
+        name, task, fold = planned.name, planned.task, planned.fold
         if fit is None or result.table is None:
             self.skipped.append(result.skipped)
             return
@@ -448,7 +448,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
     seen = sorted(plan.data.ids[row] for row in fit.seen.tolist())
     items = plan.manifest.items
     return {
-        "model": planned.model,
+        "model": planned.name,
         "estimator": planned.spec.name,
         "options": planned.spec.table,
         "reads": fit.reads,

@@ -20,18 +20,15 @@ from msgspec import structs
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import align, fill
-from obygaze_features.common.text import counted, for_shell, group_by
+from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.items import group_noun
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
-from obygaze_models.data.folds import Array, ByFolds, Fold, MadeWhenNeeded, Near
-from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
-from obygaze_models.data.stores import describe_missing, open_stores
+from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
+from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -41,7 +38,6 @@ from obygaze_models.experiments.experiment import (
     PROTOCOL_KEYS,
     Experiment,
     about_features,
-    as_toml,
     load_experiment,
 )
 from obygaze_models.experiments.fit import (
@@ -49,6 +45,12 @@ from obygaze_models.experiments.fit import (
     digest_of_values,
     skipped_fit,
     test_predictions,
+)
+from obygaze_models.experiments.messages import (
+    class_table,
+    leave_files_out,
+    nothing_learnt,
+    why_untested,
 )
 from obygaze_models.experiments.predictions import (
     ANY_FIT,
@@ -58,10 +60,8 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import Films, Skipped
 from obygaze_models.experiments.run_folder import Clip, annotated_clips
 from obygaze_models.experiments.spec import folder_name
-from obygaze_models.experiments.summary import BALANCED, span
+from obygaze_models.scoring.metrics import Array
 
-MAX_ROWS = 20
-"""Of folds or films that an error lists."""
 _Part = tuple[Problem, int, str, Sequence[Fold]]
 """A problem, how many namesakes it has before it, an estimator's name, and its folds."""
 
@@ -188,7 +188,7 @@ class Plan:
         versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # of which each fit tells
-                versions |= plugin_versions(spec.model)
+                versions |= plugin_versions(spec.estimator)
         return {"python": platform.python_version(), **versions}
 
     def identity(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Plan:
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
         testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
-        tested = {*films[self._tested].tolist()} - {""}
+        tested = {*films[self.tested_rows].tolist()} - {""}
         both = {
             film
             for fold in self.all_folds
@@ -224,13 +224,15 @@ class Plan:
             also_trained=len(both - {""}),
             titles={film: titles.get(film, film) for film in sorted(tested)},
             untested={
-                titles.get(film, film): self._why_untested(film)
+                titles.get(film, film): why_untested(self, film)
                 for film in sorted({*films[testable].tolist()} - tested - {""})
             },
             by=by,
-            clips=len(self._tested),
-            unnamed=int((films[self._tested] == "").sum()),
-            of=len(self._tested if self.division.protocol == "leave-film-out" else films[testable]),
+            clips=len(self.tested_rows),
+            unnamed=int((films[self.tested_rows] == "").sum()),
+            of=len(
+                self.tested_rows if self.division.protocol == "leave-film-out" else films[testable]
+            ),
         )
 
     @property
@@ -238,21 +240,6 @@ class Plan:
         """What messages call the files, before which the column ``media`` names their film."""
         items = self.manifest.items
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
-
-    def _why_untested(self, film: str) -> str:
-        rows, folds = self.data.groups == film, self.data.folds
-        is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
-        for task in self.tasks:
-            labels = task.labels(self.data)[rows]
-            titles = enumerate(task.class_titles)
-            sizes = {title: int((labels == code).sum()) for code, title in titles}
-            rarest = min(sizes, key=sizes.__getitem__)
-            needed = self.experiment.min_clips or FILM_CLIPS
-            if self.division.protocol == "leave-film-out" and sizes[rarest] < needed:
-                return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"
-            if is_alone and len(sizes) == 2 and not sizes[rarest]:
-                return f"no clip of {rarest}"
-        return "not in a test fold"
 
     def clips(self) -> dict[str, Clip]:
         """All clips that are labelled, in the manifest's order, and what part each takes."""
@@ -265,30 +252,10 @@ class Plan:
             clips[name] = replace(clip, fold=folds.get(name), used=used)
         return clips
 
-    def describe(self) -> str:
-        """What would be trained and tested, on which clips, and what is left out."""
-        sizes = [len(fold.train) for fold in self.all_folds]
-        noun, names, first = self.films.by, ", ".join(self.films.titles.values()), self.films.note
-        films = f" of {counted(self.films.tested, group_noun(noun))} ({names})" * bool(names)
-        counts = self._fold_counts()
-        by_count = group_by(counts, counts.__getitem__).items()
-        in_folds = [f"{', '.join(names)} in {counted(n, 'fold')}" for n, names in by_count]
-        lines = [
-            f"{self.experiment.name}: {self.experiment.goal}{f'; {first}' * bool(first)}",
-            f"{counted(counts.total(), 'fit')}: {'; '.join(in_folds)}, each trained on "
-            f"{span(sizes)} clips",
-            *(note for note in self.notes if note != first),
-            f"tested: {counted(len(self._tested), 'clip')}{films}",
-            *[self.zeros] * bool(self.zeros),
-            *self.join.lines(),
-            *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in self.skipped),
-        ]
-        return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
-
     def estimate(self) -> tuple[float, list[Skipped]]:
         """About how many seconds all fits take, by one of each estimator; and which fail."""
         last = {part[2]: part for part in self._parts() if part[-1]}
-        counts, failed, seconds = self._fold_counts(), [], 0.0
+        counts, failed, seconds = self.fold_counts(), [], 0.0
         for name, part in progress(list(last.items()), "try", unit="fit"):
             begin = time.monotonic()
             with threadpool_limits(1):  # as a run does
@@ -297,66 +264,20 @@ class Plan:
             seconds += (time.monotonic() - begin) * counts[name]
         return seconds, failed
 
-    def _fold_counts(self) -> Counter[str]:
+    def fold_counts(self) -> Counter[str]:
         """Count the fits of each estimator."""
         counts: Counter[str] = Counter()
         for _, _, name, folds in self._parts():
             counts[name] += len(folds)
         return counts
 
-    @property
-    def notes(self) -> list[str]:
-        """What was chosen for the experiment, in a line each."""
-        experiment, protocol = self.experiment, PROTOCOLS[self.division.protocol]
-        soft = "learns the label of each annotator: " + ", ".join(self.data.annotators)
-        balance = experiment.balance or protocol.default_balance
-        films = self.films
-        how = f"protocol = {as_toml(experiment.protocol)}"
-        gap = f"no clip trains or validates within {experiment.gap:g} s of a test clip in its file"
-        if films.by in ("film", "media") and films.tested and not films.also_trained:
-            gap = f"gap = {experiment.gap:g} changes nothing: whole {films.noun}s are kept together"
-        notes = (
-            films.note,
-            self._shared_films(),
-            self.division.note,
-            f"{protocol.title.replace('film', films.noun)} ({how}"
-            + (f', groups = "{experiment.groups}")' if experiment.groups else ")")
-            + (f'; {BALANCED[balance]} (balance = "{balance}")' if balance else ""),
-            gap if experiment.gap else "",
-            soft * experiment.is_soft,
-            self.missing,
-        )
-        return [note for note in notes if note]
-
     @cached_property
-    def _tested(self) -> list[int]:
+    def tested_rows(self) -> list[int]:
+        """The rows of the clips that any fold tests."""
         is_tested = np.zeros(len(self.data), dtype=bool)
         for fold in self.all_folds:
             is_tested[fold.test_rows] = True
         return np.flatnonzero(is_tested).tolist()
-
-    @property
-    def missing(self) -> str:
-        """How many clips each of several stores lacks, and what becomes of them, if any."""
-        return describe_missing(self.store, [*self.data.ids, *self.join.without_features])
-
-    @property
-    def zeros(self) -> str:
-        """How many of the tested clips have features of zeros only; empty if none."""
-        empty = int((~self.data.X[self._tested].any(axis=1)).sum())
-        return (
-            f"{empty:,} of {counted(len(self._tested), 'tested clip')} have features of zeros only:"
-            " nothing is said or seen in them, or nothing was read; no model can tell them apart"
-        ) * bool(empty)
-
-    def _shared_films(self) -> str:
-        """How many films have clips on both sides, and what keeps them apart; empty if none."""
-        films, anew = self.films, ' with split = ""' * bool(self.experiment.split)
-        trained = f"{films.also_trained:,} of {films.tested:,}"
-        text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
-        if self.division.protocol in ("split", "leak-free") and films.tested > 2:
-            text += f'; groups = "{films.by}"{anew} keeps them apart'
-        return text * bool(films.also_trained)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
@@ -375,14 +296,11 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         try:
             _plan_folds(plan, problem, near)
         except ExperimentError as refusal:
-            remedy = f"{refusal}{_leave_files_out(plan)}"
-            raise ExperimentError(f"{remedy}\n{_class_table(plan, problem.train)}") from None
+            remedy = f"{refusal}{leave_files_out(plan)}"
+            raise ExperimentError(f"{remedy}\n{class_table(plan, problem.train)}") from None
     if not any(plan.folds.values()):
-        first = plan.skipped[0]
-        raise ExperimentError(
-            f"nothing can be learnt: in {first.task}, {first.what}, {first.why}; "
-            f"{_remedy(plan)}\n{_class_table(plan, plan.problems[0].train)}"
-        )
+        reason = plan.skipped[0]
+        raise ExperimentError(nothing_learnt(plan, reason, gap_is_why=_gap_takes_all(plan)))
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
@@ -461,46 +379,15 @@ def _fit_count(model: OutsideModel) -> int:
     return len({fit for _, fit in model.table} - {ANY_FIT})
 
 
-def _remedy(plan: Plan) -> str:
-    """What to do where no fold can be learnt."""
-    experiment, division, problem = plan.experiment, plan.division, plan.problems[0]
+def _gap_takes_all(plan: Plan) -> bool:
+    """Return True if a fold could be learnt but for the gap."""
+    if not plan.experiment.gap:
+        return False
+    problem = plan.problems[0]
     validates = _kinds_of_folds(plan, problem)[-1]
-    options = _fold_options(experiment, validates=validates)
-    free = division.folds(plan.data, problem, seed=experiment.seed, **options)
-    if experiment.gap and any(
-        _usable_tests(plan, problem, fold, validates=validates) for fold in free
-    ):
-        return f"gap = {experiment.gap:g} takes the clips away: take a smaller gap"
-    if division.protocol == "leave-film-out":
-        return (
-            f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
-            f"class: to train, validate and test; label more{_leave_files_out(plan)}, take an "
-            "estimator that needs no validation clips, such as logistic, or draw folds: protocol = "
-            '"split", split = "" and gap = 5 (seconds), without groups'
-            + " and min_clips"
-            * ("min_clips" in options)
-        )
-    by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != "official"
-    if not by_folds or division.last < 3 or experiment.gap:
-        return "label more clips"
-    by = f" --by {for_shell(experiment.groups)}" * bool(experiment.groups)
-    labels = f" --labels {for_shell(plan.labels.name)}" * bool(experiment.labels)
-    return (
-        f"label more clips, or make fewer folds: obygaze manifests split "
-        f"{for_shell(experiment.manifest)} --folds 3{by}{labels} --name few --overwrite, and "
-        'split = "few" in the experiment'
-    )
-
-
-def _leave_files_out(plan: Plan) -> str:
-    """How to leave out files in place of films, where at least three have clips of each class."""
-    experiment, cells = plan.experiment, plan.manifest.items.column("media")
-    if plan.division.protocol != "leave-film-out" or experiment.groups:
-        return ""
-    files = [cells[plan.manifest.items.row(clip)] for clip in plan.data.ids]
-    splitter = LeaveFilmOut(min_clips=experiment.min_clips or FILM_CLIPS)
-    able = splitter.eligible(plan.problems[0].train.labels(plan.data), files)
-    return ', or leave out files: groups = "media"' * (len(able) > 2)
+    options = _fold_options(plan.experiment, validates=validates)
+    folds = plan.division.folds(plan.data, problem, seed=plan.experiment.seed, **options)
+    return any(_usable_tests(plan, problem, fold, validates=validates) for fold in folds)
 
 
 def _near(plan: Plan) -> Near:
@@ -511,21 +398,6 @@ def _near(plan: Plan) -> Near:
     rows = np.array([items.row(clip) for clip in plan.data.ids], dtype=np.int64)
     spans = items.files, items.starts, items.ends
     return lambda tested: meet_in_time(spans, rows, rows[tested], gap)
-
-
-def _class_table(plan: Plan, task: Task) -> str:
-    """How many clips of each class are in each fold, or in each group that could be left out."""
-    labels, data = task.labels(plan.data), plan.data
-    by_group = plan.division.protocol == "leave-film-out"
-    head, units = (group_noun(data.grouped_by), data.groups) if by_group else ("fold", data.folds)
-    names = plan.file_names if data.grouped_by == "media" else {}
-    units, labels = units[labels >= 0], labels[labels >= 0]
-    rows = [
-        [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]
-        for unit in np.unique(units).tolist()
-    ]
-    more = [["...", *[""] * len(task.classes)]] * (len(rows) > MAX_ROWS)
-    return align([head, *task.class_titles], [*rows[:MAX_ROWS], *more])
 
 
 def plan_clips(experiment: Experiment | str | Path) -> Plan:

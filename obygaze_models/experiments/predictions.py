@@ -30,12 +30,11 @@ from obygaze_models.experiments.record import (
     FitScores,
     ModelScores,
     RunRecord,
-    Scores,
     Simulated,
     TestSet,
 )
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_parts
-from obygaze_models.scoring.metrics import TREC, score, trec_ranks
+from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
 ANY_FIT = -1
 PROBABILITY = "probability"

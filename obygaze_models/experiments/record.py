@@ -22,8 +22,9 @@ from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.about import convert
-from obygaze_models.scoring.annotators import Comparison
+from obygaze_models.scoring.annotators import AnnotatorComparison
 from obygaze_models.scoring.intervals import MIN_GROUPS
+from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 6
@@ -32,7 +33,6 @@ MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
 _SOME = msgspec.Meta(min_length=1)
-Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
 
 
@@ -345,7 +345,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started: str
     seconds: float
     balance: str = ""
-    annotators: dict[str, Comparison] = {}
+    annotators: dict[str, AnnotatorComparison] = {}
     cuts: dict[str, list[float]] = {}
     tasks: list[Task] = []
 
@@ -369,6 +369,32 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     def words(self, test: str) -> dict[str, str]:
         """Return what a test's classes are called by their levels' names, and other levels."""
         return self.task(test).words(self.manifest.levels)
+
+    @property
+    def measure(self) -> str:
+        """The official measure of the run's benchmark; empty if it has none."""
+        return self.official.measure if self.official else ""
+
+    @property
+    def ranking_metric(self) -> str:
+        """The score of the experiment, which guesses have, too.
+
+        By default it is one of the ranking: a model that calls all clips positive has a high F1.
+        """
+        default = "auroc" if "f1" in self.scores[0].mean else "f1_macro"
+        return self.experiment.score or default
+
+    @property
+    def main_metric(self) -> str:
+        """The score that models are ranked by, and that sentences are about."""
+        return self.measure or self.ranking_metric
+
+    @property
+    def headline_model(self) -> str:
+        """The model that the result is about, which was named before the test."""
+        scored = [scores.model for scores in self.scores]
+        named = self.experiment.headline
+        return named if named in scored else next(name for name in self.models if name in scored)
 
     @property
     def lacks_interval(self) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -39,12 +39,15 @@ from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
-from obygaze_models.experiments.messages import run_warnings
+from obygaze_models.experiments.messages import plan_notes, run_warnings
 from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.explanations import Explained
 
 
 def run_experiment(
@@ -75,13 +78,7 @@ def run_experiment(
     """
     output = Path(output)
     started, clock = datetime.now(UTC), time.monotonic()
-    # Models replace those of an earlier run; foreign files in the folder are never lost.
-    there = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
-    if foreign := sorted(there - {*RUN_FILES, "models", "report.html", FITS, HEADER}):
-        raise OutputExists(
-            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
-            "another name"
-        )
+    _keep_foreign_files(output)
     absent = [folder for folder in output.absolute().parents if not folder.exists()]
     busy = f"another process writes the run {output}; wait for it, or choose another output"
     try:
@@ -90,21 +87,12 @@ def run_experiment(
             refuse_to_overwrite(output, overwrite=overwrite)  # the other may have ended just now
             plan = make_plan(experiment)
             finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
-            for note in plan.notes:
+            for note in plan_notes(plan):
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, any_test = plan.clips(), plan.problems[0].tests[0]
-            explained, explanations = "", []
-            models = [unfuse(result.fit and result.fit.model)[0] for result in outcome.explained]
-            if any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
-                from obygaze_models.experiments.explanations import (
-                    explain_models,
-                    parse_explanations,
-                )
-
-                explained = explain_models(plan.data, outcome.explained)
-                explanations = parse_explanations(explained)
+            explained, explanations = _explain(outcome)
             finished.begin()
             tables = {
                 "predictions.csv": format_predictions(any_test, outcome.predictions),
@@ -131,6 +119,27 @@ def run_experiment(
                 parent.rmdir()
         raise
     return run
+
+
+def _keep_foreign_files(output: Path) -> None:
+    """Raise if an earlier run's folder holds files that are not of a run, which would be lost."""
+    names = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
+    if foreign := sorted(names - {*RUN_FILES, "models", "report.html", FITS, HEADER}):
+        raise OutputExists(
+            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
+            "another name"
+        )
+
+
+def _explain(outcome: Outcome) -> tuple[str, list[Explained]]:
+    """Return the reasons that models give, as text and as objects; empty if none gives any."""
+    models = [unfuse(result.fit and result.fit.estimator)[0] for result in outcome.explained]
+    if not any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
+        return "", []
+    from obygaze_models.experiments.explanations import explain_models, parse_explanations
+
+    explained = explain_models(outcome.plan.data, outcome.explained)
+    return explained, [*parse_explanations(explained)]
 
 
 def _compute(
@@ -256,7 +265,7 @@ def train_model(
                 "of which a fold, and the others, have clips of each"
             )
     try:
-        check_savable(spec.model)
+        check_savable(spec.estimator)
         with threadpool_limits(1):
             fit = planned.fit(plan.data)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
@@ -264,7 +273,7 @@ def train_model(
     about, counts = about_model(plan, planned, fit), (len(fold.train), len(fold.validation))
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
-        save_model(fit.model, folder, about)
+        save_model(fit.estimator, folder, about)
         card = model_card(output.name, about, plan.manifest, trained=counts[0], validated=counts[1])
         write_text(folder / CARD, card)
     return TrainedModel(

@@ -69,33 +69,33 @@ class EstimatorSpec:
                 "numbers, texts, or lists and tables of these"
             ) from None
         with suppress(PluginError):  # of which each fit tells; others need not suffer
-            accepted = keywords(self.model.fit)
+            accepted = keywords(self.estimator.fit)
             if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
                     f"{self.negatives!r} means nothing to it; leave it out"
                 )
-            if self.threshold and getattr(self.model, "_validation_teaches", False):
+            if self.threshold and getattr(self.estimator, "_validation_teaches", False):
                 raise ExperimentError(
                     f"estimator {self.name!r} learns from validation clips, too, so they cannot "
                     f"choose its {CUT}; leave it out, or take logistic"
                 )
 
     @cached_property
-    def model(self) -> Any:
+    def estimator(self) -> Any:
         """Unfitted; `PluginError` where another package's code fails."""
         return make_estimator(self.name, self.options)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
-        """The answer of the model; `unknown` of a plug-in that fails, of which each fit tells."""
-        with suppress(PluginError), plugin_errors(modules_of(self.model)):
-            return question(self.model)
+        """Return an answer of the estimator; `unknown` if a plug-in fails, as each fit tells."""
+        with suppress(PluginError), plugin_errors(modules_of(self.estimator)):
+            return question(self.estimator)
         return unknown
 
     @cached_property
     def reads(self) -> str:
         """What it reads, see `reads_of`."""
-        return str(self._ask(lambda model: reads_of(best_of(model)), ""))
+        return str(self._ask(lambda estimator: reads_of(best_of(estimator)), ""))
 
     @property
     def fuses(self) -> bool:
@@ -105,17 +105,17 @@ class EstimatorSpec:
     @property
     def has_bank(self) -> bool:
         """Whether it learns concepts."""
-        return bool(self._ask(lambda model: "bank__features" in model.get_params(), True))
+        return bool(self._ask(lambda estimator: "bank__features" in estimator.get_params(), True))
 
     @property
     def takes_weights(self) -> bool:
         """Whether its clips can have weights."""
-        return bool(self._ask(lambda model: "sample_weight" in keywords(model.fit), True))
+        return bool(self._ask(lambda estimator: "sample_weight" in keywords(estimator.fit), True))
 
     @cached_property
     def uses_validation(self) -> bool:
         """Whether validation clips stop it, choose for it, or teach it."""
-        names = self._ask(lambda model: keywords(model.fit), frozenset())
+        names = self._ask(lambda estimator: keywords(estimator.fit), frozenset())
         return bool(self.threshold) or any(name.endswith("_val") for name in names)
 
     @property

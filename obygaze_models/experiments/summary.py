@@ -27,34 +27,13 @@ _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "unde
 
 def metrics_of(record: RunRecord) -> dict[str, str]:
     """Return the metrics that a run's tables show, and their titles; the main one comes first."""
-    main = main_metric(record)
+    main = record.main_metric
     return {main: METRICS[main].title} | column_titles(record.scores[0].mean)
-
-
-def main_metric(record: RunRecord) -> str:
-    """Return the score that models are ranked by, and that sentences are about."""
-    return record.official.measure if record.official else ranking_metric(record)
-
-
-def ranking_metric(record: RunRecord) -> str:
-    """Return the score of the experiment, which guesses have, too.
-
-    By default it is one of the ranking: a model that calls all clips positive has a high F1.
-    """
-    default = "auroc" if "f1" in record.scores[0].mean else "f1_macro"
-    return record.experiment.score or default
-
-
-def headline_model(record: RunRecord) -> str:
-    """Return the model that the result is about, which was named before the test."""
-    scored = [scores.model for scores in record.scores]
-    named = record.experiment.headline
-    return named if named in scored else next(name for name in record.models if name in scored)
 
 
 def ranked(record: RunRecord, test: str) -> list[ModelScores]:
     """Return the models' scores on a test set, the best first by the main score."""
-    main = main_metric(record)
+    main = record.main_metric
     scored = [scores for scores in record.scores if scores.test == test]
     return sorted(scored, key=lambda scores: -(scores.mean[main] or 0.0))
 
@@ -67,7 +46,7 @@ def headline(record: RunRecord) -> list[str]:
     if len(tasks) > 1:
         return [*first, _range_over_tests(record)]
     test = max(record.tests, key=lambda name: record.tests[name].clips)
-    model = headline_model(record)
+    model = record.headline_model
     comparison = record.annotators.get(test)
     second = comparison.sentence(model) if comparison else ""
     return [*first, _describe_score(record, test, model), *([second] if second else [])]
@@ -75,7 +54,7 @@ def headline(record: RunRecord) -> list[str]:
 
 def _describe_score(record: RunRecord, test: str, model: str) -> str:
     """Describe the model that was named before the test, beside the best guess."""
-    main, test_set, scored = main_metric(record), record.tests[test], ranked(record, test)
+    main, test_set, scored = record.main_metric, record.tests[test], ranked(record, test)
     scores = next(scores for scores in scored if scores.model == model)
     mean, title = scores.mean[main], METRICS[main].title
     if mean is None:
@@ -106,7 +85,7 @@ def _how_chosen(record: RunRecord, model: str) -> str:
 
 def _range_over_tests(record: RunRecord) -> str:
     """Describe, of several tasks such as concepts, the lowest and the highest score."""
-    main, model = main_metric(record), headline_model(record)
+    main, model = record.main_metric, record.headline_model
     values = {
         scores.test: mean
         for scores in record.scores
@@ -231,7 +210,7 @@ def _describe_clips(record: RunRecord) -> str:
 
 def _score_table(record: RunRecord, test: str) -> str:
     """Return the models' scores on a test set, the best first, then those of guessing."""
-    titles, main = metrics_of(record), main_metric(record)
+    titles, main = metrics_of(record), record.main_metric
     test_set = record.tests[test]
     rows = []
     for scores in ranked(record, test):

@@ -20,7 +20,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.tasks import clip_targets, learned_task
-from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe
@@ -33,6 +32,7 @@ from obygaze_models.explain.significance import (
 )
 from obygaze_models.saved.inference import check_features, open_for
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import Array
 
 
 class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
 
 def analyse(
     kind: str,
-    model: Path,
+    folder: Path,
     store: Stores,
     manifest: Path,
     concepts: Path | None = None,
@@ -84,8 +84,8 @@ def analyse(
     kind
         ``tcav``: how a network uses concepts, on clips of its last (positive) class.
         ``significance``: whether the concepts of a bottleneck or a bank beat shuffled labels.
-    model
-        The folder of a saved model.
+    folder
+        The saved model's folder.
     store, manifest
         The store of its features, or the stores, and the manifest with the annotations.
     concepts
@@ -98,15 +98,15 @@ def analyse(
     seed
         Fixes these.
     """
-    whole, about = load_model(model)
+    whole, about = load_model(folder)
     fitted, _ = unfuse(whole)
-    source, holder, bank_about = model, fitted, about
+    source, holder, bank_about = folder, fitted, about
     if kind == "tcav":
         if concepts is None:
             raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
         if not isinstance(whole, MLPProbe):
             raise ExperimentError(
-                f"{model} is a {type(whole).__name__}; TCAV needs a network (mlp) of one store"
+                f"{folder} is a {type(whole).__name__}; TCAV needs a network (mlp) of one store"
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
@@ -116,13 +116,13 @@ def analyse(
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} are of other features than the model's")
-    seen, test = _read_clips(model, (whole, about), store, manifest, labels)
+    seen, test = _read_clips(folder, (whole, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{model} has seen all labelled clips of {manifest}; use a model of a run "
+            f"{folder} has seen all labelled clips of {manifest}; use a model of a run "
             "(RUN/models/...), which keeps clips for testing"
         )
     result: Any
@@ -139,7 +139,7 @@ def analyse(
             concept_significance(bank, seen.X, known, test.X, held, runs=draws, random_state=seed)
         )
     features = f"{about['features']['backbone']['name']}, {about['features']['array']}"
-    return Analysis("/".join(model.resolve().parts[-2:]), features, **{kind: result})
+    return Analysis("/".join(folder.resolve().parts[-2:]), features, **{kind: result})
 
 
 def _read_clips(

@@ -14,7 +14,7 @@ from scipy.special import logit as log_odds
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
-from obygaze_models.estimators.classes import Array, move_cut
+from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections, project
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
@@ -22,6 +22,7 @@ from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import Array
 
 Kind = Literal["sum", "path", "sensitivity", "stores"]
 
@@ -291,13 +292,13 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 
 
 def explain_clips(
-    model: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
+    folder: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
 ) -> list[dict[str, Any]]:
     """Explain a saved model's predictions of clips.
 
     Parameters
     ----------
-    model
+    folder
         A folder that `save_model` wrote.
     store
         The store of the model's features; several if it was trained on several.
@@ -314,10 +315,10 @@ def explain_clips(
         clips as `nearest_clips` has them, and ``seen_in_training`` as `seen_in_training` says it.
         There is no ``why`` for a clip whose features are zeros only.
     """
-    fitted, about = load_model(model)
+    fitted, about = load_model(folder)
     if about.get("reads") == "frames":
         raise ExperimentError(
-            f"{model} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            f"{folder} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
     opened = open_for(about, store)

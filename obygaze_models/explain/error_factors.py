@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from obygaze_models.scoring.intervals import (
@@ -20,6 +19,7 @@ from obygaze_models.scoring.intervals import (
     group_columns,
     weigh_groups,
 )
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DIFFER = "annotators differ"
 """The factor of clips on which they do."""
 STEPS = 60
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def factors_of_clips(
     differing
         The clips on which annotators differ (`differing_clips`), the factor `DIFFER`.
     """
-    differs = [DIFFER] * any(clip.id in differing for clip in clips)
+    differs = [DIFFER] if any(clip.id in differing for clip in clips) else []
     concepts = sorted({name for clip in clips for name in clip.concepts})
     codes = [code for code in levels if any(clip.level == code for clip in clips)]
     marks = [

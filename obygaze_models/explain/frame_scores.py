@@ -13,21 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, group_by, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.items import format_seconds, name_film
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from obygaze_models.saved.inference import FramePredictions
 
-Array = NDArray[Any]
 MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
 MAX_OUTSIDE_S = 1.0

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, did_you_mean, format_time, join_some
@@ -29,13 +28,12 @@ from obygaze_models.explain.frame_scores import (
 )
 from obygaze_models.explain.moments import Moments, cut
 from obygaze_models.scoring.intervals import estimate_mean, jackknife, leave_each_out
-from obygaze_models.scoring.metrics import ranking_scores
+from obygaze_models.scoring.metrics import Array, ranking_scores
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
 
 
-Array = NDArray[Any]
 Spans = list[tuple[int, int]]
 """Starts and ends, in microseconds."""
 TIOUS = (0.3, 0.5, 0.7)

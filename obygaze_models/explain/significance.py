@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 
-from obygaze_models.estimators.classes import Array
 from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
 from obygaze_models.explain.attributions import logits_and_gradients
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -41,6 +41,8 @@ from obygaze_models.figures.sheet import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -263,17 +265,7 @@ def dot_plot(
     """
     to_text = partial(format_number, signed=signed)
     heads = any(point.note for point in points)
-    has_interval = bool(interval) and any(is_defined(p.low) and is_defined(p.high) for p in points)
-    has_reference = any(is_defined(point.reference) for point in points)
-    keys = []
-    if has_interval or has_reference:
-        name = f"{value}, with {interval}" if has_interval else value
-        keys.append(key(name, **{**MARKS["model"], "linestyle": "-", "color": SERIES[0]}))
-    if has_reference:
-        keys.append(key(reference, **PUBLISHED))
-    titles = dict.fromkeys(line.label for line in lines if line.label)
-    keys += [key(name, **line_style(name)) for name in titles]
-
+    keys = _keys(points, lines, interval, value, reference)
     names, middles, spans, full = _place_rows(points, top=TEXT * 1.9 if heads else 2.0)
     sheet = Sheet(title, description, full, keys=keys, axis=axis, footnote=footnote)
     axes = sheet.axes
@@ -294,24 +286,51 @@ def dot_plot(
         numbers.append(Cell(TEXT * 0.8, value, small))
         notes.append(Cell(TEXT * 0.8, note, small))
     for point, middle in zip(points, middles, strict=True):
-        above = 5.0 if is_defined(point.reference) else 0.0
-        if is_defined(point.reference):  # below ours, so that neither hides the other
-            mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
-            add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
-            axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
-            text = to_text(point.reference) + point.reference_mark
-            numbers.append(Cell(middle + 6, text, {"color": SOFT}))
-        if is_defined(point.value):
-            text = to_text(point.value) + point.mark
-            numbers.append(Cell(middle - above, text, {"weight": "bold"}))
-        name = f"{point.label}, {value}" if point.kind == "model" else point.label
-        dot = Dot(point.value, point.low, point.high)
-        draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
+        numbers += _draw_point(axes, point, middle, value, reference, to_text)
         notes.append(Cell(middle, point.note))
     sheet.name_rows(names)
     sheet.add_column(numbers)
     sheet.add_column(notes)
     return sheet.draw()
+
+
+def _keys(
+    points: Sequence[Point], lines: Sequence[Line], interval: str, value: str, reference: str
+) -> list[Artist]:
+    """Return the entries of a legend."""
+    has_interval = bool(interval) and any(is_defined(p.low) and is_defined(p.high) for p in points)
+    has_reference = any(is_defined(point.reference) for point in points)
+    keys = []
+    if has_interval or has_reference:
+        name = f"{value}, with {interval}" if has_interval else value
+        keys.append(key(name, **{**MARKS["model"], "linestyle": "-", "color": SERIES[0]}))
+    if has_reference:
+        keys.append(key(reference, **PUBLISHED))
+    titles = dict.fromkeys(line.label for line in lines if line.label)
+    return keys + [key(name, **line_style(name)) for name in titles]
+
+
+def _draw_point(
+    axes: Axes,
+    point: Point,
+    middle: float,
+    value: str,
+    reference: str,
+    to_text: ToText,
+) -> Iterator[Cell]:
+    """Draw a point and its published one, and yield their numbers."""
+    above = 0.0
+    if is_defined(point.reference):  # below ours, so that neither hides the other
+        above = 5.0
+        mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
+        add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
+        axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
+        yield Cell(middle + 6, to_text(point.reference) + point.reference_mark, {"color": SOFT})
+    if is_defined(point.value):
+        yield Cell(middle - above, to_text(point.value) + point.mark, {"weight": "bold"})
+    name = f"{point.label}, {value}" if point.kind == "model" else point.label
+    dot = Dot(point.value, point.low, point.high)
+    draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
 
 
 def _place_rows(

@@ -73,7 +73,7 @@ class WrittenRun:
 
 
 def write_run(
-    model: str | Path,
+    folder: str | Path,
     store: Stores,
     manifest: Manifest | str | Path,
     *,
@@ -85,7 +85,7 @@ def write_run(
 
     Parameters
     ----------
-    model, store
+    folder, store
         As in `obygaze_models.saved.inference.predict`.
     manifest
         The manifest of the clips, or its folder; labels are not looked at.
@@ -99,7 +99,7 @@ def write_run(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
-    about = read_about(Path(model))
+    about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
             f"the model tells {about['task']}, but a run file ranks clips by the highest level of "
@@ -108,7 +108,7 @@ def write_run(
         )
     folds = manifest.split(split)
     tested = folds.fold(folds.test_fold)
-    predictions = predict(model, opened, ids=[clip for clip in tested if clip in opened])
+    predictions = predict(folder, opened, ids=[clip for clip in tested if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(tested)} test clips, such as {join_some(tested, 2)}, has features "

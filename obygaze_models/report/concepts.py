@@ -196,7 +196,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]
     has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
-    differ = [DIFFER] * (DIFFER in dots)
+    differ = [DIFFER] if DIFFER in dots else []
     rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested, *differ]]
     series = [Series("log-odds", SERIES[0])]
     if has_intervals:  # one on one side of 0 fills the dot

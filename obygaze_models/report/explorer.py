@@ -73,10 +73,6 @@ def explorer_data(
             clips.append(_clips(ordered, run.about, others[:MAX_LABEL_SETS]))
             if nearest is not None:
                 clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
-        unused: dict[str, list[int]] = {}
-        for number, clip in enumerate(ordered):
-            if clip.used:
-                unused.setdefault(clip.used, []).append(number)
         run_data.append(
             {
                 "name": run.name,
@@ -84,7 +80,7 @@ def explorer_data(
                 "labels": run.about.labels,
                 "cite": citation([run]),
                 "data": f"{run.about.name} {run.about.version}".strip(),
-                "unused": unused,
+                "unused": _unused(ordered),
                 "view": len(views),
             }
         )
@@ -110,6 +106,15 @@ def explorer_data(
         "timelines": timelines or {"films": {}},
         "nearest": "" if nearest is None else nearest.attributes["name"],
     }
+
+
+def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
+    """Return by each reason the numbers of the clips that a run did not use."""
+    unused: dict[str, list[int]] = {}
+    for number, clip in enumerate(clips):
+        if clip.used:
+            unused.setdefault(clip.used, []).append(number)
+    return unused
 
 
 def script_json(value: Any) -> Html:

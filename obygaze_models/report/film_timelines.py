@@ -51,15 +51,7 @@ def film_timelines(
             "--frames frames.csv"
         )
     if frames is not None:
-        if moments is None:
-            scores = FrameScores.from_csv(Path(frames))
-        else:
-            tables = Moments.from_csv(Path(moments), Path(frames))
-            scores, intervals = tables.frames, tables.moments
-        # Files of no film, each a time axis, follow each other as clips.
-        files = {Axis(name_film("", c.media)): Axis("", c.id) for c in clips if not film_of(c)}
-        scores = replace(scores, axes=[files.get(axis, axis) for axis in scores.axes])
-        intervals = [replace(m, axis=files.get(m.axis, m.axis)) for m in intervals]
+        scores, intervals = _read_scores(clips, frames, moments)
         for row, axis in enumerate(scores.axes):
             rows.setdefault(axis.film, []).append(row)
         _check_films(frames, rows, clips_of)
@@ -81,6 +73,21 @@ def film_timelines(
         data |= {"lanes": [], "until": 0} if data["pasted"] else _lanes(film, annotated, concepts)
     levels = level_columns(annotated.scheme.name_of)
     return {"films": films, "levels": levels, "concepts": concepts}
+
+
+def _read_scores(
+    clips: Sequence[Clip], frames: str | Path, moments: str | Path | None
+) -> tuple[FrameScores, Sequence[Moment]]:
+    """Read tables of frames and moments. Files of no film follow each other as clips."""
+    intervals: Sequence[Moment] = ()
+    if moments is None:
+        scores = FrameScores.from_csv(Path(frames))
+    else:
+        tables = Moments.from_csv(Path(moments), Path(frames))
+        scores, intervals = tables.frames, tables.moments
+    files = {Axis(name_film("", c.media)): Axis("", c.id) for c in clips if not film_of(c)}
+    scores = replace(scores, axes=[files.get(axis, axis) for axis in scores.axes])
+    return scores, [replace(m, axis=files.get(m.axis, m.axis)) for m in intervals]
 
 
 def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]) -> None:

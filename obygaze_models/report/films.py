@@ -4,7 +4,7 @@ model by how much of it annotators were sure of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
@@ -73,29 +73,10 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         return None
     names, counted = source.about.levels, source.positives
     colours = level_colour_names(list(names))
-    colour_of = dict(zip(names, colours, strict=True))
-    label_sets = {"annotators": {clip.id: clip.level for clip in clips.values()}}
-    if annotators is not None:
-        label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
-    lanes = {
-        name: {clip: colour_of.get(level, "") for clip, level in levels.items()}
-        for name, levels in label_sets.items()
-    }
-    metric, means = "f1" if source.kind == "levels" else "f1_weighted", None
-    if row:
-        means = row.results.predictions
-        called = means["called"] == len(row.results.classes) - 1
-        untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
-        lanes[row.model] = untested | dict.fromkeys(means.loc[called, "id"], "model")
-        wrong = means["called"] != means["label"]
-        lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
-    elif annotators is not None:
-        differ = annotators.differ
-        lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
+    lanes = _lanes(head, dict(zip(names, colours, strict=True)))
     which = " or ".join(names.get(code, code) for code in counted)
     share = which + (" to at least one" if annotators and annotators.merged else "")
-    area, guess = METRICS["auroc"].title, row.best_guess(metric) if row else None
-    rank, strips = area if row else share, []
+    strips = []
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
         spans = {
@@ -107,21 +88,10 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         if annotators is not None:
             numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
             numbers["Gamma"] = number(annotators.gammas.get(film))
-        if row and means is not None:
-            tested = means["id"].isin(ids)
-            labels, scores = means.loc[tested, "label"], _scores_of_film(row, film)
-            counts = number(tested.sum(), form=","), number(len(ids), form=",")
-            numbers["Clips tested"] = html("{} of {}", *counts)
-            numbers[METRICS[metric].title] = number(scores.get(metric))
-            if guess:
-                both = labels.any() and not labels.all()
-                guesses = baselines(float(labels.mean()))[guess[0]] if both else {}
-                numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
-            numbers[area] = number(ranked := scores.get("auroc"))
+        if row:
+            ranked = _scores_of_film(row, film).get("auroc")
             order = -1.0 if ranked is None else ranked
-            train = row.run.record.trained_on(row.entry.test)
-            paper = published_film(row.run.record, row.model, train, row.entry.test, film)
-            numbers |= {"Paper": number(paper.mean)} if paper else {}
+            numbers |= _numbers_of_film(row, film, ids)
         lane = draw_lanes(spans, list(lanes.values()), film)
         ticks = _ticks(same) if timed else ()
         strips.append((-order, FilmStrip(film, same[0].title or film, lane, ticks, numbers)))
@@ -130,9 +100,55 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         tuple(lanes),
         tuple(zip(colours, names.values(), strict=True)),
         which,
-        rank,
+        METRICS["auroc"].title if row else share,
         row.model if row else "",
     )
+
+
+def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the colour of each clip by lane: each annotator's, the model's, and who differs."""
+    row, annotators = head.row if head.rows else None, head.annotators
+    clips = (row.run if row else head.source).clips
+    label_sets = {"annotators": {clip.id: clip.level for clip in clips.values()}}
+    if annotators is not None:
+        label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
+    lanes = {
+        name: {clip: colour_of.get(level, "") for clip, level in levels.items()}
+        for name, levels in label_sets.items()
+    }
+    if row:
+        means = row.results.predictions
+        called = means["called"] == len(row.results.classes) - 1
+        untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
+        lanes[row.model] = untested | dict.fromkeys(means.loc[called, "id"], "model")
+        wrong = means["called"] != means["label"]
+        lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
+    elif annotators is not None:
+        differ = annotators.differ
+        lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
+    return lanes
+
+
+def _numbers_of_film(row: ScoreRow, film: str, ids: Sequence[str]) -> dict[str, Html]:
+    """Return a model's numbers on a film, beside those of guessing and of the paper."""
+    metric = "f1" if row.run.kind == "levels" else "f1_weighted"
+    means, scores = row.results.predictions, _scores_of_film(row, film)
+    tested = means["id"].isin(ids)
+    counts = number(tested.sum(), form=","), number(len(ids), form=",")
+    numbers = {
+        "Clips tested": html("{} of {}", *counts),
+        METRICS[metric].title: number(scores.get(metric)),
+    }
+    if guess := row.best_guess(metric):
+        labels = means.loc[tested, "label"]
+        both = labels.any() and not labels.all()
+        guesses = baselines(float(labels.mean()))[guess[0]] if both else {}
+        numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
+    numbers[METRICS["auroc"].title] = number(scores.get("auroc"))
+    train = row.run.record.trained_on(row.entry.test)
+    if paper := published_film(row.run.record, row.model, train, row.entry.test, film):
+        numbers["Paper"] = number(paper.mean)
+    return numbers
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:

@@ -15,7 +15,7 @@ from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
 from obygaze_models.experiments.messages import messages_of
-from obygaze_models.experiments.summary import headline_model, metrics_of
+from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.figures.dots import (
     Line,
     Panel,
@@ -29,7 +29,7 @@ from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.annotators import MIN_MARKED, Annotators
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
-from obygaze_models.scoring.annotators import ALL_POSITIVE, Comparison
+from obygaze_models.scoring.annotators import ALL_POSITIVE, AnnotatorComparison
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
@@ -59,7 +59,7 @@ class Headline:
     @property
     def row(self) -> ScoreRow:
         """The model that the result is about, of a page that has one."""
-        name = headline_model(self.run.record)
+        name = self.run.record.headline_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
@@ -69,7 +69,7 @@ class Headline:
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
-    def compared(self) -> Comparison | None:
+    def compared(self) -> AnnotatorComparison | None:
         """The models of the run beside each annotator, on the test set."""
         return self.row.run.record.annotators.get(self.row.entry.test)
 
@@ -98,7 +98,7 @@ def headline(
     if isinstance(source, Annotation):
         return Headline(source, "", (), annotators)
     run = source
-    metric = run.headline_metric
+    metric = run.record.ranking_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
     manifest = run.record.manifest
     rows = [
@@ -202,8 +202,9 @@ def _annotated(head: Headline) -> Html:
     source, clips = head.source, head.source.clips
     films = len({clip.film for clip in clips.values() if clip.film})
     noun = source.noun if len(clips) != 1 else source.noun.removesuffix("s")
-    used = " used here" * (not source.counts_all) + f" of {films:,} films" * (films > 1)
-    of = html("{} {}{}", number(len(clips), form=","), noun, used)
+    used = "" if source.counts_all else " used here"
+    of_films = f" of {films:,} films" if films > 1 else ""
+    of = html("{} {}{}{}", number(len(clips), form=","), noun, used, of_films)
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())

@@ -147,16 +147,7 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     if targets := " or ".join(_positives(runs, levels)):
         others = "the other levels it tells this from are negative"
         yield "positive", f"{targets}: what a model looks for; {others}"
-    clips = [clip for source in sources for clip in source.clips.values()]
-    senses = {name: s for run in sources for name, s in run.about.senses.items()}
-    if concepts := sorted({name for clip in clips for name in clip.concepts}):
-        examples = ", ".join(concepts[:3])
-        by_models = CONCEPT if runs else ""
-        yield "concept", f"what annotators marked in a clip, such as {examples}{by_models}"
-        meanings = concept_meanings(sources[0].about) if is_obygaze else {}
-        for name in concepts:
-            if text := ". ".join(filter(None, [senses.get(name), meanings.get(name)])):
-                yield name, text
+    yield from _concept_terms(sources, by_models=CONCEPT if runs else "")
     if runs:
         yield "fit", FIT
     if any(results.gives_reasons for run in runs for results in run.models):
@@ -168,6 +159,25 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         for feature in (run.record.experiment.array, run.record.experiment.pooling):
             if feature in FEATURES:
                 yield feature, FEATURES[feature]
+    yield from _model_terms(runs)
+
+
+def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tuple[str, str]]:
+    clips = [clip for source in sources for clip in source.clips.values()]
+    concepts = sorted({name for clip in clips for name in clip.concepts})
+    if not concepts:
+        return
+    examples = ", ".join(concepts[:3])
+    yield "concept", f"what annotators marked in a clip, such as {examples}{by_models}"
+    senses = {name: sense for source in sources for name, sense in source.about.senses.items()}
+    is_obygaze = all(source.about.is_obygaze for source in sources)
+    meanings = concept_meanings(sources[0].about) if is_obygaze else {}
+    for name in concepts:
+        if text := ". ".join(filter(None, [senses.get(name), meanings.get(name)])):
+            yield name, text
+
+
+def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     titles = describe_estimators()
     used = {model: estimator_of(run.record, model) for run in runs for model in run.record.models}
     if any(estimator.startswith("pcbm") for estimator in used.values()):

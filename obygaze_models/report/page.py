@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features import Manifest, Timelines
 from obygaze_features.common.files import refuse_to_overwrite, write_text
@@ -17,7 +18,7 @@ from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
-from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
+from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotation import Annotation, Source, open_annotation
@@ -32,6 +33,7 @@ from obygaze_models.report.explorer import (
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import (
+    Headline,
     alarms,
     beside_annotators,
     findings,
@@ -47,7 +49,16 @@ from obygaze_models.report.glossary import (
     glossary,
     page_title,
 )
-from obygaze_models.report.runs import ReportRun, default_run, prepare_runs, score_tables
+from obygaze_models.report.runs import (
+    ReportRun,
+    ScoreTable,
+    default_run,
+    prepare_runs,
+    score_tables,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Origin = AnyRun | Manifest | Timelines
 """What a page is made of."""
@@ -94,7 +105,7 @@ def report(
         Replace an existing page.
     """
     refuse_to_overwrite(Path(output), overwrite=overwrite)
-    jinja2 = need("jinja2", extra="report")
+    pages = _templates()
     runs, annotation = _open(sources)
     shown: list[Source] = [annotation] if annotation else [*runs]
     main: Source = annotation or default_run(runs)
@@ -103,57 +114,17 @@ def report(
     head = headline(tables, main, annotators)
     clips = {clip.id: clip for source in shown for clip in source.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
-    pages = jinja2.Environment(
-        loader=jinja2.PackageLoader("obygaze_models.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
     segments = timelines or (annotation.timelines if annotation else None)
     lanes = film_timelines(ordered, frames, moments, segments)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    films = film_strips(head, ordered)
-    titles = {strip.film: strip.title for strip in films.films} if films else {}
-    gammas = gamma_figure(annotators, titles) if annotators and films else None
-    compared = head.row.run.record.annotators if runs else {}
-    agreed = compared or (annotators and annotators.kappas)
     opens = head.opens.results if head.rows else None
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
+        _findings(head, runs) | _annotated(head, shown, ordered) | _models(head, runs, tables),
         title=title,
-        runs=runs,
-        head=head,
-        noun=main.noun,
-        top=" or ".join(main.about.levels.get(code, code) for code in main.positives),
-        tables=tables,
-        alarms=alarms(head, runs) if runs else [],
-        eyebrow=eyebrow(shown),
-        findings=findings(head),
-        beside=beside_annotators(head) if runs else [],
-        limits=limits(head),
-        score_figure=score_figure(head),
-        store_tables=store_tables(head, runs),
-        store_columns=STORE_COLUMNS,
-        about=about(shown),
-        glossary=glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
-        films=films,
-        titles=titles,
-        annotators=annotators,
-        compared=compared,
-        tasks={test: head.row.run.record.task(test) for test in compared},
-        uncalibrated=UNCALIBRATED,
-        levels=main.about.levels,
-        gamma_figure=gammas,
-        concept_figures=concept_figures(head, runs),
-        concepts=concept_tables(runs),
         analyses=[read_analysis(Path(path)) for path in analyses],
-        cautions=cautions(runs, head.run) if runs else [],
-        leaks_by_test=leaks_by_test,
-        concept_notes=concept_notes(runs),
-        citation=citation(shown),
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(explorer_data(opens, shown, images, store, lanes)),
@@ -165,6 +136,73 @@ def report(
     style = _template("explorer.css")
     write_text(Path(output), document(title, Html(body), style=style, script=script))
     return Path(output)
+
+
+def _templates() -> Environment:
+    jinja2 = need("jinja2", extra="report")
+    pages: Environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("obygaze_models.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return pages
+
+
+def _findings(head: Headline, runs: Sequence[ReportRun]) -> dict[str, Any]:
+    """Return what the first screen shows."""
+    return {
+        "head": head,
+        "alarms": alarms(head, runs) if runs else [],
+        "findings": findings(head),
+        "beside": beside_annotators(head) if runs else [],
+        "limits": limits(head),
+        "score_figure": score_figure(head),
+        "cautions": cautions(runs, head.run) if runs else [],
+    }
+
+
+def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip]) -> dict[str, Any]:
+    """Return what the page says of the films, their annotators, and its words."""
+    main, annotators = head.source, head.annotators
+    films = film_strips(head, ordered)
+    titles = {strip.film: strip.title for strip in films.films} if films else {}
+    gammas = gamma_figure(annotators, titles) if annotators and films else None
+    compared = head.row.run.record.annotators if head.metric else {}
+    agreed = compared or (annotators and annotators.kappas)
+    return {
+        "noun": main.noun,
+        "top": " or ".join(main.about.levels.get(code, code) for code in main.positives),
+        "levels": main.about.levels,
+        "eyebrow": eyebrow(shown),
+        "about": about(shown),
+        "citation": citation(shown),
+        "glossary": glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
+        "films": films,
+        "titles": titles,
+        "annotators": annotators,
+        "compared": compared,
+        "tasks": {test: head.row.run.record.task(test) for test in compared},
+        "gamma_figure": gammas,
+    }
+
+
+def _models(
+    head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
+) -> dict[str, Any]:
+    """Return what the page says of the models: scores, stores, concepts and leaks."""
+    return {
+        "runs": runs,
+        "tables": tables,
+        "store_tables": store_tables(head, runs),
+        "store_columns": STORE_COLUMNS,
+        "concept_figures": concept_figures(head, runs),
+        "concepts": concept_tables(runs),
+        "concept_notes": concept_notes(runs),
+        "leaks_by_test": leaks_by_test,
+        "uncalibrated": UNCALIBRATED,
+    }
 
 
 def _open(

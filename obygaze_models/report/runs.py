@@ -27,9 +27,7 @@ from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRe
 from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
 from obygaze_models.experiments.summary import (
     describe_left_out,
-    main_metric,
     metrics_of,
-    ranking_metric,
     span,
 )
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
@@ -184,11 +182,6 @@ class ReportRun:
             return "concepts"
         return "classes" if experiment.levels else "levels"
 
-    @property
-    def headline_metric(self) -> str:
-        """The score that models are ranked by, which guesses have as well."""
-        return ranking_metric(self.record)
-
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Average the runs' predictions, and name runs and features uniquely."""
@@ -233,7 +226,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 
 def default_model(run: ReportRun) -> ModelResults:
     """The model with the best main score, among those that give reasons if there are any."""
-    metric = main_metric(run.record)
+    metric = run.record.main_metric
     scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
 

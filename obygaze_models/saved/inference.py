@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, shorten_digest
@@ -36,9 +35,8 @@ from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
 
-Array = NDArray[Any]
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 
@@ -180,7 +178,7 @@ class ModelScore:
 
 
 def predict(
-    model: str | Path,
+    folder: str | Path,
     store: Stores,
     *,
     ids: Sequence[str] | None = None,
@@ -190,8 +188,8 @@ def predict(
 
     Parameters
     ----------
-    model
-        Its folder.
+    folder
+        The model's folder.
     store
         The store, its folder or URL; several if it was trained on several. Other features than
         those it was trained on are refused.
@@ -201,7 +199,7 @@ def predict(
         Two probabilities. For two classes: a clip whose probability of the second class is between
         them is `UNSURE`.
     """
-    estimator, about = load_model(Path(model))
+    estimator, about = load_model(Path(folder))
     about.check()
     classes = about["classes"]
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
@@ -215,7 +213,7 @@ def predict(
         with plugin_errors(modules_of(estimator)):
             given = estimator.predict_proba(clips.features)
         shape = len(clips.ids), len(estimator.classes_)
-        check_probabilities(given, shape, f"{model}: predict_proba")
+        check_probabilities(given, shape, f"{folder}: predict_proba")
         probabilities[:, estimator.classes_] = given
     probabilities = move_cut(probabilities, about.get("cut", 0.5))
     predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
@@ -227,19 +225,19 @@ def predict(
 
 
 def predict_frames(
-    model: str | Path, store: Stores, ids: Sequence[str] | None = None
+    folder: str | Path, store: Stores, ids: Sequence[str] | None = None
 ) -> FramePredictions:
     """Predict each frame of clips by a saved model of frame sequences.
 
     Parameters
     ----------
-    model, store, ids
+    folder, store, ids
         As in `predict`; clips without frames are left out.
     """
-    estimator, about = load_model(Path(model))
+    estimator, about = load_model(Path(folder))
     if about.get("reads", "frames") != "frames" or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
-            f"{model} ({about.get('estimator', type(estimator).__name__)}) does not predict "
+            f"{folder} ({about.get('estimator', type(estimator).__name__)}) does not predict "
             "frames; train a model that does, such as attention-probe or frame-mil"
         )
     clips = _read_clips(about, store, ids)
@@ -250,7 +248,7 @@ def predict_frames(
             given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
         if given.shape != shape:
             raise ExperimentError(
-                f"{model} ({about['estimator']}): predict_frames gave {given.shape}, not {shape}: "
+                f"{folder} ({about['estimator']}): predict_frames gave {given.shape}, not {shape}: "
                 "one probability a clip, frame and class"
             )
         table[..., estimator.classes_] = given
@@ -300,13 +298,13 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 
 
 def evaluate(
-    model: str | Path, store: Stores, manifest: Manifest | str | Path, *, labels: str | None = None
+    folder: str | Path, store: Stores, manifest: Manifest | str | Path, *, labels: str | None = None
 ) -> ModelScore:
     """Score a saved model on the annotated clips of a manifest.
 
     Parameters
     ----------
-    model, store
+    folder, store
         As in `predict`.
     manifest
         The manifest or its folder. Its labels are the truth; clips of levels that the model does
@@ -314,7 +312,7 @@ def evaluate(
     labels
         Which of its label sets; by default its default one.
     """
-    about = read_about(Path(model))
+    about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
@@ -326,7 +324,7 @@ def evaluate(
     code_of = {clip: code for clip, code in code_of.items() if code >= 0}
     if not code_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
-    predictions = predict(model, opened, ids=[clip for clip in code_of if clip in opened])
+    predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(code_of)} clips of {manifest.name} that take part in "

@@ -15,7 +15,7 @@ import hashlib
 import importlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -247,42 +247,61 @@ def _decode(value: Any, parts: _Parts) -> Any:
         return value
     if isinstance(value, list):
         return [_decode(item, parts) for item in value]
-    kind = set(value)
-    if kind == {"array"}:
-        return parts.arrays[value["array"]]
-    if kind == {"texts"}:
-        texts = [_text(text, "a list of texts") for text in value["texts"]]
-        if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
-            raise ExperimentError("a list of texts has one that is too long")
-        return np.array(texts)
-    if kind == {"tuple"}:
-        return tuple(_decode(item, parts) for item in value["tuple"])
-    if kind == {"mapping"}:
-        return {_decode(key, parts): _decode(item, parts) for key, item in value["mapping"]}
-    if kind == {"frozen"}:
-        from sklearn.frozen import FrozenEstimator
-
-        return FrozenEstimator(_decode(value["frozen"], parts))
-    if kind == {"pipeline"}:
-        from sklearn.pipeline import Pipeline
-
-        return Pipeline(**{key: _decode(value["pipeline"][key], parts) for key in _PIPELINE})
-    if kind == {"skops"}:
-        return _decode_foreign(parts.files[value["skops"]])
-    if kind == {"class", "fields"}:
+    if set(value) == {"class", "fields"}:
         return _find_class(value["class"])(**_decode_all(value["fields"], parts))
-    if kind == {"class", "parameters", "fitted"}:
-        model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
-        names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
-        if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
-            clips, codes, classes = (fitted[key] for key in _ROWS)
-            return model.fit(clips, classes[codes])
-        for key, item in fitted.items():
-            if key in names or key.startswith("__") or hasattr(type(model), key):
-                raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
-            setattr(model, key, item)
-        return model
-    raise ExperimentError(f"{str(value)[:60]!r} is not a part of a model")
+    if set(value) == {"class", "parameters", "fitted"}:
+        return _decode_fitted(value, parts)
+    kind = next(iter(value), "")
+    if len(value) != 1 or kind not in _DECODERS:
+        raise ExperimentError(f"{str(value)[:60]!r} is not a part of a model")
+    return _DECODERS[kind](value[kind], parts)
+
+
+def _decode_texts(value: Any, parts: _Parts) -> Any:
+    texts = [_text(text, "a list of texts") for text in value]
+    if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
+        raise ExperimentError("a list of texts has one that is too long")
+    return np.array(texts)
+
+
+def _decode_frozen(value: Any, parts: _Parts) -> Any:
+    from sklearn.frozen import FrozenEstimator
+
+    return FrozenEstimator(_decode(value, parts))
+
+
+def _decode_pipeline(value: Any, parts: _Parts) -> Any:
+    from sklearn.pipeline import Pipeline
+
+    return Pipeline(**{key: _decode(value[key], parts) for key in _PIPELINE})
+
+
+_DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
+    "array": lambda value, parts: parts.arrays[value],
+    "texts": _decode_texts,
+    "tuple": lambda value, parts: tuple(_decode(item, parts) for item in value),
+    "mapping": lambda value, parts: {
+        _decode(key, parts): _decode(item, parts) for key, item in value
+    },
+    "frozen": _decode_frozen,
+    "pipeline": _decode_pipeline,
+    "skops": lambda value, parts: _decode_foreign(parts.files[value]),
+}
+"""How a value of one key is read, by the key."""
+
+
+def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
+    """Make an estimator of ours, and set what it learned."""
+    model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
+    names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
+    if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
+        clips, codes, classes = (fitted[key] for key in _ROWS)
+        return model.fit(clips, classes[codes])
+    for key, item in fitted.items():
+        if key in names or key.startswith("__") or hasattr(type(model), key):
+            raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
+        setattr(model, key, item)
+    return model
 
 
 def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:

@@ -7,13 +7,13 @@ with each other is a difference of two numbers, with an interval over films.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
@@ -23,9 +23,8 @@ from obygaze_models.scoring.intervals import (
     too_few,
     weigh_groups,
 )
-from obygaze_models.scoring.metrics import auroc, clip_losses, predicted_classes
+from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
 
-Array = NDArray[Any]
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate among those whom a rater is compared with."""
 CONSTANT = "same for all clips"
@@ -71,7 +70,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The models of a test set and its annotators; see `compare_with_annotators`.
 
     `clips` are those to which every annotator gave one of the `classes`, `films` how many films
@@ -151,7 +150,7 @@ def compare_with_annotators(
     models: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
-) -> Comparison | None:
+) -> AnnotatorComparison | None:
     """Compare models with each annotator, and these with each other.
 
     Parameters
@@ -180,79 +179,121 @@ def compare_with_annotators(
     rows = np.flatnonzero(labelled & np.logical_or.reduce([*answered.values()]))
     if not len(rows) or len(votes) < 2:
         return None
-    labels = {name: codes[rows] for name, codes in votes.items()}
-    stacked = np.stack([*labels.values()])
-    truth = dawid_skene(stacked, len(classes))
-    shares = np.bincount(stacked.ravel(), minlength=len(classes)) / stacked.size
-    film, count = group_columns([films[row] for row in rows.tolist()])
-    weights = weigh_groups(count)
+    annotators = _Annotators.of(
+        {name: codes[rows] for name, codes in votes.items()},
+        [films[row] for row in rows.tolist()],
+        len(classes),
+    )
+    every = np.ones(len(rows), dtype=bool)
+    raters = [
+        annotators.rate(
+            name, "model", predicted_classes(models[name][rows]), table=table[rows], part=part
+        )
+        for name, table in tables.items()
+        if (part := answered[name][rows]).any()
+    ]
+    raters += [
+        annotators.rate(name, "annotator", codes) for name, codes in annotators.labels.items()
+    ]
+    raters += annotators.guesses()
+    truth = annotators.truth
+    raters.append(annotators.rate(ESTIMATE, "estimate", truth.argmax(axis=1), table=truth))
+    scores = annotators.agreement(f1_of_tables, every) if len(classes) == 2 else None
+    counts = [np.bincount(codes, minlength=len(classes)) for codes in annotators.labels.values()]
+    return AnnotatorComparison(
+        annotators=[*votes],
+        classes=[*classes],
+        clips=len(rows),
+        films=annotators.count,
+        too_few=too_few(np.min(counts, axis=0).tolist(), annotators.count),
+        agreement=_defined(annotators.agreement(cohen_kappas, every)[0]),
+        raters=raters,
+        f1=None if scores is None else _defined(scores[0]),
+        f1_interval=None if scores is None else estimate_weighted(scores).interval,
+    )
 
-    def tables_of(first: Array, second: Array, part: Array) -> Array:
+
+@dataclass(frozen=True, eq=False)
+class _Annotators:
+    """The annotators' labels of N clips, and the films by which intervals are made.
+
+    `film` is the column of each clip's film in `weights`, `count` how many films there are.
+    """
+
+    labels: dict[str, Array]
+    classes: int
+    truth: Array
+    film: Array
+    count: int
+    weights: Array
+
+    @classmethod
+    def of(cls, labels: dict[str, Array], films: Sequence[str], classes: int) -> _Annotators:
+        """Estimate the truth of some labels, and weigh their films."""
+        film, count = group_columns(films)
+        truth = dawid_skene(np.stack([*labels.values()]), classes)
+        return cls(labels, classes, truth, film, count, weigh_groups(count))
+
+    def tables(self, first: Array, second: Array, part: Array) -> Array:
         """Return how often they gave which two classes, by each row of weights."""
-        cells = np.zeros((count + 1, len(classes), len(classes)))
-        np.add.at(cells, (film[part], first[part], second[part]), 1)
-        return np.asarray(np.einsum("df,fij->dij", weights, cells))
+        cells = np.zeros((self.count + 1, self.classes, self.classes))
+        np.add.at(cells, (self.film[part], first[part], second[part]), 1)
+        return np.asarray(np.einsum("df,fij->dij", self.weights, cells))
 
-    def among_annotators(measure: Callable[[Array], Array], part: Array) -> Array:
-        pairs = combinations(labels.values(), 2)
-        return np.asarray(np.mean([measure(tables_of(*pair, part)) for pair in pairs], axis=0))
+    def agreement(self, measure: Callable[[Array], Array], part: Array) -> Array:
+        """Return the mean of a measure over each two annotators, by each row of weights."""
+        pairs = combinations(self.labels.values(), 2)
+        return np.asarray(np.mean([measure(self.tables(*pair, part)) for pair in pairs], axis=0))
 
-    def rate(name: str, kind: str, codes: Array, table: Array | None, part: Array) -> Rater:
-        targets = labels | ({} if kind == "estimate" else {ESTIMATE: truth.argmax(axis=1)})
+    def guesses(self) -> Iterator[Rater]:
+        """Yield raters that do not look at the clips."""
+        stacked = np.stack([*self.labels.values()])
+        shares = np.bincount(stacked.ravel(), minlength=self.classes) / stacked.size
+        constant = np.tile(shares, (len(self.film), 1))
+        yield self.rate(CONSTANT, "guess", constant.argmax(axis=1), table=constant)
+        if self.classes == 2:
+            yield self.rate(ALL_POSITIVE, "guess", np.ones(len(self.film), int))
+
+    def rate(
+        self,
+        name: str,
+        kind: str,
+        codes: Array,
+        *,
+        table: Array | None = None,
+        part: Array | None = None,
+    ) -> Rater:
+        """Compare a rater's classes and probabilities with all others', on a part of the clips."""
+        part = np.ones(len(codes), dtype=bool) if part is None else part
+        targets = dict(self.labels)
+        if kind != "estimate":
+            targets[ESTIMATE] = self.truth.argmax(axis=1)
         if kind == "annotator":
             del targets[name]
-        found = {key: tables_of(codes, target, part) for key, target in targets.items()}
+        found = {key: self.tables(codes, target, part) for key, target in targets.items()}
         kappas = {key: cohen_kappas(counts) for key, counts in found.items()}
         numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in kappas.items()}}
-        if len(classes) == 2:
+        if self.classes == 2:
             scores = {key: f1_of_tables(counts) for key, counts in found.items()}
             numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
             numbers["f1_interval"] = {
                 key: estimate_weighted(values).interval for key, values in scores.items()
             }
         if table is not None and kind != "estimate":
-            losses = clip_losses(stacked[:, part], table[part])
+            losses = clip_losses(np.stack([*self.labels.values()])[:, part], table[part])
             brier, cross_entropy = (float(losses[key].mean()) for key in ("brier", "log_loss"))
             numbers |= {"brier": brier, "cross_entropy": cross_entropy}
         if kind == "model":
-            if table is not None and len(classes) == 2:
+            if table is not None and self.classes == 2:
                 numbers["auroc"] = {
-                    key: _mean_auroc(to[part], table[part, 1], film[part])
+                    key: _mean_auroc(to[part], table[part, 1], self.film[part])
                     for key, to in targets.items()
                 }
-            mean = np.mean([kappas[key] for key in labels], axis=0)
-            differences = mean - among_annotators(cohen_kappas, part)
-            numbers |= {
-                "difference": _defined(differences[0]),
-                "interval": estimate_weighted(differences).interval,
-            }
+            mean = np.mean([kappas[key] for key in self.labels], axis=0)
+            differences = mean - self.agreement(cohen_kappas, part)
+            numbers["difference"] = _defined(differences[0])
+            numbers["interval"] = estimate_weighted(differences).interval
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
-
-    every = np.ones(len(rows), dtype=bool)
-    raters = [
-        rate(name, "model", predicted_classes(models[name][rows]), table[rows], part)
-        for name, table in tables.items()
-        if (part := answered[name][rows]).any()
-    ]
-    raters += [rate(name, "annotator", codes, None, every) for name, codes in labels.items()]
-    constant = np.tile(shares, (len(rows), 1))
-    raters.append(rate(CONSTANT, "guess", constant.argmax(axis=1), constant, every))
-    if len(classes) == 2:
-        raters.append(rate(ALL_POSITIVE, "guess", np.ones(len(rows), int), None, every))
-    raters.append(rate(ESTIMATE, "estimate", truth.argmax(axis=1), truth, every))
-    scores = among_annotators(f1_of_tables, every) if len(classes) == 2 else None
-    counts = [np.bincount(codes, minlength=len(classes)) for codes in labels.values()]
-    return Comparison(
-        annotators=[*votes],
-        classes=[*classes],
-        clips=len(rows),
-        films=count,
-        too_few=too_few(np.min(counts, axis=0).tolist(), count),
-        agreement=_defined(among_annotators(cohen_kappas, every)[0]),
-        raters=raters,
-        f1=None if scores is None else _defined(scores[0]),
-        f1_interval=None if scores is None else estimate_weighted(scores).interval,
-    )
 
 
 def dawid_skene(votes: Array, classes: int) -> Array:

@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from obygaze_models.scoring.metrics import (
     METRICS,
     TREC,
+    Array,
     Scores,
     score,
     trec_ranks,
@@ -36,7 +35,6 @@ MIN_SHARE = 0.1
 """Where a smaller share of the clips is positive, `Metric.skewed` scores have no interval."""
 MAX_CELLS = 4_000_000
 """Weights that are in memory at a time."""
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.data.example import example_path
 from obygaze_models.experiments.annotators import annotators_f1, differing_clips
+from obygaze_models.experiments.messages import plan_notes
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
@@ -322,7 +323,7 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     assert run.record.manifest.labels == "both"
     first = next(iter(run.annotations()["EN vs S"].values()))
     assert set(first) <= {*names}
-    assert "label of each annotator" in "\n".join(make_plan(experiment).notes)
+    assert "label of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
     assert {line["targets"] for line in run.models()} == {"soft"}
 
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Concept, Manifest, Split, leave_film_out
-from obygaze_models.experiments.messages import run_warnings
+from obygaze_models.experiments.messages import describe_plan, plan_notes, run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_balance, describe_run, headline
@@ -247,7 +247,9 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     assert alone.record.scores[0].fits == list(range(FILMS))
     every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
     assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
-    assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(every.describe().split())
+    assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(
+        describe_plan(every).split()
+    )
 
 
 def test_validation_clips_are_of_films_that_do_not_train(experiment):
@@ -310,7 +312,7 @@ def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
     assert {clip[:3] for clip in asked} == {"tt0", "tt3"}
     first = f"Tests {len(asked)} of 150 clips, and 2 of {FILMS} films: tt0, tt3"
     assert headline(one.record)[0] == first
-    described = make_plan(structs.replace(experiment, **changes)).describe()
+    described = describe_plan(make_plan(structs.replace(experiment, **changes)))
     assert first[1:] in " ".join(described.split()).partition("1 fit")[0]
 
 
@@ -349,7 +351,8 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert cv.get_n_splits(*columns) == 5
     for own, theirs in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
-    notes = make_plan(structs.replace(experiment, **changes, split=None, protocol=None)).notes
+    changed = structs.replace(experiment, **changes, split=None, protocol=None)
+    notes = plan_notes(make_plan(changed))
     assert "folds are drawn: ten divides directors" in notes  # it is the only split
 
 
@@ -358,7 +361,7 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
     changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
     plan = make_plan(structs.replace(experiment, **changes, min_clips=1))
-    text = "\n".join(plan.notes)
+    text = "\n".join(plan_notes(plan))
     assert "Leave file out: each file in turn" in text
     assert "within 5 s" not in text
     assert {*plan.films.titles.values()} <= media
@@ -379,8 +382,8 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path)
     assert 'groups = "media" or gap = 5 keeps' in near[0]  # the page says it too
     assert none == []
     kept = f'{FILMS} of {FILMS}; groups = "film" keeps them apart'
-    assert f"films with clips in training and in test: {kept}" in free.notes
-    assert any("within 5 s of a test clip" in note for note in apart.notes)
+    assert f"films with clips in training and in test: {kept}" in plan_notes(free)
+    assert any("within 5 s of a test clip" in note for note in plan_notes(apart))
     items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems
     starts = items.starts[[items.row(clip) for clip in apart.data.ids]]
     labels, folds = problem.train.labels(apart.data), apart.data.folds

@@ -1,0 +1,129 @@
+"""Write predictions for people: a run's held-out ones, or those of a saved model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted
+from obygaze_models.data.stores import Stores
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments import annotators, exports
+from obygaze_models.experiments.exports import Outputs
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.saved.about import read_about, say_seen
+from obygaze_models.saved.inference import Predictions, open_for, predict
+
+
+@dataclass(frozen=True)
+class WrittenPredictions:
+    """Predictions as files and as text.
+
+    Parameters
+    ----------
+    rows
+        The predictions, as JSON has them.
+    files
+        The content of each file.
+    text
+        Lines to print: the predictions, and which files there are.
+    warnings
+        What a reader must know.
+    seen
+        Warnings of clips that the model was trained on.
+    """
+
+    rows: list[dict[str, Any]]
+    files: dict[Path, str]
+    text: list[str]
+    warnings: Sequence[RunWarning]
+    seen: Sequence[str] = ()
+
+
+def predict_run(
+    run: Run,
+    outputs: Outputs,
+    *,
+    estimator: str | None = None,
+    ids: Sequence[str] | None = None,
+    divided: bool = False,
+) -> WrittenPredictions:
+    """Write a run's held-out predictions; or only those on which annotators or models differ."""
+    every = exports.held_out(run, model=estimator, ids=ids)
+    rows = annotators.divided(run, every) if divided else every
+    warnings = [
+        warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
+    ]
+    files, lines = exports.export_files(
+        rows,
+        exports.HELD_OUT,
+        outputs,
+        warnings=warnings,
+        levels=run.record.manifest.levels,
+        concepts=run.record.manifest.senses,
+        run=None if divided or ids else run,
+    )
+    if divided:
+        others = "on the others all agree, or only one annotator gave a label"
+        lines.append(f"--divided: {len(rows):,} of {len(every):,} predictions; {others}")
+    text = [*exports.describe_held_out(rows, outputs.max_rows), *lines]
+    return WrittenPredictions([dict(row.cells) for row in rows], files, text, warnings)
+
+
+def predict_model(
+    folder: Path,
+    stores: Stores,
+    outputs: Outputs,
+    *,
+    ids: Sequence[str] | None = None,
+    band: tuple[float, float] | None = None,
+) -> WrittenPredictions:
+    """Write a saved model's predictions of the clips of a store."""
+    opened = open_for(read_about(folder), stores)
+    predictions = predict(folder, opened, ids=ids, band=band)
+    needs_rows = outputs.tables or outputs.elan
+    files, lines = exports.export_files(
+        exports.model_rows(predictions, opened.items) if needs_rows else [],
+        "prediction",
+        replace(outputs, table=None),
+        warnings=predictions.warnings,
+        levels=predictions.about.get("levels", {}),
+        concepts=predictions.about.get("senses", ()),
+    )
+    if outputs.table:
+        files[outputs.table] = predictions.to_csv()
+        lines.insert(0, f"a row a clip -> {outputs.table}")
+    rows = _as_json(predictions)
+    text = [*_describe_rows(rows, outputs.max_rows), *lines]
+    seen = say_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
+    return WrittenPredictions(rows, files, text, predictions.warnings, [*seen])
+
+
+def _as_json(predictions: Predictions) -> list[dict[str, Any]]:
+    keys = ("id", "prediction", "probabilities", "seen_in_training")
+    named = [
+        dict(zip(predictions.classes, row, strict=True))
+        for row in predictions.probabilities.tolist()
+    ]
+    columns = predictions.ids, predictions.predicted, named, predictions.seen
+    return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _describe_rows(rows: list[dict[str, Any]], limit: int) -> list[str]:
+    """Return the first rows, and how many clips have which prediction."""
+    lines = []
+    if limit:
+        cells = [
+            [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
+            for row in rows[:limit]
+        ]
+        lines.append(align(["clip", "prediction", *rows[0]["probabilities"]], cells, left=2))
+        if (more := len(rows) - limit) > 0:
+            lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+    counts = Counter(row["prediction"] for row in rows)
+    predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
