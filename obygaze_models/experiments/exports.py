@@ -42,7 +42,7 @@ from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits
 from obygaze_models.experiments.run_folder import Clip, Run
-from obygaze_models.explain.parts import average_parts, name_log_odds
+from obygaze_models.explain.parts import list_parts, mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
 
@@ -110,17 +110,16 @@ def held_out(
         mean = average_over_fits(fits)
         classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
         trained, called = run.record.trained_on(test), mean.called.tolist()
-        explained = [e for e in run.explanations() if (e.model, e.task) == (name, trained)]
-        parts = average_parts(explained, mean.ids)
+        explained = run.reasons()
+        own = explained[(explained["model"] == name) & (explained["task"] == trained)]
+        parts = list_parts(mean_parts(own, mean.ids)[1])
         chosen = [row for row, clip in enumerate(mean.ids) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[mean.ids[row]])):
             clip, code = clips[mean.ids[row]], called[row]
             two = mean.probabilities.ndim == 1
             share = mean.probabilities[row] if two else mean.probabilities[row, code]
             target = (classes[1] if two else classes[code]).title
-            reasons = tuple(
-                f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
-            )
+            reasons = tuple(f"{concept} {format_signed(amount)}" for concept, amount in parts[row])
             odds = name_log_odds([each.title for each in classes])
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}

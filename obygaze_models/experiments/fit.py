@@ -59,8 +59,8 @@ class Fit:
         The rows that had any part in the fit: an audit for leaks looks at them.
     reads
         What it predicts from: ``features``, ``frames`` or ``groups`` (films).
-    facts, history, warnings
-        What the estimator chose, its epochs, and what a reader must know of it.
+    facts, warnings
+        What the estimator chose, and what a reader must know of it.
     cut
         Where it says "positive", as validation clips chose it: of two classes the probabilities
         are moved so that one half is this cut.
@@ -71,7 +71,6 @@ class Fit:
     seen: Array
     reads: str = "features"
     facts: dict[str, Any] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[RunWarning] = field(default_factory=list)
     cut: Annotated[float, Meta(gt=0, lt=1)] = 0.5
 
@@ -341,15 +340,13 @@ def fit_estimator(
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
-        history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
         noted = _notes_of(model, spec.name, divided, raised)
     if "labelled" in accepted and "concepts" in facts:
         facts = {"negatives": spec.negatives, **facts}
     chooses = "X_val" in accepted or spec.threshold
     seen = np.concatenate([learn, train, *([choose, validation] if chooses else [])])
-    fit = Fit(
-        model, int(labels.max()) + 1, np.unique(seen), reads, facts, history, unique_warnings(noted)
-    )
+    classes, notes = int(labels.max()) + 1, unique_warnings(noted)
+    fit = Fit(model, classes, np.unique(seen), reads, facts, notes)
     if spec.threshold:
         scores = fit.probabilities(data, validation)[:, 1]
         fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
@@ -388,7 +385,7 @@ def _as_json(value: Any) -> Any:
     def convert(part: Any) -> Any:
         if isinstance(part, np.generic | np.ndarray):
             return part.tolist()
-        raise TypeError(f"facts_ and history_ are JSON values, not a {type(part).__name__}")
+        raise TypeError(f"facts_ are JSON values, not a {type(part).__name__}")
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 

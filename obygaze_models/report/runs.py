@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.data.tasks import Class, Task
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
     FitPredictions,
     MeanPredictions,
@@ -44,7 +44,7 @@ from obygaze_models.scoring.metrics import METRICS
 
 @dataclass(frozen=True, eq=False)
 class ModelResults:
-    """A model's predictions and explanations of the clips that it was tested on.
+    """A model's predictions and reasons for the clips that it was tested on.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ class ModelResults:
         What clips are told apart by; of two the second is the positive class.
     predictions
         Means over the fits that tested a clip.
-    explained
-        The explanations, one for each fit; may be empty.
+    reasons
+        As `Run.reasons` has them, of this model; may be empty.
     by_fit
         Fit -> clip -> its probability.
     """
@@ -64,13 +64,13 @@ class ModelResults:
     task: str
     classes: tuple[Class, ...]
     predictions: MeanPredictions
-    explained: tuple[Explained, ...]
+    reasons: pd.DataFrame
     by_fit: Mapping[int, Mapping[str, Any]]
 
     @property
     def gives_reasons(self) -> bool:
-        """Whether its explanations lead to the prediction; a network's sensitivities do not."""
-        return any(entry.kind != "sensitivity" for entry in self.explained)
+        """Whether its reasons lead to the prediction; a network's sensitivities do not."""
+        return bool((self.reasons["kind"] != "sensitivity").any())
 
 
 def annotators_of(manifest: Manifest, labels: str) -> list[str]:
@@ -248,12 +248,10 @@ def _models(run: Run) -> Iterator[ModelResults]:
         by_fit: dict[int, dict[str, Any]] = {}
         for fit in fits:
             by_fit.setdefault(fit.fit, {}).update(zip(fit.ids, fit.probabilities, strict=True))
-        explained = tuple(
-            entry for entry in run.explanations()
-            if entry.model == model and task in ("", entry.task)
-        )  # fmt: skip
+        reasons = run.reasons()
+        own = reasons[(reasons["model"] == model) & ((reasons["task"] == task) | (task == ""))]
         classes = run.record.task(largest).classes
-        yield ModelResults(model, task, classes, average_over_fits(fits), explained, by_fit)
+        yield ModelResults(model, task, classes, average_over_fits(fits), own, by_fit)
 
 
 @dataclass(frozen=True, eq=False)
