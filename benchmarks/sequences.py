@@ -53,7 +53,7 @@ def measure() -> Iterator[Result]:
         results = fit_probes(store)
         seconds = time.perf_counter() - begin
         fits = [
-            (result.planned.task, result.planned.fold, len(result.fit.history))
+            (result.planned.task, result.planned.fold, len(result.fit.estimator.history_))
             for result in results
             if result.fit
         ]

@@ -122,7 +122,7 @@ def _mlps(
     begin = time.perf_counter()
     results = ours()
     seconds = time.perf_counter() - begin
-    epochs = sum(len(result.fit.history) for result in results if result.fit)
+    epochs = sum(len(result.fit.estimator.history_) for result in results if result.fit)
     fits = [(result.planned.problem, result.planned.fold) for result in results]
     sample = fits[share // 2 :: share]
     label = f"{name}, {epochs / len(fits):.0f} epochs each"

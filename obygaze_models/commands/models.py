@@ -98,7 +98,7 @@ def run(
 ) -> None:
     """Train and test what an EXPERIMENT file describes.
 
-    Writes a folder with run.json (scores, data, versions), predictions.csv, history.jsonl and the
+    Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and the
     models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
     interruption, and with --overwrite starts anew. Ends with exit code 3 if fits or tests were
     skipped. Prints the result first; where only some of the films are tested, it names them. An

@@ -43,7 +43,7 @@ from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.run_folder import Clip, Run
-from obygaze_models.explain.parts import average_parts, name_log_odds
+from obygaze_models.explain.parts import list_parts, mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
 
@@ -139,17 +139,16 @@ def held_out(
         counts = mean["fits"].tolist()
         classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
         trained, called = run.record.trained_on(test), mean["called"].tolist()
-        explained = [e for e in run.explanations() if (e.model, e.task) == (name, trained)]
-        parts = average_parts(explained, tested)
+        explained = run.reasons()
+        own = explained[(explained["model"] == name) & (explained["task"] == trained)]
+        parts = list_parts(mean_parts(own, tested)[1])
         chosen = [row for row, clip in enumerate(tested) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[tested[row]])):
             clip, code = clips[tested[row]], called[row]
             two = means_of.ndim == 1
             share = means_of[row] if two else means_of[row, code]
             target = (classes[1] if two else classes[code]).title
-            reasons = tuple(
-                f"{concept} {format_signed(amount)}" for concept, amount in parts.of_clip(row)
-            )
+            reasons = tuple(f"{concept} {format_signed(amount)}" for concept, amount in parts[row])
             odds = name_log_odds([each.title for each in classes])
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}

@@ -58,8 +58,8 @@ class Fit:
         The rows that had any part in the fit: an audit for leaks looks at them.
     reads
         What it predicts from: ``features``, ``frames`` or ``groups`` (films).
-    facts, history, warnings
-        What the estimator chose, its epochs, and what a reader must know of it.
+    facts, warnings
+        What the estimator chose, and what a reader must know of it.
     cut
         Where it says "positive", as validation clips chose it: of two classes the probabilities
         are moved so that one half is this cut.
@@ -70,7 +70,6 @@ class Fit:
     seen: Array
     reads: str = "features"
     facts: dict[str, Any] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[RunWarning] = field(default_factory=list)
     cut: Annotated[float, Meta(gt=0, lt=1)] = 0.5
 
@@ -378,7 +377,6 @@ def _fit_model(
         if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
-        history = [dict(epoch) for epoch in _as_json(getattr(model, "history_", []))]
         notes = [*divided, *getattr(model, "warnings_", [])]
         if all(getattr(note, "code", "") == DIVIDED for note in notes):
             notes += [warning.message for warning in raised]
@@ -386,7 +384,7 @@ def _fit_model(
             note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
             for note in notes
         )
-    return replace(fit, estimator=model, facts=facts, history=history, warnings=noted)
+    return replace(fit, estimator=model, facts=facts, warnings=noted)
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:
@@ -405,7 +403,7 @@ def _as_json(value: Any) -> Any:
     def convert(part: Any) -> Any:
         if isinstance(part, np.generic | np.ndarray):
             return part.tolist()
-        raise TypeError(f"facts_ and history_ are JSON values, not a {type(part).__name__}")
+        raise TypeError(f"facts_ are JSON values, not a {type(part).__name__}")
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 

@@ -91,11 +91,11 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
         *_data_warnings(plan),
         *_skipped_warnings(outcome.skipped),
         *(_without_features(plan) if plan.measure else ()),
-        *_concept_warnings(plan, outcome.models),
+        *_concept_warnings(plan, outcome.fits),
         *_balance_warnings(plan.experiment),
         *_rare_verdicts(outcome),
         *unique_warnings(outcome.warnings),
-        *_model_warnings(plan, outcome.models),
+        *_model_warnings(plan, outcome.fits),
     ]
 
 
@@ -221,10 +221,10 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
         yield RunWarning("no-features", "", text)
 
 
-def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
+def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
     """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
     for name in plan.experiment.learners:
-        facts_of_fits = [model["facts"] for model in models if model["model"] == name]
+        facts_of_fits = [fit["facts"] for fit in fits if fit["model"] == name]
         unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
         skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
         parts = []
@@ -237,7 +237,7 @@ def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterat
             text = f"{name}: {' and '.join(parts)}{among}; the report names them, and why."
             yield RunWarning("concepts", name, text)
     split = plan.division.split
-    bottlenecks = any("concepts" in model["facts"] for model in models)
+    bottlenecks = any("concepts" in fit["facts"] for fit in fits)
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
         text = (
             f"The bottlenecks learnt their concepts from {split}; the authors learnt them from "
@@ -246,9 +246,9 @@ def _concept_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterat
         yield RunWarning("released-concepts", "", text)
 
 
-def _model_warnings(plan: Plan, models: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
+def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
     """Models that could not be saved, are not what their name says, or are of another's making."""
-    reasons = {model["model"]: model["not_saved"] for model in models if "not_saved" in model}
+    reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
         text = f"{name} is not among the saved models: {reason}."
         yield RunWarning("not-saved", name, text)

@@ -74,7 +74,8 @@ from obygaze_models.experiments.record import (
     Skipped,
     StoreRecord,
 )
-from obygaze_models.experiments.run_folder import RUN_FILES, Facts
+from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES
+from obygaze_models.experiments.tables import Facts
 from obygaze_models.saved.about import footage_of
 
 Array = NDArray[Any]
@@ -83,11 +84,11 @@ HEADER, FITS, MODELS = "partial.json", "fits", "models"
 _READS = ("features", "frames", "groups")
 _OWN = re.compile(
     rf"{HEADER}|{FITS}/[^/]+/[^/]+\.json|{MODELS}/[^/]+/[^/]+/model[^/\\]*"
-    rf"|{'|'.join(map(re.escape, RUN_FILES))}"
+    rf"|{'|'.join(map(re.escape, (*RUN_FILES, *EARLIER)))}"
     r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
     r"|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/\\]*)"
 )
-"""The files that a run writes, and their temporary names; and those that version 1 wrote."""
+"""The files that a run writes, and their temporary names; and those that earlier ones wrote."""
 
 
 class _FitFile(msgspec.Struct):
@@ -274,15 +275,11 @@ def _as_array(kind: type, value: Any) -> Array:
     return np.array(value)
 
 
-#: Of a saved model these are in its folder, not in ``models.jsonl``.
-_LONG = ("features", "seen", "footage", "warnings", "levels", "senses")
-
-
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """All that came of training and testing.
 
-    `models` are the lines of ``models.jsonl``, `saved` the places of those that were saved, and
+    `fits` are the rows of ``fits.csv``, `saved` the places of those that were saved, and
     `explained` their results, if some have concepts or weigh stores; `seen` has by task and fold
     the rows that some model of it looked at beside those that train and validate; `warnings` are
     those of other packages' estimators, and about inner folds.
@@ -291,8 +288,7 @@ class Outcome:
     plan: Plan
     skipped: list[Skipped]
     parts: list[pd.DataFrame] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    models: list[dict[str, Any]] = field(default_factory=list)
+    fits: list[dict[str, Any]] = field(default_factory=list)
     saved: set[str] = field(default_factory=set)
     explained: list[FitResult] = field(default_factory=list)
     seen: dict[tuple[str, int], NDArray[Any]] = field(default_factory=dict)
@@ -310,17 +306,30 @@ class Outcome:
         if not not_saved:
             self.saved.add(planned.place)
             self.explained.extend([result] if self._explains else [])
-        brief = {key: value for key, value in about.items() if key not in _LONG}
-        line = {"folder": f"models/{planned.place}", **brief, "seed": fold.seed}
-        self.models.append(line | ({"not_saved": not_saved} if not_saved else {}))
+        self.fits.append(
+            {
+                "model": name,
+                "task": task.key,
+                "fit": fold.index,
+                "name": fold.name,
+                "seed": fold.seed,
+                "trained": len(fold.train),
+                "validated": len(fold.validation),
+                "drawn_from": fold.drawn_from,
+                "estimator": planned.spec.name,
+                "reads": fit.reads,
+                "folder": "" if not_saved else f"models/{planned.place}",
+                "not_saved": not_saved,
+                "cut": fit.cut if planned.spec.threshold else None,
+                "facts": fit.facts,
+            }
+        )
         is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
         self.warnings.extend(
             RunWarning(note.code, name, f"{name}: {note.text}")
             for note in fit.warnings
             if note.code == DIVIDED or not is_ours
         )
-        key = {"model": name, "task": task.key, "fit": fold.index}
-        self.history.extend({**key, **epoch} for epoch in fit.history)
         others = np.setdiff1d(fit.seen, np.union1d(fold.train, fold.validation))
         if len(others):
             before = self.seen.get((task.key, fold.index), others)
@@ -374,7 +383,7 @@ class Outcome:
             **self.planned(warnings),
             annotators=compare_models(plan, self.predictions),
             cuts={
-                name: [model["cut"] for model in self.models if model["model"] == name]
+                name: [fit["cut"] for fit in self.fits if fit["model"] == name]
                 for name, spec in plan.experiment.learners.items()
                 if spec.threshold
             },

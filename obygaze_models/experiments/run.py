@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,7 +35,6 @@ from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import Problem
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
@@ -43,11 +42,10 @@ from obygaze_models.experiments.messages import plan_notes, run_warnings
 from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
+from obygaze_models.experiments.reasons import explain_models
 from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import RUN_FILES, Run, Tables, format_clips, format_lines
-
-if TYPE_CHECKING:
-    from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES, Run, Tables, format_clips
+from obygaze_models.experiments.tables import format_fits, format_frame
 
 
 def run_experiment(
@@ -92,26 +90,24 @@ def run_experiment(
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips, any_test = plan.clips(), plan.problems[0].tests[0]
-            explained, explanations = _explain(outcome)
+            reasons = explain_models(plan.data, outcome.explained)
             finished.begin()
             tables = {
                 "predictions.csv": format_predictions(any_test, outcome.predictions),
-                "history.jsonl": format_lines(outcome.history),
-                "models.jsonl": format_lines(outcome.models),
                 "clips.csv": format_clips(clips.values()),
-                "explanations.jsonl": explained,
+                "fits.csv": format_fits(outcome.fits),
+                "reasons.csv": format_frame(reasons),
             }
             if plan.data.annotators:
                 tables[ANNOTATORS] = format_votes(plan, outcome.predictions)
             for name, text in tables.items():
                 write_text(finished.folder / name, text)
             files = {name: sha256_of(finished.folder / name) for name in tables}
-            del files["history.jsonl"]
             begin, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
             notes = run_warnings(outcome)
             record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
-            run = Run(output, record, Tables(outcome.predictions, clips, explanations))
+            run = Run(output, record, Tables(outcome.predictions, clips, reasons))
             finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:
@@ -124,22 +120,11 @@ def run_experiment(
 def _keep_foreign_files(output: Path) -> None:
     """Raise if an earlier run's folder holds files that are not of a run, which would be lost."""
     names = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
-    if foreign := sorted(names - {*RUN_FILES, "models", "report.html", FITS, HEADER}):
+    if foreign := sorted(names - {*RUN_FILES, *EARLIER, "models", "report.html", FITS, HEADER}):
         raise OutputExists(
             f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
             "another name"
         )
-
-
-def _explain(outcome: Outcome) -> tuple[str, list[Explained]]:
-    """Return the reasons that models give, as text and as objects; empty if none gives any."""
-    models = [unfuse(result.fit and result.fit.estimator)[0] for result in outcome.explained]
-    if not any(hasattr(model, "bank_") or hasattr(model, "stacker_") for model in models):
-        return "", []
-    from obygaze_models.experiments.explanations import explain_models, parse_explanations
-
-    explained = explain_models(outcome.plan.data, outcome.explained)
-    return explained, [*parse_explanations(explained)]
 
 
 def _compute(

@@ -3,10 +3,9 @@
 ======================  ==================================================================
 ``run.json``            experiment, data and their digests, join, fits, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and fit
-``history.jsonl``       a line for each epoch of each model
-``models.jsonl``        a line for each model: its folder, what it chose, what it was given
 ``clips.csv``           the annotated clips, those that took no part too, and why not
-``explanations.jsonl``  what the models made of each test clip's concepts
+``fits.csv``            a row for each fit of each model: its clips, its folder, what it chose
+``reasons.csv``         what the models made of each test clip's concepts
 ``annotators.csv``      what each annotator said of the test clips, if there are several
 ``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
@@ -17,17 +16,15 @@ is read. Whether its scores are those of the predictions, `Run.check` says.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -43,19 +40,22 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import read_predictions, split_by
+from obygaze_models.experiments.reasons import read_reasons
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
-from obygaze_models.saved.about import convert, read_lines
+from obygaze_models.experiments.tables import read_fits
+from obygaze_models.saved.about import convert
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.explanations import Explained
     from obygaze_models.explain.moments import Moments
     from obygaze_models.saved.inference import FramePredictions
 
 Array = NDArray[Any]
 
-FILES = ("predictions.csv", "clips.csv", "explanations.jsonl", "models.jsonl")
+FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
 """Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
-RUN_FILES = (RECORD, *FILES, "history.jsonl", ANNOTATORS)
+EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
+"""What runs of earlier formats have in place of some of them."""
+RUN_FILES = (RECORD, *FILES, ANNOTATORS)
 """All that a run folder has; the last only where the labels were merged of several annotators'."""
 _NUMBER = re.compile(r"(\d+)$")
 
@@ -106,7 +106,7 @@ class Tables(NamedTuple):
 
     predictions: pd.DataFrame
     clips: dict[str, Clip]
-    explanations: list[Explained]
+    reasons: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,12 @@ class Run:
         """The annotated clips by id, also those that took no part."""
         return self._tables.clips
 
-    def explanations(self) -> list[Explained]:
-        """The concepts that models measured in each test clip, and their reasons."""
-        return self._tables.explanations
+    def reasons(self) -> pd.DataFrame:
+        """What models measured in each test clip, and its part in the prediction.
+
+        A row for each model, fit, clip and concept, and for each question of a tree.
+        """
+        return self._tables.reasons
 
     def annotations(self) -> Votes:
         """By test and clip each annotator's class, or level of no class; empty for only one."""
@@ -171,13 +174,16 @@ class Run:
 
         return differing_scores(self)
 
+    def fits(self) -> pd.DataFrame:
+        """A row for each fit of each model: its clips, its folder in the run, and what it chose."""
+        _check_digest(self, "fits.csv")
+        return read_fits(self.folder / "fits.csv")
+
     def models(self) -> list[dict[str, Any]]:
         """A row for each saved model; `load_model` reads its ``folder``, a path."""
-        return [
-            {**model, "folder": self.folder / model["folder"]}
-            for model in saved_models(self)
-            if "not_saved" not in model
-        ]
+        fits = self.fits()
+        saved: list[Any] = fits[fits["folder"] != ""].to_dict("records")
+        return [row | {"folder": self.folder / row["folder"]} for row in saved]
 
     def frames(
         self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
@@ -312,19 +318,15 @@ def as_run(run: AnyRun) -> Run:
 
 def _read_tables(run: Run) -> Tables:
     """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
-    for name in RUN_FILES[1:]:
+    for name in (*FILES, ANNOTATORS):
         if name != ANNOTATORS or name in run.record.files:
             _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
-    explained, path = [], run.folder / "explanations.jsonl"
-    if path.stat().st_size:  # few runs need what explains
-        from obygaze_models.experiments.explanations import read_explanations
-
-        explained = read_explanations(path)
-    named = [(model, own["id"].tolist()) for model, own in split_by(predictions, "model").items()]
-    for model, ids in [*named, *((part.model, part.ids) for part in explained)]:
-        if model not in run.record.models or not clips.keys() >= {*ids}:
+    reasons = read_reasons(run.folder / "reasons.csv")
+    for table in (predictions, reasons):
+        models, ids = {*table["model"].unique()}, {*table["id"].unique()}
+        if not models <= {*run.record.models} or not ids <= clips.keys():
             raise ExperimentError(
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
                 f"one was edited or is damaged; run it again with: {MAKE}"
@@ -338,43 +340,7 @@ def _read_tables(run: Run) -> Tables:
                 f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "
                 f"than those predicted; run it again with: {MAKE}"
             )
-    return Tables(predictions, clips, explained)
-
-
-class _FactsWarning(msgspec.Struct):
-    subject: str
-    text: str
-
-
-class Facts(msgspec.Struct):
-    """Of what a fit recorded, what the report reads."""
-
-    skipped: dict[str, str] = {}
-    warnings: list[_FactsWarning] = []
-
-
-class _SavedModel(msgspec.Struct):
-    """Of a line of ``models.jsonl``, what is read."""
-
-    folder: str
-    model: str
-    task: str
-    reads: str
-    fit: int
-    facts: Facts
-
-
-def saved_models(run: Run) -> list[dict[str, Any]]:
-    """The lines of a run's ``models.jsonl``; each ``folder`` is within the run's."""
-    _check_digest(run, "models.jsonl")
-    path, remedy = run.folder / "models.jsonl", f"run it again with: {MAKE}"
-    models = read_lines(path, dict[str, Any], remedy)
-    root = run.folder.resolve()
-    for model in models:
-        convert(model, _SavedModel, path, remedy)
-        if not (root / model["folder"]).resolve().is_relative_to(root):
-            raise ExperimentError(f"{run.folder}/models.jsonl: {model['folder']} is not in the run")
-    return models
+    return Tables(predictions, clips, reasons)
 
 
 def _check_digest(run: Run, name: str) -> None:
@@ -385,16 +351,11 @@ def _check_digest(run: Run, name: str) -> None:
         raise ExperimentError(
             f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"
         )
-    if name != "history.jsonl" and sha256_of(path) != run.record.files.get(name):
+    if sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
             f"{path} was changed since the run wrote it (its digest is another), and run.json has "
             f"scores of what it was; run it again with: {MAKE}"
         )
-
-
-def format_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A JSON line for each row."""
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> dict[str, Clip]:

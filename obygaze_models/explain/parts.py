@@ -5,26 +5,24 @@ Parts are of log-odds, with one sign wherever they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import group_by
 from obygaze_models.data.tasks import concept_targets
 from obygaze_models.scoring.metrics import auroc, average_precision
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.explanations import Explained
     from obygaze_models.experiments.run_folder import Clip
 
-
-Array = NDArray[Any]
-
-#: What a clip has before any concept counts.
+INTERCEPT = "(intercept)"
+"""What stands in place of a concept for what a clip has before any concept counts."""
 AT_REST = "at rest (intercept)"
+"""The title of that."""
 
 
 def name_log_odds(classes: Sequence[str]) -> str:
@@ -32,89 +30,64 @@ def name_log_odds(classes: Sequence[str]) -> str:
     return f"log-odds of {classes[1]}" if len(classes) == 2 else "logit of the predicted class"
 
 
-@dataclass(frozen=True, eq=False)
-class MeanParts:
-    """Parts of N clips, as means over the fits that tested each.
+def values_of(reasons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of reasons that say what clips measure along concepts, without questions."""
+    return reasons[reasons["value"].notna() & reasons["step"].isna()]
 
-    Parameters
-    ----------
-    concepts
-        Their names.
-    values, amounts
-        What each clip measures, and each concept's part, [N, K]. The parts are NaN for clips
-        without a fit, and for those whose fits predict different ones of several classes: they
-        are of different sums.
-    intercept
-        [N], where there is such a part.
+
+def questions(reasons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of reasons that are questions on trees' paths."""
+    return reasons[reasons["step"].notna()]
+
+
+def measured(reasons: pd.DataFrame) -> pd.DataFrame:
+    """Return what the clips of one fit measure: clips by concepts, both in the fit's order."""
+    values = values_of(reasons)
+    rows, ids = pd.factorize(values["id"])
+    columns, concepts = pd.factorize(values["concept"])
+    table = np.full((len(ids), len(concepts)), np.nan)
+    table[rows, columns] = values["value"]
+    return pd.DataFrame(table, index=ids.tolist(), columns=concepts.tolist())
+
+
+def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what clips measure, and the parts of their log-odds: means over a model's fits.
+
+    Both are tables of the clips `ids` by concepts; that of the parts ends with the intercept, if
+    there is one, and its rows add up. They are NaN for clips without a fit, and for those whose
+    fits predict different ones of several classes: they are of different sums.
     """
-
-    concepts: tuple[str, ...]
-    values: Array
-    amounts: Array
-    intercept: Array | None
-
-    @property
-    def order(self) -> Array:
-        """The columns by the size of the clip's part, the largest first, [N, K]."""
-        return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
-
-    @property
-    def total(self) -> Array:
-        """What the parts of each clip add up to, [N]."""
-        rest = 0 if self.intercept is None else self.intercept
-        return np.asarray(self.amounts.sum(axis=1) + rest)
-
-    def of_clip(self, row: int) -> tuple[tuple[str, float], ...]:
-        """The concepts' parts, the largest first, then the others: they add up."""
-        amounts = self.amounts[row]
-        if np.isnan(amounts).any():
-            return ()
-        parts = [(self.concepts[place], float(amounts[place])) for place in self.order[row]]
-        if self.intercept is not None:
-            parts.append((AT_REST, float(self.intercept[row])))
-        return tuple(parts)
+    sums = reasons[reasons["kind"].isin(["sum", "stores"])]
+    names = sums["concept"].unique().tolist()
+    concepts = [name for name in names if name != INTERCEPT]
+    own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
+    of_clip = own.groupby("id", observed=True)
+    fits = of_clip["fit"].nunique().where(of_clip["class"].nunique() == 1)
+    cells = own.groupby(["id", "concept"], observed=True)
+    values, parts = cells["value"].mean().unstack(), cells["part"].sum().unstack()
+    values = values.reindex(index=ids, columns=concepts).fillna(0)
+    parts = parts.reindex(index=ids, columns=[*concepts, *{INTERCEPT}.intersection(names)])
+    return values, parts.fillna(0).div(fits.reindex(ids), axis=0)
 
 
-def average_parts(explained: Iterable[Explained], ids: Sequence[str]) -> MeanParts:
-    """The mean parts of a model's fits; none of clips without a label, or that do not add up.
+def largest_first(parts: pd.DataFrame) -> NDArray[Any]:
+    """Return the places of each clip's concepts in `mean_parts` by the size of the part, [N, K]."""
+    amounts = parts.drop(columns=INTERCEPT, errors="ignore").to_numpy()
+    return np.argsort(-np.abs(amounts), axis=1, kind="stable")
 
-    Parameters
-    ----------
-    explained
-        The fits' explanations.
-    ids
-        The clips, in the order of the rows.
+
+def list_parts(parts: pd.DataFrame) -> list[list[tuple[str, float]]]:
+    """Return each clip's parts of `mean_parts`, the largest first, then the intercept.
+
+    They add up. A clip whose parts are NaN has none.
     """
-    entries = [entry for entry in explained if entry.kind in ("sum", "stores")]
-    concepts = tuple(dict.fromkeys(name for entry in entries for name in entry.concepts))
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    labels: list[set[str]] = [set() for _ in ids]
-    fits, shape = np.zeros(len(ids)), (len(ids), len(concepts))
-    values, amounts, measured = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    intercepts: Array | None = None
-    for entry in entries:
-        pairs = zip(entry.ids, entry.labels, strict=True)
-        own = [place for place, (clip, label) in enumerate(pairs) if label and clip in row_of]
-        rows = np.array([row_of[entry.ids[place]] for place in own], dtype=np.intp)
-        columns = np.array([concepts.index(name) for name in entry.concepts], dtype=np.intp)
-        cells = np.ix_(rows, columns)
-        for row, place in zip(rows.tolist(), own, strict=True):
-            labels[row].add(entry.labels[place])
-        fits[rows] += 1
-        measured[cells] += 1
-        values[cells] += entry.values[own]
-        if entry.amounts is not None:
-            amounts[cells] += entry.amounts[own]
-        if entry.intercept is not None:
-            intercepts = np.zeros(len(ids)) if intercepts is None else intercepts
-            intercepts[rows] += entry.intercept[own]
-    number = np.where([len(names) == 1 for names in labels], fits, np.nan)
-    return MeanParts(
-        concepts,
-        values / np.maximum(measured, 1),
-        amounts / number[:, None],
-        None if intercepts is None else intercepts / number,
-    )
+    names = parts.rename(columns={INTERCEPT: AT_REST}).columns.tolist()
+    lists = []
+    for amounts, order in zip(parts.to_numpy(), largest_first(parts).tolist(), strict=True):
+        places = [*order, *range(len(order), len(names))]
+        of_clip = [(names[place], float(amounts[place])) for place in places]
+        lists.append([] if np.isnan(amounts).any() else of_clip)
+    return lists
 
 
 @dataclass(frozen=True)
@@ -149,7 +122,7 @@ class ConceptQuality:
 
 
 def concept_quality(
-    explained: Sequence[Explained], clips: Mapping[str, Clip], *, is_obygaze: bool = True
+    reasons: pd.DataFrame, clips: Mapping[str, Clip], *, is_obygaze: bool = True
 ) -> list[ConceptQuality]:
     """Score the concepts of bottlenecks on test clips: a row for each model, task and concept.
 
@@ -157,31 +130,27 @@ def concept_quality(
     clips are ignored. Where the levels are not ObyGaze's, all clips count. Networks are left out:
     they are explained by a bottleneck's concepts.
     """
-    own = [entry for entry in explained if entry.kind in ("sum", "path")]
-    return [
-        _quality(fits, column, clips, is_obygaze)
-        for fits in group_by(own, lambda fit: (fit.model, fit.task, fit.concepts)).values()
-        for column in range(len(fits[0].concepts))
-    ]
+    values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
+    rows, ids = pd.factorize(values["id"])
+    columns, concepts = pd.factorize(values["concept"])
+    tested = [clips[clip] for clip in ids.tolist()]
+    marks = np.array([[name in clip.concepts for name in concepts] for clip in tested], dtype=bool)
+    levels = [clip.level for clip in tested]
+    targets = concept_targets(
+        levels, marks.reshape(len(ids), len(concepts)), "b", is_obygaze=is_obygaze
+    )
+    values = values.assign(target=targets[rows, columns])
+    by_concept = values.groupby(["model", "task", "concept"], observed=True, sort=False)
+    return [_quality(key, own[own["target"] >= 0]) for key, own in by_concept]
 
 
-def _quality(
-    fits: Sequence[Explained], column: int, clips: Mapping[str, Clip], is_obygaze: bool
-) -> ConceptQuality:
-    concept = fits[0].concepts[column]
-    positive: dict[str, int] = {}
+def _quality(key: Any, values: pd.DataFrame) -> ConceptQuality:
+    model, task, concept = key
     scores = []
-    for fit in fits:
-        tested = [clips[clip] for clip in fit.ids]
-        marks = np.array([concept in clip.concepts for clip in tested], dtype=bool)[:, None]
-        levels = [clip.level for clip in tested]
-        targets = concept_targets(levels, marks, "b", is_obygaze=is_obygaze)[:, 0]
-        counts = targets >= 0
-        truth, values = targets[counts], fit.values[counts, column]
-        tested_ids = np.array(fit.ids)[counts].tolist()
-        positive |= dict(zip(tested_ids, truth.tolist(), strict=True))
+    for _, fit in values.groupby("fit", sort=False):
+        truth, measures = fit["target"].to_numpy(), fit["value"].to_numpy()
         if 0 < truth.sum() < len(truth):
-            area, precision = auroc(truth, values), average_precision(truth, values)
+            area, precision = auroc(truth, measures), average_precision(truth, measures)
             scores.append((area, precision, truth.mean()))
     means: list[float | None] = [None] * 3
     stds = means
@@ -189,11 +158,11 @@ def _quality(
         table = np.array(scores, dtype=np.float64)
         means, stds = table.mean(axis=0).tolist(), table.std(axis=0).tolist()
     return ConceptQuality(
-        fits[0].model,
-        fits[0].task,
+        model,
+        task,
         concept,
-        clips=len(positive),
-        positives=sum(positive.values()),
+        clips=values["id"].nunique(),
+        positives=values.loc[values["target"] == 1, "id"].nunique(),
         share=means[2],
         auroc=means[0],
         auroc_std=stds[0],

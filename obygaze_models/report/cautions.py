@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
-from obygaze_models.experiments.run_folder import saved_models
 from obygaze_models.report.runs import ReportRun
 
 NOT_SEEN = (
@@ -52,7 +51,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        for fit in saved_models(run.run):
+        for fit in run.run.fits().to_dict("records"):
             fits[fit["model"], run.number] += 1
             facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]

@@ -231,8 +231,8 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
     several = len({fit.task for fit in run.record.fits}) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
-    explained, is_obygaze = run.run.explanations(), run.about.is_obygaze
-    for entry in concept_quality(explained, run.clips, is_obygaze=is_obygaze):
+    reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
+    for entry in concept_quality(reasons, run.clips, is_obygaze=is_obygaze):
         name = f"{entry.model}, {entry.task}" if several else entry.model
         by_model.setdefault(name, {})[entry.concept] = entry
     return by_model

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
@@ -18,12 +20,18 @@ from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import two_classes
-from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.attributions import join_steps
-from obygaze_models.explain.parts import average_parts, name_log_odds
+from obygaze_models.explain.attributions import Step, join_steps
+from obygaze_models.explain.parts import (
+    INTERCEPT,
+    largest_first,
+    mean_parts,
+    measured,
+    name_log_odds,
+    questions,
+)
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
     by_film,
@@ -250,20 +258,22 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Sums as means over the fits, which add up as well; a tree's conditions of one fit."""
-    if results.explained[0].kind == "path":
+    kind = results.reasons["kind"].iloc[0]
+    if kind == "path":
         return _paths(results, ids)
-    parts = average_parts(results.explained, ids)
+    values, parts = mean_parts(results.reasons, ids)
+    amounts = parts[values.columns].to_numpy()
     data: dict[str, Any] = {
-        "kind": results.explained[0].kind,
+        "kind": kind,
         "of": name_log_odds([each.title for each in results.classes]),
-        "concepts": list(parts.concepts),
-        "values": [number_column(column) for column in parts.values.T],
-        "amounts": [number_column(column, like=parts.amounts) for column in parts.amounts.T],
-        "order": parts.order.tolist(),
+        "concepts": values.columns.tolist(),
+        "values": [number_column(column) for column in values.to_numpy().T],
+        "amounts": [number_column(column, like=amounts) for column in amounts.T],
+        "order": largest_first(parts).tolist(),
     }
-    if parts.intercept is not None:
-        data["intercept"] = number_column(parts.intercept, like=parts.amounts)
-    data["total"] = number_column(parts.total, like=parts.amounts)
+    if INTERCEPT in parts:
+        data["intercept"] = number_column(parts[INTERCEPT].to_numpy(), like=amounts)
+    data["total"] = number_column(parts.sum(axis=1, skipna=False).to_numpy(), like=amounts)
     return data
 
 
@@ -272,32 +282,37 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 
     Percentiles are among the clips that this fit tested.
     """
-    concepts = list(dict.fromkeys(name for entry in results.explained for name in entry.concepts))
-    row_of = {clip: row for row, clip in enumerate(ids)}
+    concepts = results.reasons["concept"].unique().tolist()
     means = results.predictions
     mean = dict(zip(means["id"], probabilities_of(means).tolist(), strict=True))
-    nearest: dict[str, tuple[float, Explained, int]] = {}
-    for entry in results.explained:
-        probabilities = results.by_fit.get(entry.fit, {})
-        for row, clip in enumerate(entry.ids):
-            if clip in probabilities and entry.labels[row]:
-                distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
-                if clip not in nearest or distance < nearest[clip][0]:
-                    nearest[clip] = distance, entry, row
+    labelled = results.reasons[results.reasons["class"] != ""].drop_duplicates(["fit", "id"])
+    nearest: dict[str, tuple[float, int]] = {}
+    for number, clip in zip(labelled["fit"].tolist(), labelled["id"].tolist(), strict=True):
+        probabilities = results.by_fit.get(number, {})
+        if clip in probabilities:
+            distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
+            if clip not in nearest or distance < nearest[clip][0]:
+                nearest[clip] = distance, number
+    row_of = {clip: row for row, clip in enumerate(ids)}
     conditions: dict[tuple[int, int | None, int | None], int] = {}
     paths: list[list[tuple[int, int]]] = [[] for _ in ids]
     fit = [-1] * len(ids)
     probability = np.full(len(ids), np.nan)
-    for clip, (_, entry, row) in nearest.items():
-        target = row_of[clip]
-        fit[target] = entry.fit
-        probability[target] = np.atleast_1d(results.by_fit[entry.fit][clip])[-1]
-        steps = (entry.steps or [])[row]
-        for condition in join_steps(steps, entry.concepts, entry.values, row):
-            percentile, low, high = condition.whole
-            key = concepts.index(condition.concept), low, high
-            number = conditions.setdefault(key, len(conditions))
-            paths[target].append((number, percentile))
+    for number in labelled["fit"].unique().tolist():
+        own = results.reasons[results.reasons["fit"] == number]
+        values, steps = measured(own), _steps(own)
+        names, scores = values.columns.tolist(), values.to_numpy()
+        for row, clip in enumerate(values.index):
+            if clip not in nearest or nearest[clip][1] != number:
+                continue
+            target = row_of[clip]
+            fit[target] = number
+            probability[target] = np.atleast_1d(results.by_fit[number][clip])[-1]
+            for condition in join_steps(steps[clip], names, scores, row):
+                percentile, low, high = condition.whole
+                key = concepts.index(condition.concept), low, high
+                place = conditions.setdefault(key, len(conditions))
+                paths[target].append((place, percentile))
     return {
         "kind": "path",
         "concepts": concepts,
@@ -306,6 +321,15 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
         "fit": fit,
         "own": number_column(probability, unit=0.001),
     }
+
+
+def _steps(reasons: pd.DataFrame) -> dict[str, list[Step]]:
+    """Return the questions on each clip's path, of one fit."""
+    steps: dict[str, list[Step]] = defaultdict(list)
+    asked = questions(reasons)[["id", "concept", "value", "threshold", "above"]]
+    for clip, *step in asked.itertuples(index=False, name=None):
+        steps[clip].append(Step(*step))
+    return steps
 
 
 def number_column(

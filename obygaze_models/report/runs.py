@@ -16,7 +16,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.data.tasks import Class, Task
 from obygaze_models.estimators.baselines import baselines
-from obygaze_models.experiments.explanations import Explained
 from obygaze_models.experiments.predictions import (
     average_over_fits,
     probabilities_of,
@@ -43,7 +42,7 @@ from obygaze_models.scoring.metrics import METRICS
 
 @dataclass(frozen=True, eq=False)
 class ModelResults:
-    """A model's predictions and explanations of the clips that it was tested on.
+    """A model's predictions and reasons for the clips that it was tested on.
 
     Parameters
     ----------
@@ -53,8 +52,8 @@ class ModelResults:
         What clips are told apart by; of two the second is the positive class.
     predictions
         Means over the fits that tested a clip.
-    explained
-        The explanations, one for each fit; may be empty.
+    reasons
+        As `Run.reasons` has them, of this model; may be empty.
     by_fit
         Fit -> clip -> its probability.
     """
@@ -63,13 +62,13 @@ class ModelResults:
     task: str
     classes: tuple[Class, ...]
     predictions: pd.DataFrame
-    explained: tuple[Explained, ...]
+    reasons: pd.DataFrame
     by_fit: Mapping[int, Mapping[str, Any]]
 
     @property
     def gives_reasons(self) -> bool:
-        """Whether its explanations lead to the prediction; a network's sensitivities do not."""
-        return any(entry.kind != "sensitivity" for entry in self.explained)
+        """Whether its reasons lead to the prediction; a network's sensitivities do not."""
+        return bool((self.reasons["kind"] != "sensitivity").any())
 
 
 def annotators_of(manifest: Manifest, labels: str) -> list[str]:
@@ -234,7 +233,7 @@ def default_model(run: ReportRun) -> ModelResults:
 def _models(run: Run) -> Iterator[ModelResults]:
     several, tests = len({fit.task for fit in run.record.fits}) > 1, run.record.tests
     # Where a test set has no model of its own, the same fit predicts it in each of them.
-    table = run.predictions()
+    table, reasons = run.predictions(), run.reasons()
     for (model, task), own in split_by(
         table.assign(task=table["test"] if several else ""), "model", "task"
     ).items():
@@ -243,12 +242,9 @@ def _models(run: Run) -> Iterator[ModelResults]:
             fit: dict(zip(part["id"], probabilities_of(part), strict=True))
             for fit, part in split_by(own, "fit").items()
         }
-        explained = tuple(
-            entry for entry in run.explanations()
-            if entry.model == model and task in ("", entry.task)
-        )  # fmt: skip
+        given = reasons[(reasons["model"] == model) & ((reasons["task"] == task) | (task == ""))]
         classes = run.record.task(largest).classes
-        yield ModelResults(model, task, classes, average_over_fits(own), explained, by_fit)
+        yield ModelResults(model, task, classes, average_over_fits(own), given, by_fit)
 
 
 @dataclass(frozen=True, eq=False)

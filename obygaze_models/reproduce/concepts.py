@@ -15,7 +15,8 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import called_of, split_by
-from obygaze_models.experiments.run_folder import Run, saved_models
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import grouped_dots, level_series
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.context import (
@@ -175,20 +176,18 @@ def fig5(context: ReproductionContext) -> Artifacts:
         warnings += table_warnings(run.record, f"PCBM, {negatives[0]}-S, {setting.key}")
         for reading in READINGS:
             tree = f"PCBM-DT, {reading}"
-            saved = next((row for row in saved_models(run) if row["model"] == tree), None)
+            saved = next((row for row in run.models() if row["model"] == tree), None)
             if saved is None:
                 continue
-            model, _ = load_model(run.folder / saved["folder"])
+            model, _ = load_model(saved["folder"])
             concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
             words = f"{negatives[0]} against S, {readings[reading]['title']}"
             block_title = f"{words}; {setting.key}, run {saved['fit']}"
             lines = _questions(model.head_, concepts)
             blocks.append(Block(block_title, setting.protocol, "threshold", lines))
-            measured = next(
-                explained.values
-                for explained in run.explanations()
-                if (explained.model, explained.fit) == (tree, saved["fit"])
-            )
+            reasons = run.reasons()
+            of_tree = (reasons["model"] == tree) & (reasons["fit"] == saved["fit"])
+            values = measured(reasons[of_tree]).to_numpy()
             figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
                 model.head_,
                 concepts,
@@ -197,7 +196,7 @@ def fig5(context: ReproductionContext) -> Artifacts:
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
                 depth=DEPTH,
-                counts=count_visits(model.head_, measured),
+                counts=count_visits(model.head_, values),
                 count="test clips",
             )
     text = (

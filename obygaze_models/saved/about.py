@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from obygaze_features.common.files import read_bytes, read_format
+from obygaze_features.common.files import read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Items, Manifest
@@ -125,17 +125,6 @@ def read_header(path: Path) -> dict[str, Any]:
 def digest_of(header: Mapping[str, Any]) -> str:
     """Of the header's content, so that spaces and line ends do not matter."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
-
-
-def read_lines(path: Path, kind: type[T], remedy: str) -> list[T]:
-    """A file of JSON lines, each of a type."""
-    decoder, rows = msgspec.json.Decoder(kind), []
-    for number, line in enumerate(read_bytes(path, ExperimentError).splitlines(), start=1):
-        try:
-            rows.append(decoder.decode(line))
-        except _PROBLEMS as problem:
-            raise damaged(f"{path}, line {number},", problem, remedy) from None
-    return rows
 
 
 def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:

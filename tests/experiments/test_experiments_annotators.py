@@ -324,7 +324,7 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
     first = next(iter(run.annotations()["EN vs S"].values()))
     assert set(first) <= {*names}
     assert "label of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
-    assert {line["targets"] for line in run.models()} == {"soft"}
+    assert {om.load_model(line["folder"])[1]["targets"] for line in run.models()} == {"soft"}
 
 
 @pytest.mark.gate

@@ -193,18 +193,18 @@ def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
     for name in ("Titanic (1997).csv", "all.csv"):
         rows = [row for row in csv_rows(tmp_path / name) if row["model"] == "pcbm-logistic"]
         assert visible.items() <= {row["clip"]: row[KIND] for row in rows}.items()
-    fits = [part for part in run.explanations() if (part.model, part.ids[0]) == (
-        "pcbm-logistic", "f1-000")]  # fmt: skip
-    assert len(fits) > 1
+    reasons = run.reasons()
+    own = reasons[(reasons["model"] == "pcbm-logistic") & reasons["id"].isin(visible)]
+    assert own["fit"].nunique() > 1
+    means = own.pivot_table(index="id", columns="concept", values="part", observed=True)
     for clip, text in visible.items():
-        amounts = np.mean([part.amounts[part.ids.index(clip)] for part in fits], axis=0)
-        order = np.argsort(-abs(amounts), kind="stable").tolist()
+        amounts = means.loc[clip].drop("(intercept)").sort_values(key=abs, ascending=False)
         pieces = [part.rpartition(" ") for part in text.split(", ")]
         *named, (rest, _, value) = pieces
-        assert [name for name, _, _ in named] == [fits[0].concepts[at] for at in order]
-        assert [float(x) for _, _, x in named] == pytest.approx(amounts[order], abs=0.0051)
-        at_rest = np.mean([part.intercept[part.ids.index(clip)] for part in fits])
-        assert (rest, float(value)) == ("at rest (intercept)", pytest.approx(at_rest, abs=0.0051))
+        assert [name for name, _, _ in named] == amounts.index.tolist()
+        assert [float(x) for _, _, x in named] == pytest.approx(amounts.tolist(), abs=0.0051)
+        at_rest = pytest.approx(means.loc[clip, "(intercept)"], abs=0.0051)
+        assert (rest, float(value)) == ("at rest (intercept)", at_rest)
 
 
 def test_annotators_and_models_are_in_one_eaf(run, tmp_path):

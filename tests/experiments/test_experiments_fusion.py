@@ -114,22 +114,24 @@ def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
 def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
     (folder, stores, ids, *_), (run, printed) = senses, each
-    entries = [entry for entry in run.explanations() if entry.model == "late"]
+    reasons = run.reasons()
     fits = [fit for fit in fits_of(run) if fit.model == "late"]
-    for fit, entry in zip(fits, entries, strict=True):
-        assert (entry.kind, entry.concepts, entry.ids) == ("stores", ALONE, fit.ids)
-        total = entry.amounts.sum(axis=1) + entry.intercept
+    for fit in fits:
+        own = reasons[(reasons["model"] == "late") & (reasons["fit"] == fit.fit)]
+        parts = own.pivot(index="id", columns="concept", values="part").loc[fit.ids]
+        assert ({*own["kind"]}, {*parts}) == ({"stores"}, {*ALONE, "(intercept)"})
+        total = parts.sum(axis=1).to_numpy()
         np.testing.assert_allclose(total, logit(fit.probabilities), atol=1e-3)
-        heard = entry.amounts[:, ALONE.index("hear")]
-        assert heard.std() > 2 * np.delete(entry.amounts, ALONE.index("hear"), axis=1).std()
-        np.testing.assert_array_equal(heard == 0, SILENT[np.isin(ids, entry.ids)])
+        heard, others = parts["hear"], parts[[name for name in ALONE if name != "hear"]]
+        assert heard.std() > 2 * others.to_numpy().std()
+        np.testing.assert_array_equal(heard == 0, SILENT[np.isin(ids, fit.ids)])
     assert [w.text for w in run.warnings if w.code == "missing"]
-    assert concept_quality(run.explanations(), run.clips()) == []
+    assert concept_quality(reasons, run.clips()) == []
     run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)
     table = csv_rows(min((tmp_path / "tables").glob("*.csv")))
     assert any("hear" in row["parts in the log-odds of S"] for row in table)
     command = ("models", "explain", run.folder / "models/late/EN-vs-S-0", *stores)
-    for clip in (entries[0].ids[0], entries[0].ids[5]):  # the other has no sound
+    for clip in (fits[0].ids[0], fits[0].ids[5]):  # the other has no sound
         [explained] = json.loads(run_obygaze(*command, clip, "--json", code=0).stdout)
         share, why = explained["explanation"]["probabilities"]["S"], explained["explanation"]["why"]
         assert {part["concept"] for part in why["contributions"]} == {*ALONE}
@@ -249,7 +251,7 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
     file = experiment(folder, estimators=[{"name": "pcbm-logistic", "bank__C": 0.1}], **keys)
     run = om.run_experiment(file, tmp_path / "run")
-    [line, *_], fit, entry = run.models(), fits_of(run)[0], run.explanations()[0]
+    [line, *_], fit, reasons = run.models(), fits_of(run)[0], run.reasons()
     fused = om.load_model(line["folder"])[0]
     data, bank = om.load_dataset(folder / "manifest", stores[:2]), fused.models_[0].bank_
     X, truth = fused.scaled(data.X), truth[np.isin(ids, data.ids)]
@@ -265,7 +267,10 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     [clip] = json.loads(run_obygaze(*command, fit.ids[0], code=0).stdout)
     why = clip["explanation"]["why"]
     parts = {part["concept"]: part["amount"] for part in why["contributions"]}
-    assert [parts[name] for name in entry.concepts] == pytest.approx(entry.amounts[0], rel=1e-4)
+    own = reasons[(reasons["fit"] == fit.fit) & (reasons["id"] == fit.ids[0])]
+    passed = dict(zip(own["concept"], own["part"], strict=True))
+    assert passed.pop("(intercept)") == pytest.approx(why["intercept"], rel=1e-4)
+    assert passed == pytest.approx(parts, rel=1e-4)
     command += ("--manifest", folder / "manifest", "--draws", 2)
     ranks = json.loads(run_obygaze(*command, "--significance", code=0).stdout)
     assert ranks["significance"][1]["auc"] > 0.8

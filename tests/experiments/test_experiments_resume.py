@@ -290,7 +290,7 @@ def edit(change):
 
 DAMAGE = [
     *((name, None, [name, "obygaze models run"])
-      for name in ("run.json", "predictions.csv", "models.jsonl", "history.jsonl")),
+      for name in ("run.json", "predictions.csv", "fits.csv", "reasons.csv")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
     ("run.json", lambda t: t.replace('"format_version": 6', '"format_version": 9'),
@@ -369,9 +369,33 @@ def test_check_of_a_run_that_is_older_than_a_metric(make_run, tmp_path):
     assert om.load_run(folder).check() == []
 
 
+#: What a cell of the first row of a tree's reasons is changed to; without a column the row is gone.
+BAD_REASONS = [
+    ("kind", "sums"), ("value", "inf"), ("value", ""), ("fit", "one"), ("step", "0"),
+    ("id", "gone"), ("model", "gone"), ("threshold", "1e999"), ("above", "maybe"),
+    ("concept", "Voice"), (None, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "cell"), BAD_REASONS)
+def test_reasons_that_do_not_agree_are_refused(marked, make_run, tmp_path, column, cell):
+    """Though the digest is theirs."""
+    run = make_run("tree", manifest=marked.manifest, store=marked.store, split="three",
+                   estimators=({"name": "pcbm-tree", "bank__C": 0.1},))  # fmt: skip
+    files = read_files(run.folder)
+    header, first, *others = files["reasons.csv"].decode().splitlines()
+    cells = dict(zip(header.split(","), first.split(","), strict=True))
+    changed = ",".join((cells | {column: cell}).values()) if column else None
+    files["reasons.csv"] = "\n".join(filter(None, [header, changed, *others, ""])).encode()
+    seal_run(files)
+    write_files(tmp_path / "run", files)
+    with pytest.raises(ExperimentError, match=r"run it again with: obygaze models run"):
+        om.load_run(tmp_path / "run").reasons()
+
+
 def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
     files = read_files(make_run("good").folder)
-    files["models.jsonl"] = files["models.jsonl"].replace(b'"models/', b'"../', 1)
+    files["fits.csv"] = files["fits.csv"].replace(b",models/", b",../", 1)
     seal_run(files)
     write_files(tmp_path / "run", files)
     with pytest.raises(ExperimentError, match="is not in the run"):

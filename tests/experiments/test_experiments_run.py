@@ -1,10 +1,10 @@
 """A run and its folder: which clips train and test, what is recorded, and that it is read back."""
 
-import json
 import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from msgspec import structs
 from scipy.special import logit
@@ -68,7 +68,7 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
     )  # fmt: skip
     again = om.run_experiment(named, tmp_path / "again")
     files = bytes_of(first.folder)
-    assert len(files) == 6 + 2 * 9
+    assert len(files) == 5 + 2 * 9
     assert bytes_of(again.folder) == files
     pair = make_run("two-seeds", seeds=(0, 7)).record
     assert len({fit.seed for fit in pair.fits}) == 18
@@ -472,42 +472,41 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     settings = [{"name": name, "bank__C": 0.1} if name[:4] == "pcbm" else name for name in names]
     run = make_run("explained", manifest=marked.manifest, store=tmp_path / "some.zarr",
                    split="three", estimators=(*settings,), test_negatives=())  # fmt: skip
-    explanations = run.explanations()
-    assert {part.model: part.kind for part in explanations} == {
+    reasons = run.reasons()
+    assert dict(zip(reasons["model"], reasons["kind"], strict=True)) == {
         "mlp": "sensitivity", "pcbm-tree": "path", "pcbm-logistic": "sum",
     }  # fmt: skip
-    assert len(explanations) == 3 * 2
+    assert len(reasons[["model", "fit"]].drop_duplicates()) == 3 * 2
+    pd.testing.assert_frame_equal(om.load_run(run.folder).reasons(), reasons)
     saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
     bank = saved["pcbm-tree", 1].bank_
     probability_of = {(f.model, clip): p for f in fits_of(run) if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
-    for part in (part for part in explanations if part.fit == 1):
-        model = saved[part.model, 1]
-        for row, clip in enumerate(part.ids):
-            x = known[clip]
-            if clip in silent:  # nothing is said or seen in it
-                assert part.labels[row] == ""
-                continue
-            if part.kind == "sensitivity":
-                expected = attribute(model, x[None], classes=("HN", "S"), bank=bank)
-                np.testing.assert_allclose(part.amounts[row], expected.amounts[0], 1e-4, 1e-6)
-                assert part.labels[row] == expected.labels[0]
-                continue
-            explanation = explain_rows(model, x[None], [0], classes=("HN", "S"))[0]["why"]
-            if "steps" in explanation:
-                steps = [(step.concept, step.above) for step in explanation["steps"]]
-                assert [(step.concept, step.above) for step in part.steps[row]] == steps
-                continue
-            pieces = explanation["contributions"]
-            amounts = {piece["concept"]: piece["amount"] for piece in pieces}
-            passed = dict(zip(part.concepts, part.amounts[row], strict=True))
-            assert passed == pytest.approx(amounts, rel=1e-4, abs=1e-6)
-            assert part.labels[row] == explanation["label"]
-            complete = part.amounts[row].sum() + part.intercept[row]
-            assert complete == pytest.approx(logit(probability_of[part.model, clip]), abs=1e-4)
-    rows = map(json.loads, (run.folder / "history.jsonl").read_text().splitlines())
-    epochs = [row["epoch"] for row in rows if row["fit"] == 1]
-    assert epochs == list(range(1, len(epochs) + 1))
+    own = reasons[reasons["fit"] == 1]
+    for (name, kind, clip), rows in own.groupby(["model", "kind", "id"], observed=True):
+        model, x, said = saved[name, 1], known[clip], {*rows["class"]}
+        if clip in silent:  # nothing is said or seen in it
+            assert said == {""}
+            continue
+        asked = rows[rows["step"].notna()]
+        parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
+        if kind == "sensitivity":
+            expected = attribute(model, x[None], classes=("HN", "S"), bank=bank)
+            np.testing.assert_allclose([*parts.values()], expected.amounts[0], 1e-4, 1e-6)
+            assert said == {*expected.labels}
+            continue
+        explanation = explain_rows(model, x[None], [0], classes=("HN", "S"))[0]["why"]
+        if kind == "path":
+            steps = [(n, s.concept, s.above) for n, s in enumerate(explanation["steps"])]
+            assert [*zip(asked["step"], asked["concept"], asked["above"], strict=True)] == steps
+            continue
+        pieces = explanation["contributions"]
+        amounts = {piece["concept"]: piece["amount"] for piece in pieces}
+        amounts["(intercept)"] = explanation["intercept"]
+        assert parts == pytest.approx(amounts, rel=1e-4, abs=1e-6)
+        assert said == {explanation["label"]}
+        odds = logit(probability_of[name, clip])
+        assert sum(parts.values()) == pytest.approx(odds, abs=1e-4)
     clip = run.clips()["tt2-007"]
     fold = marked.folds[marked.ids.index(clip.id)] % 3
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, fold)
@@ -543,6 +542,12 @@ def test_validation_clips_choose_the_cut(world, make_run):
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
     saved = [row for row in run.models() if row["model"] == "cut"]
     assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
+    fits = run.fits().set_index("model")
+    assert fits.loc["logistic", "cut"].isna().all()
+    assert fits.loc["cut", "name"].tolist() == [fit.name for fit in run.record.fits]
+    for column, counts in (("trained", "train"), ("validated", "validation")):
+        sizes = [getattr(fit, counts).clips for fit in run.record.fits]
+        assert fits.loc["cut", column].tolist() == sizes
     for before, after, row, fit in zip(plain, cut, saved, run.record.fits, strict=True):
         p, t = before.probabilities, row["cut"]
         np.testing.assert_allclose(after.probabilities, p * (1 - t) / (p + t - 2 * p * t))

@@ -19,9 +19,10 @@ from sklearn.preprocessing import FunctionTransformer
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import (
+    Attribution,
     attribute,
     explain_rows,
     join_steps,
@@ -141,15 +142,18 @@ CLIPS = {
 }
 
 
-def explained(ids, looks, run=0, **more):
-    values = np.column_stack([looks, np.zeros(len(ids))])
-    about = {"model": "pcbm-tree", "task": "t", "kind": "path", "concepts": ("Look", "Body")}
-    labels = ["S"] * len(ids)
-    return Explained(**about | more, fit=run, ids=list(ids), labels=labels, values=values)
+def quality(*fits):
+    """Of a tree that measures Look in some clips of each fit, and nothing of Body."""
+    tables = []
+    for fit, (ids, looks) in enumerate(fits):
+        values, labels = np.column_stack([looks, np.zeros(len(ids))]), ["S"] * len(ids)
+        attribution = Attribution("path", ("Look", "Body"), labels, values, steps=[()] * len(ids))
+        tables.append(tabulate_reasons("pcbm-tree", "t", fit, list(ids), labels, attribution))
+    return concept_quality(join_reasons(tables), CLIPS)
 
 
 def test_clips_with_a_concept_against_clips_without():
-    look, body = concept_quality([explained("abcdefg", [3, 1, 2, 0, 9, -9, -1])], CLIPS)
+    look, body = quality(("abcdefg", [3, 1, 2, 0, 9, -9, -1]))
     # Look: a, b against c, d, g; b alone lies below one of them.
     assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
     assert look.auroc == pytest.approx(5 / 6)
@@ -158,11 +162,13 @@ def test_clips_with_a_concept_against_clips_without():
     # Body: a, c against b, d, e, g, none of which is measured otherwise than another.
     assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
     assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
-    look, body = concept_quality([explained("dg", [1, 2]), explained("ab", [1, 2], run=1)], CLIPS)
+    look, body = quality(("dg", [1, 2]), ("ab", [1, 2]))
     assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
     assert (look.clips, look.positives, look.runs) == (4, 2, 0)
     assert (body.runs, body.auroc) == (1, 0.5)
-    assert concept_quality([explained("", [])], CLIPS)[0].clips == 0
+    look, body = quality(("f", [1]))
+    assert (look.clips, body.clips, body.runs) == (0, 0, 0)
+    assert quality() == []
 
 
 def test_p_against_every_permutation():

@@ -344,7 +344,7 @@ KINDS: dict[str, Kind] = {
         ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree",
          "models check {x}"),
         300,
-        ("run.json", "predictions", "clips", "expl", "history", "models.jsonl"),
+        ("run.json", "predictions", "clips", "fits", "reasons"),
         seal_run,
     ),
     "partial run": Kind("kept.partial", RESUME, 150),

@@ -16,11 +16,11 @@ from msgspec import Struct, convert, structs, to_builtins
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.explanations import Explained
+from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
-from obygaze_models.explain.attributions import Step
+from obygaze_models.explain.attributions import Attribution, Step
 from obygaze_models.report.page import report as write_report
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
 from tests.kit.page import open_tab
@@ -147,7 +147,7 @@ def plain(html):
 
 
 def tables_of(run: Run) -> Tables:
-    return Tables(run.predictions(), run.clips(), run.explanations())
+    return Tables(run.predictions(), run.clips(), run.reasons())
 
 
 def render_report(runs: list[Run], **options: Any) -> str:
@@ -189,14 +189,14 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         predictions += [
             FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
         ]
-        values = chance.normal(size=(len(ids), len(CONCEPTS)))
-        kind, reasons = "sum", {"amounts": values * 0.4, "intercept": np.full(len(ids), -0.2)}
+        values, said = chance.normal(size=(len(ids), len(CONCEPTS))), ["S"] * len(ids)
+        parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}
+        attribution = Attribution("sum", CONCEPTS, said, values, **parts)
         if "tree" in model:
             steps = [[Step(name, float(row[0]), 0.5, True) for name in CONCEPTS] for row in values]
-            kind, reasons = "path", {"steps": steps}
-        labelled = (CONCEPTS, ids, ["S"] * len(ids), values)
-        explained.append(Explained(model, "HN vs S", 0, kind, *labelled, **reasons))
-    return replace(results, tables=Tables(table_of(predictions), by_id, explained))
+            attribution = Attribution("path", CONCEPTS, said, values, steps=steps)
+        explained.append(tabulate_reasons(model, "HN vs S", 0, ids, said, attribution))
+    return replace(results, tables=Tables(table_of(predictions), by_id, join_reasons(explained)))
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
@@ -205,8 +205,8 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
     if isinstance(thing, Run) and thing.tables is None:
         thing = replace(thing, tables=tables_of(thing))
     if isinstance(thing, pd.DataFrame):
-        texts = thing.select_dtypes(["object", "str", "category"]).columns
-        return thing.assign(**{name: thing[name].astype(str).replace(names) for name in texts})
+        return thing.apply(lambda cells: cells.map(lambda cell: names.get(cell, cell))
+                           if cells.dtype == "category" else cells)  # fmt: skip
     if isinstance(thing, dict):
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):

@@ -316,12 +316,10 @@ def table_of(tab):
 
 def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
     run, silent = results["films"], "tt2-007"
-    lines = [
-        replace(one, labels=["" if clip == silent else label
-                             for clip, label in zip(one.ids, one.labels, strict=True)])
-        for one in run.explanations()
-    ]  # fmt: skip
-    run = replace(run, tables=Tables(run.predictions(), run.clips(), lines))
+    reasons = run.reasons()
+    said = reasons["class"].astype(str).where(reasons["id"] != silent, "")
+    reasons = reasons.assign(**{"class": said})
+    run = replace(run, tables=Tables(run.predictions(), run.clips(), reasons))
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)
     assert "zeros only" in tab.text("#clip")
@@ -430,7 +428,8 @@ def test_films_are_played_from_a_folder_and_nowhere_else(tab, results, page_of):
         clip.id: replace(clip, start=60.0 * clip.number, end=60.0 * clip.number + 60)
         for clip in run.clips().values()
     }
-    minutes = render_report([replace(run, tables=Tables(run.predictions(), clips, []))])
+    tables = Tables(run.predictions(), clips, run.reasons()[:0])
+    minutes = render_report([replace(run, tables=tables)])
     tab.prefer()
     tab.open(page_of(minutes, "minutes.html"))
     tab.choose("choose-film", "0")

@@ -14,7 +14,7 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_table
 from obygaze_features.page.html import number
-from obygaze_models.explain.attributions import join_steps
+from obygaze_models.explain.attributions import Step, join_steps
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
@@ -281,19 +281,18 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 def concept_rankings(run, model, concept):
     """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
     ranked, truth = [], {}
-    for entry in run.explanations():
-        if entry.model == model:
-            column = entry.values[:, entry.concepts.index(concept)]
-            rows = [row for row, clip in enumerate(entry.ids) if run.clips()[clip].level != "NS"]
-            shows = [
-                run.clips()[entry.ids[row]].level in ("HN", "S")
-                and concept in run.clips()[entry.ids[row]].concepts
-                for row in rows
-            ]
-            truth |= {entry.ids[row]: displayed for row, displayed in zip(rows, shows, strict=True)}
-            if len(set(shows)) == 2:
-                areas = theirs.roc_auc_score, theirs.average_precision_score
-                ranked.append([area(shows, column[rows]) for area in areas])
+    reasons, clips = run.reasons(), run.clips()
+    own = reasons[(reasons["model"] == model) & (reasons["concept"] == concept)]
+    for _, rows in own[own["step"].isna()].groupby("fit"):
+        counted = rows[[clips[clip].level != "NS" for clip in rows["id"]]]
+        shows = [
+            clips[clip].level in ("HN", "S") and concept in clips[clip].concepts
+            for clip in counted["id"]
+        ]
+        truth |= dict(zip(counted["id"], shows, strict=True))
+        if len(set(shows)) == 2:
+            areas = theirs.roc_auc_score, theirs.average_precision_score
+            ranked.append([area(shows, counted["value"]) for area in areas])
     return np.array(ranked), truth
 
 
@@ -398,12 +397,13 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             expected = [extreme(np.atleast_1d(p)[-1] for p in fits[clip].values()) for clip in ids]
             if max(view["fits"]) > 1:
                 np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
-        lines = [line for line in run.explanations() if line.model == view["model"]]
+        reasons = run.reasons()
+        own = reasons[reasons["model"] == view["model"]]
         kinds = {view["why"]["kind"]} if "why" in view else set()
-        assert {line.kind for line in lines} - {"sensitivity"} == kinds
+        assert {*own["kind"]} - {"sensitivity"} == kinds
         for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
-            check(view["why"], row, clip, lines, fits[clip])
+            check(view["why"], row, clip, own, fits[clip])
     for at, clip in enumerate(map(run.clips().get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
@@ -411,31 +411,35 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
         assert reasons == {clip.used} - {""}
 
 
-def check_sum(reasons, row, clip, lines, _):
+def check_sum(shown, row, clip, reasons, _):
     """A clip's parts are means over its fits; of fits that predict different classes, none."""
-    own = [(line, line.ids.index(clip)) for line in lines if clip in line.ids]
-    if len({line.labels[at] for line, at in own}) > 1:
-        assert all(column["of"][row] is None for column in reasons["amounts"])
+    own = reasons[reasons["id"] == clip]
+    if own["class"].nunique() > 1:
+        assert all(column["of"][row] is None for column in shown["amounts"])
         return
-    for part in ("values", "amounts", "intercept"):
-        if part in reasons:
-            columns = reasons[part] if isinstance(reasons[part], list) else [reasons[part]]
-            mean = np.atleast_1d(np.mean([getattr(line, part)[at] for line, at in own], axis=0))
-            for column, value in zip(columns, mean, strict=True):
-                assert decoded(column)[row] == pytest.approx(value, abs=column["unit"] * 0.51)
+    means = own.groupby("concept", observed=True)[["value", "part"]].mean()
+    columns = {("(intercept)", "part"): shown["intercept"]} if "intercept" in shown else {}
+    for part, key in (("value", "values"), ("part", "amounts")):
+        named = zip(shown["concepts"], shown[key], strict=True)
+        columns |= {(name, part): column for name, column in named}
+    for (name, part), column in columns.items():
+        expected = pytest.approx(means.loc[name, part], abs=column["unit"] * 0.51)
+        assert decoded(column)[row] == expected
 
 
-def check_path(reasons, row, clip, lines, fits):
+def check_path(shown, row, clip, reasons, fits):
     """A clip's conditions are those of the fit whose probability is nearest to the mean."""
     mean = np.mean(list(fits.values()))
-    chosen = abs(fits[reasons["fit"][row]] - mean)
+    chosen = abs(fits[shown["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
-    line = next(line for line in lines if line.fit == reasons["fit"][row])
-    at = line.ids.index(clip)
-    expected = join_steps(line.steps[at], line.concepts, line.values, at)
-    conditions = [(*reasons["conditions"][place], share) for place, share in reasons["paths"][row]]
+    own = reasons[reasons["fit"] == shown["fit"][row]]
+    asked = own[(own["id"] == clip) & own["step"].notna()].sort_values("step")
+    values = own[own["step"].isna()].pivot(index="id", columns="concept", values="value")
+    steps = [Step(*step) for step in asked[["concept", "value", "threshold", "above"]].to_numpy()]
+    expected = join_steps(steps, [*values], values.to_numpy(), values.index.get_loc(clip))
+    conditions = [(*shown["conditions"][place], share) for place, share in shown["paths"][row]]
     for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
-        assert reasons["concepts"][concept] == condition.concept
+        assert shown["concepts"][concept] == condition.concept
         assert (percentile, low, high) == condition.whole
 
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs, to_builtins
 
 from obygaze_features.common.files import sha256_of
+from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
@@ -21,7 +22,7 @@ from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from tests.conftest import run_obygaze
-from tests.kit.files import refused, write
+from tests.kit.files import csv_rows, refused, write
 from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS
 from tests.report.conftest import (
@@ -314,18 +315,19 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
-    models = [json.loads(line) for line in (folder / "models.jsonl").read_text().splitlines()]
-    for fit in models:
+    fits = csv_rows(folder / "fits.csv")
+    for fit in fits:
         if fit["model"] == "pcbm-tree":
-            fit["facts"]["warnings"] = [
+            facts, first = json.loads(fit["facts"]), fit["fit"] == "0"
+            facts["warnings"] = [
                 {"code": "concepts-unreliable", "subject": name, "text": "is odd"}
-                for name in (["Look", "Body"] if fit["fit"] < 2 else ["Look"])
+                for name in (["Look", "Body"] if int(fit["fit"]) < 2 else ["Look"])
             ]
-            fit["facts"]["skipped"] = (
-                dict.fromkeys(("Posture", "Voice"), "too rare") if fit["fit"] == 0 else {}
-            )
-    (folder / "models.jsonl").write_text("".join(json.dumps(fit) + "\n" for fit in models))
-    files = run.record.files | {"models.jsonl": sha256_of(folder / "models.jsonl")}
+            facts["skipped"] = dict.fromkeys(("Posture", "Voice"), "too rare") if first else {}
+            fit["facts"] = json.dumps(facts)
+    columns = {name: [fit[name] for fit in fits] for name in fits[0]}
+    (folder / "fits.csv").write_text(format_table(columns))
+    files = run.record.files | {"fits.csv": sha256_of(folder / "fits.csv")}
     changed = with_manifest(
         with_record(run, warnings=warnings, files=files), senses={"Voice": "heard"}
     )
@@ -345,7 +347,7 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
-    run = replace(run, tables=Tables(run.predictions(), used, run.explanations()))
+    run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
     assert said(finding.findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)

@@ -1,0 +1,151 @@
+"""``reasons.csv``: what a run's models made of the concepts of each test clip.
+
+A fit has a row for each of its clips and concepts: what the clip measures along it (``value``), and
+its ``part`` in the logit of a ``class``. The class is empty where a clip's features are zeros only,
+as nothing is said or seen in it. The row of an intercept has no value. A tree has no parts, but a
+row for each question on a clip's path: the number of the ``step``, and whether the value was
+``above`` the ``threshold``. Numbers have six significant digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from obygaze_features.common.progress import progress
+from obygaze_models.experiments.tables import read_frame
+from obygaze_models.explain.parts import INTERCEPT, questions, values_of
+
+if TYPE_CHECKING:
+    from obygaze_models.data.dataset import ClipDataset
+    from obygaze_models.experiments.fit import FitResult
+    from obygaze_models.explain.attributions import Attribution
+
+FIT = ["model", "task", "fit", "kind"]
+COLUMNS = {
+    "model": "category",
+    "task": "category",
+    "fit": "int64",
+    "kind": "category",
+    "id": "category",
+    "class": "category",
+    "concept": "category",
+    "value": "float64",
+    "part": "float64",
+    "step": "Int64",
+    "above": "boolean",
+    "threshold": "float64",
+}
+"""The columns, and how a frame keeps them."""
+NUMBERS = ["value", "part", "threshold"]
+KINDS = {"sum", "path", "sensitivity", "stores"}
+
+
+def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
+    """Return the reasons of all models with concepts, and of networks beside one that has some.
+
+    A network is read by the concepts of the first bottleneck of the same task and run.
+    """
+    from obygaze_models.estimators.fusion import StoreFusion
+    from obygaze_models.explain.attributions import attribute, bank_of
+
+    tables, banks = list[pd.DataFrame](), dict[tuple[str, int], Any]()
+    read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
+    for planned, fit in read:
+        if (bank := bank_of(fit.estimator)) is not None:
+            banks.setdefault((planned.task.key, planned.fold.index), bank)
+    for planned, fit in progress(read, "explain", unit="model"):
+        model, task, fold = fit.estimator, planned.task, planned.fold
+        bank = banks.get((task.key, fold.index))
+        fused = isinstance(model, StoreFusion)
+        late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
+        if not late and (bank is None or (other and bank_of(model) is None)):
+            continue  # directions that mean nothing, or of another scale, explain nothing
+        X = data.X[fold.test_rows]
+        attribution = attribute(model, X, classes=task.class_titles, bank=bank, cut=fit.cut)
+        if attribution is not None:
+            ids = [data.ids[row] for row in fold.test_rows.tolist()]
+            labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")
+            key = planned.name, task.key, fold.index
+            tables.append(tabulate_reasons(*key, ids, labels.tolist(), attribution))
+    return join_reasons(tables)
+
+
+def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all fits, as `read_reasons` gives them."""
+    filled = [table for table in tables if len(table)]
+    joined = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS])
+    return joined[[*COLUMNS]].astype(COLUMNS)
+
+
+def tabulate_reasons(
+    model: str,
+    task: str,
+    fit: int,
+    ids: Sequence[str],
+    labels: Sequence[str],
+    attribution: Attribution,
+) -> pd.DataFrame:
+    """Return the rows of one fit, clip by clip.
+
+    Parameters
+    ----------
+    model, task, fit
+        The fit.
+    ids, labels
+        The clips, and the class of each; empty where nothing can be said.
+    attribution
+        What the model makes of them.
+    """
+    rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
+    measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
+    blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
+    if attribution.amounts is not None:
+        blocks[0]["part"] = attribution.amounts.ravel()
+    if attribution.intercept is not None:
+        intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
+        blocks.append(pd.DataFrame(intercept))
+    if attribution.steps is not None:
+        asked = [
+            (row, step.concept, step.value, number, step.above, step.threshold)
+            for row, path in enumerate(attribution.steps)
+            for number, step in enumerate(path)
+        ]
+        names = ["row", "concept", "value", "step", "above", "threshold"]
+        blocks.append(pd.DataFrame(asked, columns=names))
+    table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
+    table = table.reindex(columns=["row", *COLUMNS])
+    table[NUMBERS] = table[NUMBERS].apply(_round)
+    row = table.pop("row").to_numpy(dtype=np.intp)
+    table["id"] = np.array(ids, dtype=object)[row]
+    table["class"] = np.array(labels, dtype=object)[row]
+    return table.assign(model=model, task=task, fit=fit, kind=attribution.kind)
+
+
+def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
+    """Return numbers with six significant digits."""
+    return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
+
+
+def read_reasons(path: Path) -> pd.DataFrame:
+    """Read what `explain_models` made; `ExperimentError` where rows lack or do not agree."""
+    return read_frame(path, COLUMNS, _check)
+
+
+def _check(reasons: pd.DataFrame) -> None:
+    asked, values = questions(reasons), values_of(reasons)
+    if not KINDS.issuperset(reasons["kind"].cat.categories):
+        raise ValueError("an unknown kind")
+    if asked[["value", "above", "threshold"]].isna().any(axis=None):
+        raise ValueError("a question without a value or an answer")
+    if np.isinf(reasons[NUMBERS].to_numpy()).any():
+        raise ValueError("an infinite number")
+    once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
+    of_fit = pd.concat([values, asked]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
+    if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
+        raise ValueError("a clip of a fit without one of its concepts, or with one twice")
