@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import compress
 from operator import not_
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,7 +25,6 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, for_shell, redact_url
-from obygaze_features.errors import ExperimentError
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -209,37 +210,29 @@ def list_models(folder: Path | None, as_json: bool) -> None:
       obygaze models list runs/first
     """
     from obygaze_models.estimators.registry import describe_estimators
-    from obygaze_models.saved.about import read_about
+    from obygaze_models.saved.about import read_models
 
-    if folder is None:
-        estimators = describe_estimators()
-        if as_json:
-            echo_json(estimators)
-            return
-        for name, estimator in estimators.items():
-            options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
-            package = estimator["package"]
-            origin = "" if package == "obygaze" else f" ({package})"
-            echo(f"{name:<18} {estimator['title']}{origin}")
-            if options:
-                echo(f"{'':<18} options: {options}")
-        return
-    if not folder.is_dir():
-        raise ExperimentError(f"there is no folder {folder}")
-    models = {
-        str(path.parent.relative_to(folder)): read_about(path.parent)
-        for path in sorted(folder.rglob("model.json"))
-    }
-    if not models:
-        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
+    found = describe_estimators() if folder is None else read_models(folder)
     if as_json:
-        echo_json(models)
-        return
-    table = [
-        [name, about["estimator"], about["task"], len(about["seen"])]
-        for name, about in models.items()
-    ]
-    echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+        echo_json(found)
+    elif folder is None:
+        _echo_estimators(found)
+    else:
+        table = [
+            [name, about["estimator"], about["task"], len(about["seen"])]
+            for name, about in found.items()
+        ]
+        echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+
+
+def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, estimator in estimators.items():
+        options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
+        package = estimator["package"]
+        origin = "" if package == "obygaze" else f" ({package})"
+        echo(f"{name:<18} {estimator['title']}{origin}")
+        if options:
+            echo(f"{'':<18} options: {options}")
 
 
 class _MetricOption(click.Option):

@@ -94,12 +94,14 @@ def _range_over_tests(record: RunRecord) -> str:
     title = METRICS[main].title
     if not values:
         return f"{title} of {model} is not defined on any of {len(record.tests)} test sets"
+    tasks = counted(len(values), "task")
+    return f"{_how_chosen(record, model)}: {title} {_describe_range(values)}, on {tasks}"
+
+
+def _describe_range(values: Mapping[str, float]) -> str:
     low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
-    return (
-        f"{_how_chosen(record, model)}: {title} from {values[low]:.2f} ({low}) to "
-        f"{values[high]:.2f} ({high}), median {median(values.values()):.2f}, on "
-        f"{counted(len(values), 'task')}"
-    )
+    ends = f"from {values[low]:.2f} ({low}) to {values[high]:.2f} ({high})"
+    return f"{ends}, median {median(values.values()):.2f}"
 
 
 def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
@@ -291,11 +293,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             if (value := group[main]) is not None
         }
         if values:
-            low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
-            lines.append(
-                f"  {scores.model}: from {values[low]:.2f} ({low}) to {values[high]:.2f} ({high}), "
-                f"median {median(values.values()):.2f}"
-            )
+            lines.append(f"  {scores.model}: {_describe_range(values)}")
     return "\n".join(lines)
 
 

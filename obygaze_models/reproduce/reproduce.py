@@ -23,9 +23,11 @@ from obygaze_features.common.files import new_folder, read_json, to_json, write_
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table
@@ -118,13 +120,7 @@ def reproduce(
     """
     targets = [targets] if isinstance(targets, str) else targets
     names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
-    for kind, chosen, names_of_kind in (
-        ("table or figure", names, TARGETS),
-        ("protocol", protocols, PROTOCOLS),
-    ):
-        for name in chosen:
-            if name not in names_of_kind:
-                raise ExperimentError(unknown_name(kind, name, names_of_kind))
+    _check_names(names, protocols)
     if any(TARGETS[name].draws for name in names):
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
@@ -133,23 +129,15 @@ def reproduce(
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
     training = [TARGETS[name] for name in names if TARGETS[name].trains]
-    count = min(usable_cores(), MAX_PROCESSES) if training and len(names) > 1 else 1
-    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
-    if own and not hasattr(sys.modules["__main__"], "__file__"):
-        count = 1  # other processes would not know what was defined in a notebook
     with (
         new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
-        _processes(count) as pool,
+        _processes(_process_count() if training and len(names) > 1 else 1) as pool,
     ):
         context = ReproductionContext(
             manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
         )
-        levels = set(context.manifest.labels().levels)
-        if training and not levels.issuperset(LEVELS):
-            raise ExperimentError(
-                f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
-                f"{', '.join(LEVELS)}"
-            )
+        if training:
+            _check_levels(context.manifest, manifest)
         if pool:
             context.ask_for_runs(training)
         artifacts = {}
@@ -160,12 +148,8 @@ def reproduce(
         runs = context.runs
         has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:
-            from obygaze_models.report.page import report
-
             log("report")
-            page = folder / "report.html"
-            # A page's figures have their usual width.
-            contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
+            _write_report(list(runs.values()), folder / "report.html", _title(artifacts))
         seconds = round(time.monotonic() - clock, 1)
         about = {
             "what": names,
@@ -182,6 +166,42 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
+
+
+def _check_names(targets: Sequence[str], protocols: Sequence[str]) -> None:
+    """Raise if there is no target or protocol of a name."""
+    for kind, chosen, names in (
+        ("table or figure", targets, TARGETS),
+        ("protocol", protocols, PROTOCOLS),
+    ):
+        for name in chosen:
+            if name not in names:
+                raise ExperimentError(unknown_name(kind, name, names))
+
+
+def _check_levels(manifest: Manifest, folder: Path) -> None:
+    """Raise if a manifest lacks clips of a level of the paper's."""
+    levels = set(manifest.labels().levels)
+    if not levels.issuperset(LEVELS):
+        raise ExperimentError(
+            f"{folder} has clips of {', '.join(sorted(levels))}; the paper's tables need "
+            f"{', '.join(LEVELS)}"
+        )
+
+
+def _process_count() -> int:
+    """Return how many processes make runs."""
+    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
+    if own and not hasattr(sys.modules["__main__"], "__file__"):
+        return 1  # other processes would not know what was defined in a notebook
+    return min(usable_cores(), MAX_PROCESSES)
+
+
+def _write_report(runs: Sequence[Run], page: Path, title: str) -> None:
+    from obygaze_models.report.page import report
+
+    # A page's figures have their usual width.
+    contextvars.Context().run(report, runs, page, title=title)
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:

@@ -190,6 +190,19 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     ]
 
 
+def read_models(folder: Path) -> dict[str, About]:
+    """Read what is known of each model in a folder, by its place there."""
+    if not folder.is_dir():
+        raise ExperimentError(f"there is no folder {folder}")
+    models = {
+        str(path.parent.relative_to(folder)): read_about(path.parent)
+        for path in sorted(folder.rglob("model.json"))
+    }
+    if not models:
+        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
+    return models
+
+
 def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
     """Which predictions are no test: of clip -> what `seen_in_training` said of it."""
     counts, total = Counter(seen.values()), counted(len(seen), "clip")

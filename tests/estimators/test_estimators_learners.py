@@ -114,7 +114,7 @@ def test_heads_of_one_fold_share_their_bank():
     forest = {"head": "sklearn.ensemble:RandomForestClassifier", "head__n_estimators": 5}
 
     def model(name, **options):
-        return fit(name, memo=memo, negatives="b", **options).model
+        return fit(name, memo=memo, negatives="b", **options).estimator
 
     tree, linear, forest = model("pcbm-tree"), model("pcbm-logistic"), model("pcbm-tree", **forest)
     assert tree.bank_ is linear.bank_ is forest.bank_
@@ -146,8 +146,8 @@ def test_concepts_are_learned_once_more_with_validation():
         reference = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
         reference.fit(DATA.X[rows], targets[:, column])
         direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
-        np.testing.assert_allclose(again.model.bank_.cavs_[column], direction, atol=2e-3)
-        assert np.abs(once.model.bank_.cavs_[column] - direction).max() > 1e-2
+        np.testing.assert_allclose(again.estimator.bank_.cavs_[column], direction, atol=2e-3)
+        assert np.abs(once.estimator.bank_.cavs_[column] - direction).max() > 1e-2
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def models():
     made = {
         name: fit_estimator(
             EstimatorSpec(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS, 0
-        ).model
+        ).estimator
         for name in ESTIMATORS
     }
     rows, labels, bank = X[TRAIN], LABELS[TRAIN], made["pcbm-tree"].bank_
