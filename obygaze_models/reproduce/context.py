@@ -1,27 +1,23 @@
-"""What all tables and figures share: the manifest, the stores, and each run made only once."""
+"""What all tables and figures share: their definition, the manifest, the stores, the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from obygaze_features.errors import ExperimentError
+from obygaze_features.common.package import reference_json
+from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
-from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Run, load_run
-from obygaze_models.reproduce.render import Artifacts, Table, without_vain_comparison
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.reproduce.render import Artifacts, Missing, without_vain_comparison
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
@@ -40,24 +36,12 @@ _SETTINGS = (
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
-_Make = TypeVar("_Make", bound="Callable[[ReproductionContext], Artifacts]")
-Pending = Callable[[], Run]
-"""A run that was asked for: waits for it."""
-_MEMO = FitMemo()
-"""Of this process, where it makes runs for another."""
-
-
-def make_run(experiment: Experiment, folder: Path) -> None:
-    """Make a run for another process."""
-    run_experiment(experiment, folder, memo=_MEMO)
+Runs = Mapping[Any, Run]
+"""The runs of a table, by its own keys."""
 
 
 class Unavailable(ExperimentError):
     """A part of a table that cannot be made from these stores; the message says what it needs."""
-
-
-class NotYet(Exception):
-    """A table waits for its first run, while all are asked for theirs."""
 
 
 @dataclass(frozen=True)
@@ -82,48 +66,92 @@ class Feature:
     pooling: str | None
     name: str
 
-    @property
-    def key(self) -> str:
-        """The beginning of its run folders' names."""
-        return f"{self.slot}-{self.name}"
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment, and its run's folder, which tables that need the same run name alike."""
+
+    folder: str
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a table is made of: its experiments by keys of its own, and what it lacks."""
+
+    experiments: dict[Hashable, Planned] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+
+    @contextmanager
+    def lacking(self, part: str) -> Iterator[None]:
+        """Count a part as missing where what it needs is `Unavailable`."""
+        try:
+            yield
+        except Unavailable as problem:
+            missing = Missing(part, str(problem))
+            if missing not in self.missing:
+                self.missing.append(missing)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table or figure: what makes it, and whether it needs runs, and draws."""
+    """A table or figure of the paper; see `target`."""
 
-    make: Callable[[ReproductionContext], Artifacts]
-    trains: bool
+    name: str
+    title: str
+    about: str
+    compose: Callable[[ReproductionContext, Runs], Artifacts]
+    needs: Callable[[ReproductionContext], Needs] | None
     draws: bool
+
+    def plan(self, context: ReproductionContext) -> Needs:
+        """Return what it needs; nothing where nothing is trained for it."""
+        return self.needs(context) if self.needs else Needs()
+
+    def make(
+        self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
+    ) -> Artifacts:
+        """Make it from what it needs, by the runs of all folders."""
+        runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
+        made = self.compose(context, runs)
+        first, *others = made.tables
+        first = replace(
+            first, name=self.name, title=self.title, about=self.about, missing=needs.missing
+        )
+        return replace(made, tables=list(map(without_vain_comparison, [first, *others])))
 
 
 TARGETS: dict[str, Target] = {}
 """The tables and figures of the paper by name, in the order of the modules that define them."""
+_Compose = Callable[["ReproductionContext", Runs], Artifacts]
 
 
 def target(
-    name: str, title: str = "", part: str = "all rows", *, trains: bool = True, draws: bool = False
-) -> Callable[[_Make], _Make]:
-    """Let `reproduce` make a table or figure.
+    name: str,
+    title: str,
+    about: str = "",
+    *,
+    needs: Callable[[ReproductionContext], Needs] | None = None,
+    draws: bool = False,
+) -> Callable[[_Compose], _Compose]:
+    """Let `reproduce` make a table or figure: the decorated function, from its runs.
 
     Parameters
     ----------
-    name, title
-        Of the target; where it is `Unavailable`, a table of this title says what is missing.
-    part
-        What is missing then.
+    name
+        Of the target, and of the files of its first table.
+    title, about
+        What the paper calls it, and what it shows.
+    needs
+        Names its experiments, which are run once even where several tables need them. The function
+        gets their runs by the same keys.
+    draws
+        Whether it has figures.
     """
 
-    def register(make: _Make) -> _Make:
-        def make_or_explain(context: ReproductionContext) -> Artifacts:
-            try:
-                made = make(context)
-                return replace(made, tables=list(map(without_vain_comparison, made.tables)))
-            except Unavailable as problem:
-                return Artifacts([Table(name, title, (), (), missing=[f"{part}: {problem}"])])
-
-        TARGETS[name] = Target(make_or_explain, trains, draws)
-        return make
+    def register(compose: _Compose) -> _Compose:
+        TARGETS[name] = Target(name, title, about, compose, needs, draws)
+        return compose
 
     return register
 
@@ -138,16 +166,10 @@ class ReproductionContext:
     stores
         The folders of the features, by the name of a backbone as ``obygaze features extract``
         takes it.
-    folder
-        Where run folders are written.
     protocols
         Which of `PROTOCOLS`.
     seed
         Seed of all draws.
-    log
-        Called with the name of what is made next.
-    pool
-        Processes that make the runs; by default this one does, when their results are asked for.
 
     Attributes
     ----------
@@ -165,12 +187,9 @@ class ReproductionContext:
         self,
         manifest: Path,
         stores: Mapping[str, Path],
-        folder: Path,
         *,
         protocols: Sequence[str] = PROTOCOLS,
         seed: int = 0,
-        log: Callable[[str], None] = lambda _: None,
-        pool: Executor | None = None,
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
@@ -179,16 +198,10 @@ class ReproductionContext:
         self.has_released_splits = has_runs and splits >= {*RELEASED.values(), RELEASED_CONCEPTS}
         has_labels = RELEASED_LABELS in self.manifest.label_names
         self.released_labels = RELEASED_LABELS if has_labels else None
-        self.folder = folder
         self.protocols = protocols
         self.seed = seed
-        self.log = log
-        self._pool = pool
-        self._asked: dict[str, Pending] = {}
-        self._asking = False
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
-        self._memo = FitMemo()
         for name, path in stores.items():
             store = open_store(path)
             slot = _checked_slot(name, store)
@@ -199,8 +212,8 @@ class ReproductionContext:
                 )
             self.stores[slot], self._paths[slot] = store, path
 
-    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Pending:
-        """Ask for the run of an experiment, which is made only once.
+    def plan(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Planned:
+        """An experiment under a setting.
 
         Parameters
         ----------
@@ -209,10 +222,6 @@ class ReproductionContext:
         options
             The fields of `Experiment` that setting and feature do not give.
         """
-        key = f"{setting.key}/{feature.key}-{suffix}"
-        if key in self._asked:
-            self._asked[key] = self._asked.pop(key)  # in the order of the tables
-            return self._asked[key]
         experiment = Experiment(
             manifest=str(self.manifest_folder),
             store=str(self._paths[feature.slot]),
@@ -224,40 +233,7 @@ class ReproductionContext:
             # Our protocols draw folds of their own, whatever splits the manifest has.
             **{"split": None if setting.protocol == "released" else ""} | options,
         )
-        folder = self.folder / key
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lost_processes():
-            job = self._pool.submit(make_run, experiment, folder) if self._pool else None
-
-        @cache
-        def pending() -> Run:
-            if self._asking:
-                raise NotYet
-            self.log(f"run: {experiment.name}")
-            if job is None:
-                return run_experiment(experiment, folder, memo=self._memo)
-            with _lost_processes():
-                job.result()
-            return load_run(folder)
-
-        self._asked[key] = pending
-        return pending
-
-    def ask_for_runs(self, targets: Sequence[Target]) -> None:
-        """Let each table ask for its runs, so that processes are busy before any is awaited.
-
-        The last ask first: films left out take longest.
-        """
-        self._asking = True
-        for table in reversed(targets):
-            with suppress(NotYet):
-                table.make(self)
-        self._asking = False
-
-    @property
-    def runs(self) -> dict[str, Run]:
-        """The runs that were asked for, by key."""
-        return {key: pending() for key, pending in self._asked.items()}
+        return Planned(f"{setting.key}/{feature.slot}-{feature.name}-{suffix}", experiment)
 
     def settings(self) -> list[Setting]:
         """The settings that were asked for and that the manifest has labels and splits for.
@@ -272,20 +248,27 @@ class ReproductionContext:
             and (self.has_released_splits if key == "released" else labels or not released)
         ]
 
-    def missing_requirements(self) -> list[str]:
-        """What the manifest lacks for a protocol that was asked for."""
+    def concept_costs(self, reading: str) -> dict[str, float]:
+        """The C of each concept's vector in a reading of the paper; empty where it is chosen."""
+        published = reference_json("readings.json")[reading].get("concept_C", {})
+        try:
+            return {self.manifest.scheme.concept(name): C for name, C in published.items()}
+        except ManifestError as problem:
+            raise Unavailable(
+                f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
+            ) from None
+
+    def needs(self) -> Needs:
+        """The needs of a table of all settings, with what the manifest lacks for a protocol."""
         if "released" not in self.protocols or self.has_released_splits:
-            return []
+            return Needs()
+        need = (
+            f"the manifest {self.manifest.name!r} has no splits of the authors; add them with: "
+            f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
+        )
         if not self.has_papers_clips:
-            return [
-                f"the released protocol: it needs the clips of {DATASET}, and this manifest is "
-                f"{self.manifest.name}"
-            ]
-        return [
-            f"the released protocol: the manifest {self.manifest.name!r} has no splits of the "
-            "authors; add them with: obygaze manifests import obygaze12-splits SOURCE "
-            f"-o {self.manifest_folder}"
-        ]
+            need = f"it needs the clips of {DATASET}, and this manifest is {self.manifest.name}"
+        return Needs(missing=[Missing("the released protocol", need)])
 
     @property
     def title_suffix(self) -> str:
@@ -319,17 +302,6 @@ class ReproductionContext:
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
             remedy = f"import it beside the others: obygaze stores import npy {others}{name}=FILE"
         raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
-
-
-@contextmanager
-def _lost_processes() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool:
-        raise ExperimentError(
-            "a process that made runs was ended; if memory is short, free some, or "
-            "reproduce one table or figure at a time, which needs one process"
-        ) from None
 
 
 def _checked_slot(name: str, store: Store) -> str:
