@@ -8,11 +8,11 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.statistics import film_titles, statistics, statistics_figure
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.messages import notes
-from obygaze_models.reproduce.context import ReproductionContext, Runs, target
+from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, published_lines
 
 
-@target("fig2", "Figure 2", "levels and concepts", draws=True)
+@Target("fig2", "Figure 2", "levels and concepts", draws=True)
 def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Levels by film, concepts by level; both beside the numbers that the paper prints."""
     counts = statistics(context.manifest)

@@ -9,7 +9,7 @@ from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.tasks import NEGATIVES
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
@@ -17,7 +17,7 @@ from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.run_folder import Run, saved_models
 from obygaze_models.figures.dots import grouped_dots, level_series
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Unavailable, target
+from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Target, Unavailable
 from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
@@ -31,6 +31,8 @@ _METHODS = {
     "paper": "negatives of some folds, C chosen on validation",
 }
 """How the vectors of a protocol are trained."""
+_Values = dict[str, Value | None]
+_Numbers = dict[str, float | None]
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
@@ -63,7 +65,7 @@ def _vectors(context: ReproductionContext) -> Needs:
     return needs
 
 
-@target(
+@Target(
     "fig3",
     "Figure 3",
     "concept activation vectors, F1 of the positive class",
@@ -85,10 +87,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
             for run in of_bars:
                 warnings += table_warnings(run.record, where)
             warnings += _one_sided(of_bars, where)
-            ours, shares = _scores_of_concepts(of_bars)
-            chance = {
-                concept: baselines(share)["all positive"]["f1"] for concept, share in shares.items()
-            }
+            ours, chance, shares = _scores_of_concepts(of_bars)
             lines += [
                 Line(f"{against} ({bars})", "ours", ours),
                 Line.of("all positive, at that share", "guess", chance),
@@ -112,20 +111,24 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
         "Scores are means over fits, as in the paper. The paper chose C by cross-validation. Its "
         "figure prints no numbers to compare with."
     )
-    table_notes = [*unique_warnings(warnings), *notes(text)]
+    table_notes = [*warnings, *notes(text)]
     return Artifacts([Table(concepts, blocks, table_notes)], figures)
 
 
-def _scores_of_concepts(runs: Iterable[Run]) -> tuple[dict[str, Value | None], dict[str, float]]:
-    """By concept its F1, and the share of positives among its test clips."""
-    ours: dict[str, Value | None] = {}
-    shares: dict[str, float] = {}
+def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
+    """By concept its F1, that of calling all clips positive, and the share of positives."""
+    ours: _Values = {}
+    chance: _Numbers = {}
+    shares: _Numbers = {}
     for record in (run.record for run in runs):
         for scores in record.scores:
             concept, over = record.task(scores.test).concept, scores.over_fits
+            share = record.tests[scores.test].share or 0.0
             ours[concept] = Value.of(over.mean["f1"], over.std["f1"])
-            shares[concept] = record.tests[scores.test].share or 0.0
-    return ours, shares
+            # Of all clips together; the run records the mean over films.
+            chance[concept] = baselines(share)["all positive"]["f1"]
+            shares[concept] = share
+    return ours, chance, shares
 
 
 def _dot(value: Value | None, chance: float | None) -> Dot:
@@ -159,7 +162,7 @@ def _trees(context: ReproductionContext) -> Needs:
     return needs
 
 
-@target(
+@Target(
     "fig5",
     "Figure 5",
     f"decision trees on concepts, the first {DEPTH} levels",
@@ -207,7 +210,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
         "text's reading, and raw decision values in the code's. The tree of another fit asks other "
         "questions: check how much the scores vary before you read much into one."
     )
-    table_notes = [*notes(text), *unique_warnings(warnings)]
+    table_notes = [*notes(text), *warnings]
     return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)
 
 

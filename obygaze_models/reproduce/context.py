@@ -12,7 +12,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
-from obygaze_models.data.warnings import origin_warnings
+from obygaze_models.data.warnings import origin_warnings, unique_warnings
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
@@ -93,48 +93,9 @@ class Needs:
                 self.missing.append(missing)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Target:
-    """A table or figure of the paper; see `target`."""
-
-    name: str
-    title: str
-    about: str
-    compose: Callable[[ReproductionContext, Runs], Artifacts]
-    needs: Callable[[ReproductionContext], Needs] | None
-    draws: bool
-
-    def plan(self, context: ReproductionContext) -> Needs:
-        """Return what it needs; nothing where nothing is trained for it."""
-        return self.needs(context) if self.needs else Needs()
-
-    def make(
-        self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
-    ) -> Artifacts:
-        """Make it from what it needs, by the runs of all folders."""
-        runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
-        made = self.compose(context, runs)
-        first, *others = made.tables
-        first = replace(
-            first, name=self.name, title=self.title, about=self.about, missing=needs.missing
-        )
-        return replace(made, tables=list(map(without_vain_comparison, [first, *others])))
-
-
-TARGETS: dict[str, Target] = {}
-"""The tables and figures of the paper by name, in the order of the modules that define them."""
-_Compose = Callable[["ReproductionContext", Runs], Artifacts]
-
-
-def target(
-    name: str,
-    title: str,
-    about: str = "",
-    *,
-    needs: Callable[[ReproductionContext], Needs] | None = None,
-    draws: bool = False,
-) -> Callable[[_Compose], _Compose]:
-    """Let `reproduce` make a table or figure: the decorated function, from its runs.
+    """A table or figure that `reproduce` makes: decorates the function that makes it from its runs.
 
     Parameters
     ----------
@@ -144,16 +105,42 @@ def target(
         What the paper calls it, and what it shows.
     needs
         Names its experiments, which are run once even where several tables need them. The function
-        gets their runs by the same keys.
+        gets their runs by the same keys. By default nothing is trained.
     draws
         Whether it has figures.
     """
 
-    def register(compose: _Compose) -> _Compose:
-        TARGETS[name] = Target(name, title, about, compose, needs, draws)
+    name: str
+    title: str
+    about: str = ""
+    needs: Callable[[ReproductionContext], Needs] | None = None
+    draws: bool = False
+
+    def __call__(self, compose: _Compose) -> _Compose:
+        """Add the target to `TARGETS`."""
+        self.compose = compose
+        TARGETS[self.name] = self
         return compose
 
-    return register
+    def make(
+        self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
+    ) -> Artifacts:
+        """Make it from what it needs, by the runs of all folders."""
+        runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
+        made = self.compose(context, runs)
+        first, *others = made.tables
+        tables = [replace(first, title=self.title, about=self.about, missing=needs.missing)]
+        tables += [replace(table, title=f"{self.title}, {table.title}") for table in others]
+        for number, table in enumerate(tables):
+            name = f"{self.name}-{table.name}" if table.name else self.name
+            table = replace(table, name=name, notes=unique_warnings(table.notes))
+            tables[number] = without_vain_comparison(table)
+        return replace(made, tables=tables)
+
+
+TARGETS: dict[str, Target] = {}
+"""The tables and figures of the paper by name, in the order of the modules that define them."""
+_Compose = Callable[["ReproductionContext", Runs], Artifacts]
 
 
 class ReproductionContext:

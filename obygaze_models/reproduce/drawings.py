@@ -178,17 +178,16 @@ def error_factors(
         *(draw.key(name, **draw.point(shape, 5.0, SOFT, SOFT)) for name, shape in SIDES.items()),
     ]
     figure = draw.new_figure(title, description, keys)
+    height = ROW * max(len(factors), 4)
     with figure_style():
         shape = math.ceil(len(films) / columns) or 1, columns
-        grid = figure.subplots(*shape, squeeze=False).ravel()
+        grid = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
+    names = ["\n".join(wrap(name, room, SMALL, 1)) for name in factors]
+    grid[0].set_yticks([ROW * (row + 0.5) for row in range(len(factors))], names)
+    grid[0].set_ylim(height, 0)
     small: Any = {"textcoords": "offset points", "size": SMALL, "color": SOFT}
-    middles = [ROW * (index + 0.5) for index in range(len(factors))]
-    height = ROW * max(len(factors), 4)
-    for number, (axes, film, label) in enumerate(zip(grid, films, labels, strict=False)):
-        axes.set_ylim(height, 0)
-        shown = factors if number % columns == 0 else []
-        names = ["\n".join(wrap(name, room, SMALL, 1)) for name in shown]
-        axes.set_yticks(middles[: len(names)], names, size=SMALL)
+    for axes, film, label in zip(grid, films, labels, strict=False):
+        axes.tick_params(axis="y", labelsize=SMALL)
         heading = "\n".join(wrap(label, panel, 1.15 * TEXT, 3))
         axes.set_title(heading, loc="left", size=TEXT, weight="bold", pad=17)
         wrong = f"{film.wrong:,}/{film.clips:,} wrong"

@@ -148,8 +148,6 @@ class Table:
         Its contents.
     notes
         What limits the comparison, in the order in which it is printed.
-    difference_columns
-        Columns whose numbers are differences, and printed with their sign.
     missing
         What is not in the table.
     name, title, about
@@ -159,7 +157,6 @@ class Table:
     columns: Sequence[str] = ()
     blocks: Sequence[Block] = ()
     notes: Sequence[RunWarning] = ()
-    difference_columns: Sequence[str] = ()
     missing: Sequence[Missing] = ()
     name: str = ""
     title: str = ""
@@ -195,15 +192,13 @@ def without_vain_comparison(table: Table) -> Table:
     """The table; without differences from the paper's numbers where alarms void ours."""
     if not table.alarms:
         return table
-    columns = [name for name in table.columns if name not in table.difference_columns]
 
     def alone(line: Line) -> Line:
-        values = {name: line.values[name] for name in columns if name in line.values}
-        values = {name: value and replace(value, difference=None) for name, value in values.items()}
+        values = {name: v and replace(v, difference=None) for name, v in line.values.items()}
         return replace(line, values=values)
 
     blocks = [replace(block, lines=list(map(alone, block.lines))) for block in table.blocks]
-    return replace(table, columns=columns, blocks=blocks, difference_columns=())
+    return replace(table, blocks=blocks)
 
 
 @dataclass(frozen=True)
@@ -298,7 +293,7 @@ def summary(table: Table) -> str:
         reasons = dict.fromkeys(_NOT_COMPARED[note.code] for note in table.alarms)
         return f"{title}: {rows}, not compared with the paper's: {' and '.join(reasons)}"
     parts = []
-    for subject, pairs in group_by(_differences(table, lines), lambda pair: pair[0]).items():
+    for subject, pairs in group_by(_differences(lines), lambda pair: pair[0]).items():
         values = [value for _, value in pairs]
         middle, low, high = (format_signed(v) for v in (median(values), min(values), max(values)))
         numbers = counted(len(values), "number")
@@ -306,19 +301,14 @@ def summary(table: Table) -> str:
     return f"{title}: {'; '.join(parts) or f'{rows}, none with a published number'}"
 
 
-def _differences(table: Table, lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
+def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
     """What was subtracted, and each difference."""
-    from_paper = "ours minus the paper's"
     for line in lines:
-        for column, value in line.values.items():
-            if value is None:
-                continue
+        for value in filter(None, line.values.values()):
             if line.kind == "difference":
                 yield line.name, value.mean
-            elif line.kind == "ours" and column in table.difference_columns:
-                yield from_paper, value.mean
             elif value.difference is not None:
-                yield from_paper, value.difference
+                yield "ours minus the paper's", value.difference
 
 
 def to_csv(table: Table) -> str:
@@ -397,12 +387,11 @@ def _rows(table: Table, lines: Iterable[Line], *, intervals: bool = True) -> lis
 
 
 def _cells(table: Table, line: Line, *, intervals: bool = True) -> list[str]:
-    cells = []
-    for column in table.columns:
-        signed = line.kind == "difference" or column in table.difference_columns
-        has_cell = column in line.values
-        cells.append(_cell(line.values[column], signed, intervals) if has_cell else "")
-    return cells
+    signed = line.kind == "difference"
+    return [
+        _cell(line.values[column], signed, intervals) if column in line.values else ""
+        for column in table.columns
+    ]
 
 
 def _cell(value: Value | None, signed: bool, interval: bool) -> str:

@@ -33,7 +33,7 @@ from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.run_folder import Run, load_run
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
-from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
+from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, Needs, ReproductionContext
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
@@ -133,24 +133,23 @@ def reproduce(
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
     context = ReproductionContext(manifest, paths, protocols=protocols, seed=seed)
-    needs = {name: TARGETS[name].plan(context) for name in names}
-    trains = any(TARGETS[name].needs for name in names)
+    needs = {name: list_needs(context) for name in names if (list_needs := TARGETS[name].needs)}
     levels = set(context.manifest.labels().levels)
-    if trains and not levels.issuperset(LEVELS):
+    if needs and not levels.issuperset(LEVELS):
         raise ExperimentError(
             f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
             f"{', '.join(LEVELS)}"
         )
     planned = [each for of in needs.values() for each in of.experiments.values()]
     experiments = {each.folder: each.experiment for each in planned}
-    count = min(usable_cores(), MAX_PROCESSES) if trains and len(names) > 1 else 1
+    count = min(usable_cores(), MAX_PROCESSES) if needs and len(names) > 1 else 1
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
         with _processes(count) as pool:
             runs = _train(experiments, folder / "runs", pool, log)
         artifacts = {}
         for name in names:
             log(name)
-            artifacts[name] = TARGETS[name].make(context, needs[name], runs)
+            artifacts[name] = TARGETS[name].make(context, needs.get(name, Needs()), runs)
             _write(artifacts[name], folder)
         has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:

@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_features.common.text import group_by
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments import published
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, released_leaks, table_warnings
-from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.run_folder import Run
 from obygaze_models.reproduce import context as shared
 from obygaze_models.reproduce import render
 from obygaze_models.reproduce.context import Needs, Planned, ReproductionContext, Runs, Setting
@@ -169,14 +168,11 @@ def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, 
 
 def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[dict[str, Any]]:
     """The options of each reading and head; see manifests/readings.json."""
-    for reading, options in reference_json("readings.json").items():
-        if reading not in READINGS:
-            continue
-        C_of = context.concept_costs(reading)
+    for reading in READINGS:
+        options, costs = reference_json("readings.json")[reading], context.concept_costs(reading)
+        given = {"bank__C": costs} if costs else {}
         for head, (name, row) in HEADS.items():
-            own = {**options["concepts"], **options[head][negatives[0]]}
-            if C_of:
-                own["bank__C"] = C_of
+            own = {**options["concepts"], **options[head][negatives[0]], **given}
             yield {"name": name, **own, "as": model_name(row, reading)}
 
 
@@ -199,36 +195,26 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
     warnings = list(_warnings(runs, settings))
     if any(setting.protocol == "released" for setting in settings):
         warnings += released_leaks(context.manifest)
-    all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *unique_warnings(warnings)]
+    all_notes = [*notes(*_HOW_TO_READ, _averages_note(context, name)), *warnings]
     table = Table(list(COLUMNS), blocks, all_notes)
     leakage = _leakage_blocks(context, runs, name)
     if not leakage:
         return Artifacts([table])
-    title = f"{shared.TARGETS[name].title}, released beside leak-free"
-    leakage_notes = [*notes(_LEAKAGE), *table.alarms]
-    beside = Table(list(COLUMNS), leakage, leakage_notes, name=f"{name}-leakage", title=title)
+    leakage_notes, title = [*notes(_LEAKAGE), *table.alarms], "released beside leak-free"
+    beside = Table(list(COLUMNS), leakage, leakage_notes, name="leakage", title=title)
     return Artifacts([table, beside])
 
 
 def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Values:
     """Our numbers of a row, None where there are none."""
-    ours: dict[str, Value | None] = {}
+    ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
-        scores = _scores(runs[setting, row.source, train], model).get(test)
-        ours[column] = None
-        if scores:
-            std = scores.over_fits.std[metric] if len(scores.fits) > 1 else None
-            ours[column] = Value.of(scores.over_fits.mean[metric], std)
+        record = runs[setting, row.source, train].record
+        for scores in record.scores:
+            if scores.model == model and record.task(scores.test).classes[0].levels == test:
+                std = scores.over_fits.std[metric] if len(scores.fits) > 1 else None
+                ours[column] = Value.of(scores.over_fits.mean[metric], std)
     return ours
-
-
-def _scores(run: Run, model: str) -> dict[Levels, ModelScores]:
-    """A model's scores by the negatives of the test."""
-    return {
-        run.record.task(scores.test).classes[0].levels: scores
-        for scores in run.record.scores
-        if scores.model == model
-    }
 
 
 def _paper(context: ReproductionContext, row: _Row, metric: str) -> Values:
@@ -285,10 +271,9 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
             f"The clips are those of {context.manifest.name}, not the paper's: nothing is "
             "published."
         )
-    rows: dict[str, list[str]] = {average: [] for average in published.AVERAGES}
-    for row, entry in reference_json("published.json")[name]["rows"].items():
-        rows[entry["average"]].append(row)
-    listed = "; ".join(f"{average}: {', '.join(of)}" for average, of in rows.items() if of)
+    rows = reference_json("published.json")[name]["rows"]
+    by_average = group_by(rows, lambda row: rows[row]["average"])
+    listed = "; ".join(f"{average}: {', '.join(of)}" for average, of in by_average.items())
     return (
         f"The published rows have different averages of F1 ({listed}): compare each with ours of "
         "the same average."
@@ -358,6 +343,6 @@ for _name, _title, _about in (
     ("table2", "Table 2", "from a backbone's features to objectification"),
     ("table5", "Table 5", "X-CLIP retrained on LSMDC"),
 ):
-    shared.target(_name, _title, _about, needs=partial(_needs, name=_name))(
+    shared.Target(_name, _title, _about, needs=partial(_needs, name=_name))(
         partial(_make, name=_name)
     )
