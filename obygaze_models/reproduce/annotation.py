@@ -9,7 +9,7 @@ from obygaze_features.manifests.statistics import film_titles, statistics, stati
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.messages import notes
 from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, published_lines
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 
 @Target("fig2", "Figure 2", "levels and concepts", draws=True)
@@ -50,6 +50,5 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 def _lines(name: str, ours: Mapping[str, float], printed: Mapping[str, float]) -> list[Line]:
     """Our numbers, and those that the paper prints."""
-    line = Line.of(name, "ours", ours)
     paper = {code: Value(number) for code, number in printed.items()}
-    return [line, *published_lines(line.values, paper)] if ours else []
+    return Line.of(name, "ours", ours).beside(paper) if ours else []

@@ -43,7 +43,6 @@ def _vectors(context: ReproductionContext) -> Needs:
     """
     needs = context.needs()
     with needs.lacking("all bars"):
-        feature = context.feature("xclip", "native")
         scheme = context.manifest.scheme
         if not scheme.visual_concepts:
             raise Unavailable("the label scheme has no visual concepts")
@@ -54,7 +53,8 @@ def _vectors(context: ReproductionContext) -> Needs:
                 against = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
                 needs.experiments[setting.key, negatives, C] = context.plan(
                     setting,
-                    feature,
+                    "xclip",
+                    "native",
                     f"concepts-{negatives}" if C is None else f"concepts-{negatives}-C{C:g}",
                     name=against if C is None else f"{against}, C = {C:g}",
                     concepts=tuple(concepts),

@@ -58,16 +58,6 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Feature:
-    """An array of a store, and how it is pooled."""
-
-    slot: str
-    array: str
-    pooling: str | None
-    name: str
-
-
-@dataclass(frozen=True)
 class Planned:
     """An experiment, and its run's folder, which tables that need the same run name alike."""
 
@@ -199,28 +189,33 @@ class ReproductionContext:
                 )
             self.stores[slot], self._paths[slot] = store, path
 
-    def plan(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Planned:
-        """An experiment under a setting.
+    def plan(
+        self, setting: Setting, slot: str, feature: str, suffix: str, **options: Any
+    ) -> Planned:
+        """An experiment under a setting; `Unavailable` where a store lacks the feature.
 
         Parameters
         ----------
+        slot, feature
+            As `feature` takes them.
         suffix
             The end of the run folder's name.
         options
-            The fields of `Experiment` that setting and feature do not give.
+            The other fields of `Experiment`.
         """
+        array, pooling = self.feature(slot, feature)
         experiment = Experiment(
             manifest=str(self.manifest_folder),
-            store=str(self._paths[feature.slot]),
-            array=feature.array,
-            pooling=feature.pooling,
+            store=str(self._paths[slot]),
+            array=array,
+            pooling=pooling,
             labels=setting.labels,
             protocol=setting.protocol,
             seed=self.seed,
             # Our protocols draw folds of their own, whatever splits the manifest has.
             **{"split": None if setting.protocol == "released" else ""} | options,
         )
-        return Planned(f"{setting.key}/{feature.slot}-{feature.name}-{suffix}", experiment)
+        return Planned(f"{setting.key}/{slot}-{feature}-{suffix}", experiment)
 
     def settings(self) -> list[Setting]:
         """The settings that were asked for and that the manifest has labels and splits for.
@@ -262,7 +257,7 @@ class ReproductionContext:
         """The end of all titles where clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
         warnings = [w for store in stores for w in origin_warnings(self.manifest.items, store)]
-        synthetic = any(warning.code == "synthetic" for warning in warnings)
+        synthetic = "synthetic" in {warning.code for warning in warnings}
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
     def is_published(self, slot: str) -> bool:
@@ -270,8 +265,8 @@ class ReproductionContext:
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
-    def feature(self, slot: str, name: str) -> Feature:
-        """The array ``native``, or ``max`` over all tokens; `Unavailable` if there is none."""
+    def feature(self, slot: str, name: str) -> tuple[str, str | None]:
+        """The array and pooling of ``native``, or ``max`` over all tokens, in a slot's store."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -279,11 +274,11 @@ class ReproductionContext:
             )
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
-            return Feature(slot, name, None, name)
+            return name, None
         tokens = ("tokens", "frames") if slot in _ONE_TOKEN_A_FRAME else ("tokens",)
         for array in tokens if name == "max" else ():
             if array in arrays:
-                return Feature(slot, array, "max", name)
+                return array, "max"
         remedy = f"extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))

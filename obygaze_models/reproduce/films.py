@@ -12,27 +12,15 @@ from obygaze_features.manifests.statistics import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.baselines import baselines
+from obygaze_models.experiments import published
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import average_over_fits, score_over_fits
-from obygaze_models.experiments.published import (
-    AVERAGES,
-    Published,
-    published_average,
-    published_films,
-)
+from obygaze_models.experiments.published import AVERAGES
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
-from obygaze_models.reproduce.render import (
-    Artifacts,
-    Block,
-    Line,
-    Table,
-    Value,
-    Values,
-    published_lines,
-)
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
@@ -49,7 +37,8 @@ def films_left_out(context: ReproductionContext) -> Needs:
     with needs.lacking("all films"):
         needs.experiments[TEST] = context.plan(
             replace(FILMS_LEFT_OUT, labels=context.released_labels),
-            context.feature("xclip", "native"),
+            "xclip",
+            "native",
             "HN",
             name="X-CLIP, native: HN against S, each film left out",
             positives=("S",),
@@ -80,7 +69,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     by_film = group_by(
         zip(scores_of_run.fits, scores_of_run.by_fit, strict=True), lambda pair: films[pair[0]]
     )
-    published = published_films() if context.is_published("xclip") else {}
+    papers = published.published_films() if context.is_published("xclip") else {}
     labels = _labels_by_film(run)
     lines: list[Line] = []
     for film, fits in by_film.items():
@@ -92,13 +81,10 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
             values[column] = Value.of(scores.mean[metric], scores.std[metric])
             values[_GUESSES[column]] = Value.of(chance[metric])
         values |= {"clips": Value(len(labels[film])), "of them S": Value(positives)}
-        lines.append(Line(run.clips()[next(iter(labels[film]))].title, "ours", values))
-        if film in published:
-            lines += _published(values, published[film])
-    average = _average(lines)
-    lines.append(Line("average", "ours", average))
-    if published and published.keys() == by_film.keys():
-        lines += _published(average, published_average())
+        line = Line(run.clips()[next(iter(labels[film]))].title, "ours", values)
+        lines += line.beside(_of_either_average(papers.get(film)))
+    paper = published.published_average() if papers.keys() == by_film.keys() else None
+    lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
     texts = [
         "The paper does not say which average of F1 Table 4 has, so its number is below both "
         "of ours. Its Table 2 has the weighted one for such networks.",
@@ -107,7 +93,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how certain a film's score is.",
     ]
-    if absent := [film for film in published if film not in by_film]:
+    if absent := [film for film in papers if film not in by_film]:
         texts.append(
             f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
             "is over other films, is left out."
@@ -116,10 +102,8 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     return Artifacts([Table(_COLUMNS, [_block("f1", lines)], table_notes)])
 
 
-def _published(ours: Values, paper: Published) -> list[Line]:
-    """The paper's number, which may be of either average."""
-    value = Value(paper.mean, paper.std)
-    return published_lines(ours, dict.fromkeys(AVERAGES, value))
+def _of_either_average(paper: published.Published | None) -> Values:
+    return dict.fromkeys(AVERAGES, Value(paper.mean, paper.std)) if paper else {}
 
 
 def _average(lines: Sequence[Line]) -> Values:

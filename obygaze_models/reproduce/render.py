@@ -70,6 +70,15 @@ class Line:
         """A line of plain numbers."""
         return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
 
+    def beside(self, paper: Values, name: str = "published") -> list[Line]:
+        """Return the line, and below it the paper's numbers with ours minus them, if it has any."""
+        values: dict[str, Value | None] = {}
+        for column, value in self.values.items():
+            if published := paper.get(column):
+                difference = value.mean - published.mean if value else None
+                values[column] = replace(published, difference=difference)
+        return [self, Line(name, "published", values)] if values else [self]
+
     @property
     def title(self) -> str:
         """The name, and whether ours is compared with these numbers."""
@@ -176,16 +185,6 @@ class Table:
     def has_results(self) -> bool:
         """Whether any line has numbers of ours."""
         return any(block.rows for block in self.blocks)
-
-
-def published_lines(ours: Values, paper: Values, name: str = "published") -> list[Line]:
-    """The paper's numbers as a line, with ours minus them; none where there are no numbers."""
-    values: dict[str, Value | None] = {}
-    for column, value in ours.items():
-        if published := paper.get(column):
-            difference = value.mean - published.mean if value else None
-            values[column] = replace(published, difference=difference)
-    return [Line(name, "published", values)] if values else []
 
 
 def without_vain_comparison(table: Table) -> Table:

@@ -15,7 +15,6 @@ from obygaze_models.experiments import published
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, released_leaks, table_warnings
 from obygaze_models.reproduce import context as shared
-from obygaze_models.reproduce import render
 from obygaze_models.reproduce.context import Needs, Planned, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
 from obygaze_models.scoring.metrics import f1_titles
@@ -125,11 +124,10 @@ def _needs(context: ReproductionContext, *, name: str) -> Needs:
     for setting in context.settings():
         for row in _NETWORKS[name]:
             with needs.lacking(row.title):
-                feature = context.feature(row.slot, row.array)
                 models = tuple(dict.fromkeys([_model(row, setting), row.model]))
                 for negatives in (EASY, HARD):
                     needs.experiments[setting.key, row.source, negatives] = context.plan(
-                        setting, feature, negatives[0], estimators=models,
+                        setting, row.slot, row.array, negatives[0], estimators=models,
                         **_problem(row.title, negatives, setting),
                     )  # fmt: skip
         if name == "table2":
@@ -152,17 +150,14 @@ def _model(row: _Row, setting: Setting) -> str:
 
 def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Planned]:
     """By training negatives the experiment of the bottlenecks, with all heads and readings."""
-    feature = context.feature("xclip", "native")
+    split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
     planned = {}
     for negatives in (EASY, HARD):
         planned[negatives] = context.plan(
-            setting,
-            feature,
-            f"pcbm-{negatives[0]}",
+            setting, "xclip", "native", f"pcbm-{negatives[0]}", split=split,
             estimators=tuple(_bottlenecks(context, negatives)),
-            split=RELEASED_CONCEPTS if setting.protocol == "released" else "",
             **_problem("Bottlenecks on X-CLIP", negatives, setting),
-        )
+        )  # fmt: skip
     return planned
 
 
@@ -186,8 +181,7 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
             lines: list[Line] = []
             for row in rows:
                 ours = _ours(runs, setting.key, row, _model(row, setting), metric)
-                paper = _paper(context, row, metric)
-                lines += [Line(row.title, "ours", ours), *render.published_lines(ours, paper)]
+                lines += Line(row.title, "ours", ours).beside(_paper(context, row, metric))
             lines += _chance_where_scored(runs, setting, rows, metric)
             block = Block(setting.title, setting.protocol, metric, lines, setting.key, words)
             blocks.append(block)
@@ -252,12 +246,12 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
             for column in COLUMNS:
                 here, there = released[column], leak_free[column]
                 differences[column] = here.mean - there.mean if here and there else None
-            lines += [
-                Line(f"{row.title}, released", "ours", released),
-                Line("leak-free, same labels", "beside", leak_free),
-                Line.of("released minus leak-free", "difference", differences),
-                *render.published_lines(released, _paper(context, row, metric)),
-            ]
+            ours, *paper = Line(f"{row.title}, released", "ours", released).beside(
+                _paper(context, row, metric)
+            )
+            beside = Line("leak-free, same labels", "beside", leak_free)
+            difference = Line.of("released minus leak-free", "difference", differences)
+            lines += [ours, beside, difference, *paper]
         if lines:
             title, protocols = "The same labels, other folds", "released and leak-free"
             blocks.append(Block(title, protocols, metric, lines, words=words))
@@ -331,12 +325,9 @@ def _chance(
     yield Line.of("Share of positives", "count", by_column)
     for key, title in published.CHANCE.items():
         scores = {column: baselines(share)[key][metric] for column, share in by_column.items()}
-        line = Line.of(title, "guess", scores)
-        yield line
-        if with_paper:
-            paper = _published(published.chance_row(key, metric), metric)
-            where = f"published in {published.CHANCE_VERSIONS[metric]}"
-            yield from render.published_lines(line.values, paper, where)
+        paper = _published(published.chance_row(key, metric), metric) if with_paper else {}
+        where = f"published in {published.CHANCE_VERSIONS[metric]}"
+        yield from Line.of(title, "guess", scores).beside(paper, where)
 
 
 for _name, _title, _about in (
