@@ -54,10 +54,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
 
 
 @Target(
-    "table4",
-    "Table 4",
-    "each film left out in turn, X-CLIP, HN-S/ENHN-S",
-    needs=films_left_out,
+    "table4", "Table 4", "each film left out in turn, X-CLIP, HN-S/ENHN-S", needs=films_left_out
 )
 def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     """One row a film, mean and deviation over the other films that stop the training."""
