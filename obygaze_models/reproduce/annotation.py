@@ -49,6 +49,6 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _lines(name: str, ours: Mapping[str, float], printed: Mapping[str, float]) -> list[Line]:
-    """Our numbers, and those that the paper prints."""
+    """Return a line of our numbers, with those that the paper prints below it."""
     paper = {code: Value(number) for code, number in printed.items()}
     return Line.of(name, "ours", ours).beside(paper) if ours else []

@@ -37,7 +37,7 @@ TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where abo
 
 
 def _vectors(context: ReproductionContext) -> Needs:
-    """By setting, negatives and C the experiment of the concepts that have this C.
+    """Plan an experiment for each setting, negatives and C, of the concepts that have this C.
 
     Only under the released protocol is C given, for each concept.
     """
@@ -116,7 +116,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
-    """By concept its F1, that of calling all clips positive, and the share of positives."""
+    """Return by concept its F1, that of calling all clips positive, and the share of positives."""
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}
@@ -140,7 +140,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """How many vectors call every test clip the same, so that their F1 shows no skill."""
+    """Count the vectors that call every test clip the same, so that their F1 shows no skill."""
     called = [fit.probabilities > 0.5 for run in runs for fit in run.predictions()]
     all_positive = sum(fit.all() for fit in called)
     none_positive = sum(not fit.any() for fit in called)
@@ -154,7 +154,7 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
 
 
 def _trees(context: ReproductionContext) -> Needs:
-    """By training negatives the bottlenecks, under the first setting available."""
+    """Plan the bottlenecks under the first setting available."""
     needs = context.needs()
     with needs.lacking("all trees"):
         for setting in context.settings()[:1]:
@@ -170,7 +170,7 @@ def _trees(context: ReproductionContext) -> Needs:
     draws=True,
 )
 def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """The trees of both readings and both trainings."""
+    """Draw the trees of both readings and both trainings."""
     if not runs:
         return Artifacts([Table(TREE_COLUMNS)])
     setting = context.settings()[0]
@@ -215,7 +215,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _questions(head: TreeArrays, concepts: Sequence[str]) -> Iterator[Line]:
-    """The inner nodes of the first levels, each after its parent."""
+    """Yield the inner nodes of the first levels, each after its parent."""
     for node in first_nodes(head, concepts, DEPTH - 1):
         left, right = head.left[node.number], head.right[node.number]
         if left != -1:

@@ -192,7 +192,7 @@ class ReproductionContext:
     def plan(
         self, setting: Setting, slot: str, feature: str, suffix: str, **options: Any
     ) -> Planned:
-        """An experiment under a setting; `Unavailable` where a store lacks the feature.
+        """Plan an experiment under a setting; `Unavailable` where a store lacks the feature.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class ReproductionContext:
         return Planned(f"{setting.key}/{slot}-{feature}-{suffix}", experiment)
 
     def settings(self) -> list[Setting]:
-        """The settings that were asked for and that the manifest has labels and splits for.
+        """Return the chosen settings for which the manifest has labels and splits.
 
         The released splits; ours on the same clips; the paper's text and ours on all clips.
         """
@@ -231,7 +231,7 @@ class ReproductionContext:
         ]
 
     def concept_costs(self, reading: str) -> dict[str, float]:
-        """The C of each concept's vector in a reading of the paper; empty where it is chosen."""
+        """Return the C of each concept's vector in a reading; empty if it is chosen."""
         published = reference_json("readings.json")[reading].get("concept_C", {})
         try:
             return {self.manifest.scheme.concept(name): C for name, C in published.items()}
@@ -241,7 +241,7 @@ class ReproductionContext:
             ) from None
 
     def needs(self) -> Needs:
-        """The needs of a table of all settings, with what the manifest lacks for a protocol."""
+        """Begin the needs of a table of all settings, with what the manifest lacks for them."""
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (
@@ -266,7 +266,7 @@ class ReproductionContext:
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
     def feature(self, slot: str, name: str) -> tuple[str, str | None]:
-        """The array and pooling of ``native``, or ``max`` over all tokens, in a slot's store."""
+        """Return array and pooling of ``native``, or ``max`` over all tokens, in a slot's store."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -287,7 +287,7 @@ class ReproductionContext:
 
 
 def _checked_slot(name: str, store: Store) -> str:
-    """The slot of a store; `ExperimentError` if it was given under another backbone's name."""
+    """Return a store's slot; `ExperimentError` if it was given under another backbone's name."""
     backbone = store.attributes["backbone"]
     slot, recorded = slot_of(backbone), backbone["name"]
     named = next((slot for slot in BACKBONES if name in BACKBONES[slot].names), None)

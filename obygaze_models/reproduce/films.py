@@ -32,7 +32,7 @@ _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 
 
 def films_left_out(context: ReproductionContext) -> Needs:
-    """The experiment that leaves out one film after another."""
+    """Plan the experiment that leaves out one film after another."""
     needs = Needs()
     with needs.lacking("all films"):
         needs.experiments[TEST] = context.plan(
@@ -104,7 +104,7 @@ def _of_either_average(paper: published.Published | None) -> Values:
 
 
 def _average(lines: Sequence[Line]) -> Values:
-    """The mean over the films of both averages of F1."""
+    """Return the mean over the films of both averages of F1."""
     films = [line for line in lines if line.kind == "ours"]
     average: dict[str, Value | None] = {}
     for column in AVERAGES:
@@ -114,7 +114,7 @@ def _average(lines: Sequence[Line]) -> Values:
 
 
 def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
-    """The labels of each film's test clips, by id."""
+    """Return the labels of each film's test clips, by id."""
     labels: dict[str, dict[str, int]] = {}
     for fit in run.predictions():
         if fit.model == MODEL:

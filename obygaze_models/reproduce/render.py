@@ -67,7 +67,7 @@ class Line:
 
     @classmethod
     def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
-        """A line of plain numbers."""
+        """Make a line of plain numbers."""
         return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
 
     def beside(self, paper: Values, name: str = "published") -> list[Line]:
@@ -183,12 +183,12 @@ class Table:
 
     @property
     def has_results(self) -> bool:
-        """Whether any line has numbers of ours."""
+        """True if any line has numbers of ours."""
         return any(block.rows for block in self.blocks)
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """The table; without differences from the paper's numbers where alarms void ours."""
+    """Drop the differences from the paper's numbers where alarms void ours."""
     if not table.alarms:
         return table
 
@@ -209,7 +209,7 @@ class Artifacts:
 
 
 def to_text(table: Table) -> str:
-    """The table for a terminal."""
+    """Format the table for a terminal."""
     parts = ["\n".join([table.heading, *map(str, table.alarms)])]
     if table.missing:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
@@ -222,7 +222,7 @@ def to_text(table: Table) -> str:
 
 
 def to_screen(table: Table) -> str:
-    """One table for a terminal: ours and the paper's numbers, in at most `WIDTH` columns.
+    """Format ours and the paper's numbers for a terminal, in at most `WIDTH` columns.
 
     The file that `to_text` makes has all protocols, guesses, intervals and notes, too.
     """
@@ -243,7 +243,7 @@ def to_screen(table: Table) -> str:
 
 
 def _shown_blocks(table: Table) -> list[Block]:
-    """The blocks that a terminal shows: of one protocol, without leaks and on the most clips.
+    """Choose the blocks for a terminal: of one protocol, without leaks and on the most clips.
 
     Each row is shown once, by one score. All blocks where nothing was trained; none where no line
     is ours.
@@ -259,7 +259,7 @@ def _shown_blocks(table: Table) -> list[Block]:
 
 
 def _merge_scores(blocks: Sequence[Block]) -> Block:
-    """Each row once: with the score that the paper prints for it, else the first."""
+    """Keep each row once: with the score that the paper prints for it, else the first."""
     chosen: list[tuple[Block, list[Line]]] = []
     for scores_of_row in zip(*(block.rows for block in blocks), strict=True):
         by_score = list(zip(blocks, scores_of_row, strict=True))
@@ -279,7 +279,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """The shown part of the table in a line: how far our numbers are from the paper's."""
+    """Summarise the shown part in a line: how far our numbers are from the paper's."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"
@@ -301,7 +301,7 @@ def summary(table: Table) -> str:
 
 
 def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
-    """What was subtracted, and each difference."""
+    """Yield each difference, and what was subtracted."""
     for line in lines:
         for value in filter(None, line.values.values()):
             if line.kind == "difference":
@@ -311,7 +311,7 @@ def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
 
 
 def to_csv(table: Table) -> str:
-    """One row for each number, for spreadsheets and scripts; the notes are in the other forms."""
+    """Write a row for each number, for spreadsheets and scripts; without the notes."""
     rows = [
         (
             *(table.name, block.heading, block.protocol, block.score),
@@ -327,7 +327,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A tabular for the booktabs package, with the notes as comments above it."""
+    """Format a tabular for the booktabs package, with the notes as comments above it."""
     # Each on one line: a line break would end the comment.
     texts = (table.heading, *table.missing, *table.notes)
     lines = [f"% {' '.join(str(text).split())}" for text in texts]
@@ -347,7 +347,7 @@ def _latex_row(*cells: str) -> str:
 
 
 def to_json_data(table: Table) -> dict[str, Any]:
-    """The table as JSON values."""
+    """Return the table as JSON values."""
     blocks = [
         {
             "title": block.heading,
@@ -377,7 +377,7 @@ FORMS: dict[str, Callable[[Table], str]] = {
 
 
 def _rows(table: Table, lines: Iterable[Line], *, intervals: bool = True) -> list[list[str]]:
-    """The cells of lines for a terminal, their names first."""
+    """Return the cells of lines for a terminal, their names first."""
     rows = []
     for line in lines:
         name = f"  {line.title}" if line.is_indented else line.title

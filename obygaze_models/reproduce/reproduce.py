@@ -167,7 +167,7 @@ def reproduce(
 
 
 def _chosen_names(targets: Sequence[str], protocols: Sequence[str]) -> list[str]:
-    """The targets' names, each once; `ExperimentError` for unknown names."""
+    """Return the targets' names, each once; `ExperimentError` for unknown names."""
     names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
     for kind, chosen, known in (
         ("table or figure", names, TARGETS),
@@ -180,7 +180,7 @@ def _chosen_names(targets: Sequence[str], protocols: Sequence[str]) -> list[str]
 
 
 def _about(context: ReproductionContext, made: Reproduction, runs: list[str]) -> dict[str, Any]:
-    """What a reproduction was made of and by, for its JSON file."""
+    """Describe what a reproduction was made from, for its JSON file."""
     return {
         "what": list(made.artifacts),
         "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
@@ -235,7 +235,7 @@ def _train(
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
-    """The page's: whether all of the paper is there, and of which part nothing is missing."""
+    """Return the page's title: how much of the paper is complete."""
     complete = sum(
         all(table.has_results and not table.missing for table in artifact.tables)
         for artifact in artifacts.values()
@@ -247,7 +247,7 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[Executor | None]:
-    """Processes that make runs; none where this one does as well alone.
+    """Start processes that make runs; none if this process does as well alone.
 
     Others would not know a protocol that was defined in a notebook.
     """

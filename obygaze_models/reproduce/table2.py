@@ -101,12 +101,12 @@ _LEAKAGE = (
 
 
 def model_name(row: str, reading: str) -> str:
-    """The name of a bottleneck in its runs."""
+    """Return the name of a bottleneck in its runs."""
     return f"{row}, {reading}"
 
 
 def _rows(name: str) -> list[_Row]:
-    """The rows of a table, in their order."""
+    """Return the rows of a table, in their order."""
     rows = list(_NETWORKS[name])
     if name == "table2":
         readings = reference_json("readings.json")
@@ -119,7 +119,7 @@ def _rows(name: str) -> list[_Row]:
 
 
 def _needs(context: ReproductionContext, *, name: str) -> Needs:
-    """By setting, rows and training negatives an experiment on both test sets."""
+    """Plan an experiment for each setting, source and training negatives, on both test sets."""
     needs = context.needs()
     for setting in context.settings():
         for row in _NETWORKS[name]:
@@ -138,7 +138,7 @@ def _needs(context: ReproductionContext, *, name: str) -> Needs:
 
 
 def _problem(title: str, negatives: Levels, setting: Setting) -> dict[str, Any]:
-    """The name of an experiment, and what is learnt and tested."""
+    """Name an experiment, and say what is learnt and tested."""
     name = f"{title}: {negatives[0]} against S, {setting.key}"
     levels = {"positives": ("S",), "train_negatives": negatives, "test_negatives": TESTS}
     return {"name": name, **levels}
@@ -149,7 +149,7 @@ def _model(row: _Row, setting: Setting) -> str:
 
 
 def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Planned]:
-    """By training negatives the experiment of the bottlenecks, with all heads and readings."""
+    """Plan the bottlenecks, with all heads and readings, for each set of training negatives."""
     split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
     planned = {}
     for negatives in (EASY, HARD):
@@ -162,7 +162,7 @@ def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, 
 
 
 def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[dict[str, Any]]:
-    """The options of each reading and head; see manifests/readings.json."""
+    """Yield the options of each reading and head; see manifests/readings.json."""
     for reading in READINGS:
         options, costs = reference_json("readings.json")[reading], context.concept_costs(reading)
         given = {"bank__C": costs} if costs else {}
@@ -172,7 +172,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """The table, and where there are both protocols, the one of released beside leak-free."""
+    """Make the table and, if there are both protocols, the one of released beside leak-free."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
@@ -200,7 +200,7 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
 
 
 def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Values:
-    """Our numbers of a row, None where there are none."""
+    """Return our numbers of a row, None where there are none."""
     ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
         record = runs[setting, row.source, train].record
@@ -212,7 +212,7 @@ def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Value
 
 
 def _paper(context: ReproductionContext, row: _Row, metric: str) -> Values:
-    """The paper's numbers of a row by this average, where clips and checkpoint are the paper's."""
+    """Return the paper's numbers of a row, if clips, checkpoint and average are the paper's."""
     return _published(row.paper, metric) if context.is_published(row.slot) else {}
 
 
@@ -222,7 +222,7 @@ def _published(row: str, metric: str) -> Values:
 
 
 def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
-    """What limits the runs, which are named by their rows."""
+    """Yield what limits the runs, which are named by their rows."""
     released = {setting.key for setting in settings if setting.protocol == "released"}
     for (setting, source, negatives), run in runs.items():
         for warning in table_warnings(run.record, f"{source}, {negatives[0]}-S, {setting}"):
@@ -232,7 +232,7 @@ def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
 
 
 def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list[Block]:
-    """The released numbers beside the leak-free ones of the same label set, of the same network."""
+    """Put the released numbers beside the leak-free ones of the same labels and network."""
     blocks = []
     for metric, words in F1_TITLES.items():
         lines: list[Line] = []
@@ -259,7 +259,7 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
 
 
 def _averages_note(context: ReproductionContext, name: str) -> str:
-    """Which average of F1 each published row has."""
+    """Say which average of F1 each published row has."""
     if not context.has_papers_clips:
         return (
             f"The clips are those of {context.manifest.name}, not the paper's: nothing is "
@@ -277,7 +277,7 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
 def _chance_where_scored(
     runs: Runs, setting: Setting, rows: Sequence[_Row], metric: str
 ) -> Iterator[Line]:
-    """Chance at the share of positives of the clips that were scored.
+    """Yield chance at the share of positives of the clips that were scored.
 
     The released bottlenecks have another test fold than the networks, and so another chance.
     """
@@ -300,7 +300,7 @@ def _chance_where_scored(
 
 
 def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
-    """The paper's own baselines, at the whole dataset's share and at the released folds'."""
+    """Yield the paper's baselines, at the whole dataset's share and at the released folds'."""
     levels = context.manifest.labels().levels
     whole = {test: [level for level in levels if level in (*test, "S")] for test in TESTS}
     levels_by_title = {"Guesses at the whole dataset's share of positives": whole}
@@ -320,7 +320,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
 def _chance(
     shares: Mapping[Levels, float], metric: str, *, with_paper: bool = False
 ) -> Iterator[Line]:
-    """The shares of positives, and what each baseline scores there."""
+    """Yield the shares of positives, and what each baseline scores there."""
     by_column = {column: shares[test] for column, (_, test) in COLUMNS.items()}
     yield Line.of("Share of positives", "count", by_column)
     for key, title in published.CHANCE.items():
