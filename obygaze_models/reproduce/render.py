@@ -320,8 +320,8 @@ def to_csv(table: Table) -> str:
         )
         for block in table.blocks
         for line in block.lines
-        for column, value in line.values.items()
-        if value is not None
+        for column in table.columns
+        if (value := line.values.get(column)) is not None
     ]
     return format_rows((dict(zip(_CSV, row, strict=True)) for row in rows), _CSV, number=repr)
 
