@@ -5,34 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.manifests.statistics import (
-    Statistics,
-    film_titles,
-    statistics,
-    statistics_figure,
-)
+from obygaze_features.manifests.statistics import film_titles, statistics, statistics_figure
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.messages import notes
-from obygaze_models.reproduce.context import ReproductionContext, target
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, published_lines
+from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 
-@target("fig2", trains=False, draws=True)
-def fig2(context: ReproductionContext) -> Artifacts:
+@Target("fig2", "Figure 2", "levels and concepts", draws=True)
+def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Levels by film, concepts by level; both beside the numbers that the paper prints."""
     counts = statistics(context.manifest)
-    codes = [code for code in context.manifest.scheme.codes if counts.all.levels[code]]
-    figure = statistics_figure(
-        counts,
-        film_titles(context.manifest),
-        by_film=True,
-        title=f"Levels of objectification{context.title_suffix}",
-    )
-    return Artifacts([_table(context, counts, codes)], {"fig2": figure})
-
-
-def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -> Table:
     total = counts.all
+    codes = [code for code in context.manifest.scheme.codes if total.levels[code]]
     printed, source = {}, f"The clips are those of {context.manifest.name}, not the paper's."
     if context.has_papers_clips:
         printed = reference_json("published.json")["figure2"]
@@ -45,27 +30,25 @@ def _table(context: ReproductionContext, counts: Statistics, codes: list[str]) -
         *_lines("concepts a clip", per_clip, printed.get("concepts_per_clip", {})),
     ]
     rates = [
-        line
+        Line.of(concept, "ours", {code: total.concept_rate(code, concept) for code in codes})
         for concept in counts.concepts
-        for line in _lines(concept, {code: total.concept_rate(code, concept) for code in codes}, {})
     ]
-    return Table(
-        "fig2",
-        "Figure 2: levels and concepts",
-        codes,
-        [
-            Block("Levels", "", "share", lines),
-            Block("Share of the level's clips that show a concept", "", "share", rates),
-        ],
-        [*notes(f"Label set: {counts.labels}. {source}"), *origin_warnings(context.manifest.items)],
+    blocks = [
+        Block("Levels", "", "share", lines),
+        Block("Share of the level's clips that show a concept", "", "share", rates),
+    ]
+    figure = statistics_figure(
+        counts,
+        film_titles(context.manifest),
+        by_film=True,
+        title=f"Levels of objectification{context.title_suffix}",
     )
+    table_notes = notes(f"Label set: {counts.labels}. {source}")
+    table_notes += origin_warnings(context.manifest.items)
+    return Artifacts([Table(codes, blocks, table_notes)], {"fig2": figure})
 
 
 def _lines(name: str, ours: Mapping[str, float], printed: Mapping[str, float]) -> list[Line]:
-    """Our numbers, and those that the paper prints with ours less them."""
-    published = {
-        code: Value(printed[code], difference=value - printed[code])
-        for code, value in ours.items()
-        if code in printed
-    }
-    return [Line.of(name, "ours", ours), *published_lines(published)] if ours else []
+    """Return a line of our numbers, with those that the paper prints below it."""
+    paper = {code: Value(number) for code, number in printed.items()}
+    return Line.of(name, "ours", ours).beside(paper) if ours else []

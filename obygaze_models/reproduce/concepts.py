@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.tasks import NEGATIVES
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
@@ -19,17 +19,10 @@ from obygaze_models.experiments.run_folder import Run
 from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import grouped_dots, level_series
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.reproduce.context import (
-    Feature,
-    Pending,
-    ReproductionContext,
-    Setting,
-    Unavailable,
-    target,
-)
+from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Target, Unavailable
+from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.reproduce.table2 import READINGS, bottlenecks
-from obygaze_models.reproduce.tree import count_visits, tree_outline
+from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
 from obygaze_models.saved.persistence import load_model
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
@@ -40,45 +33,63 @@ _METHODS = {
     "paper": "negatives of some folds, C chosen on validation",
 }
 """How the vectors of a protocol are trained."""
-DEPTH = 4
-FIG3 = "Figure 3: concept activation vectors, F1 of the positive class"
-FIG5 = f"Figure 5: decision trees on concepts, the first {DEPTH} levels"
+_Values = dict[str, Value | None]
+_Numbers = dict[str, float | None]
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
-@target("fig3", FIG3, "all bars", draws=True)
-def fig3(context: ReproductionContext) -> Artifacts:
+def _vectors(context: ReproductionContext) -> Needs:
+    """Plan an experiment for each setting, negatives and C, of the concepts that have this C.
+
+    Only under the released protocol is C given, for each concept.
+    """
+    needs = context.needs()
+    with needs.lacking("all bars"):
+        scheme = context.manifest.scheme
+        if not scheme.visual_concepts:
+            raise Unavailable("the label scheme has no visual concepts")
+        for setting, negatives in product(context.settings(), BARS):
+            released = setting.protocol == "released"
+            C_of = context.concept_costs("code") if released else {}
+            for C, concepts in group_by(scheme.visual_concepts, C_of.get).items():
+                against = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
+                needs.experiments[setting.key, negatives, C] = context.plan(
+                    setting,
+                    "xclip",
+                    "native",
+                    f"concepts-{negatives}" if C is None else f"concepts-{negatives}-C{C:g}",
+                    name=against if C is None else f"{against}, C = {C:g}",
+                    concepts=tuple(concepts),
+                    negatives=negatives,
+                    split=RELEASED_CONCEPTS if released else "",
+                    estimators=("svm" if C is None else {"name": "svm", "C": C},),
+                )
+    return needs
+
+
+@Target(
+    "fig3",
+    "Figure 3",
+    "concept activation vectors, F1 of the positive class",
+    needs=_vectors,
+    draws=True,
+)
+def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
     """F1 of a linear SVM for each concept on X-CLIP, by protocol: a table, and a figure each."""
     concepts = list(context.manifest.scheme.visual_concepts)
-    feature = context.feature("xclip", "native")
-    if not concepts:
-        raise Unavailable("the label scheme has no visual concepts")
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
-    asked = {  # all, before the first is awaited
-        pair: _concept_runs(context, pair[0], feature, concepts, pair[1])
-        for pair in product(context.settings(), BARS)
-    }
-    for setting in dict.fromkeys(setting for setting, _ in asked):
+    for setting in context.settings() if runs else ():
         lines: list[Line] = []
         dots: dict[str, list[Dot]] = {concept: [] for concept in concepts}
         for negatives, bars in BARS.items():
-            runs = [pending() for pending in asked[setting, negatives]]
+            of_bars = [run for key, run in runs.items() if key[:2] == (setting.key, negatives)]
             against = f"against {NEGATIVES[negatives]}"
             where = f"concepts {against}, {setting.key}"
-            for run in runs:
+            for run in of_bars:
                 warnings += table_warnings(run.record, where)
-            warnings += _one_sided(runs, where)
-            ours: dict[str, Value | None] = {}
-            shares: dict[str, float | None] = {}
-            chance: dict[str, float | None] = {}
-            for run in runs:
-                for scores in run.record.scores:
-                    concept, over = run.record.task(scores.test).concept, scores.over_fits
-                    mean = over.mean["f1"]
-                    ours[concept] = None if mean is None else Value(mean, over.std["f1"])
-                    share = shares[concept] = run.record.tests[scores.test].share or 0.0
-                    chance[concept] = baselines(share)["all positive"]["f1"]
+            warnings += _one_sided(of_bars, where)
+            ours, chance, shares = _scores_of_concepts(of_bars)
             lines += [
                 Line(f"{against} ({bars})", "ours", ours),
                 Line.of("all positive, at that share", "guess", chance),
@@ -87,7 +98,7 @@ def fig3(context: ReproductionContext) -> Artifacts:
             for concept in concepts:
                 dots[concept].append(_dot(ours.get(concept), chance.get(concept)))
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
-        blocks.append(Block(block_title, setting.protocol, "f1", lines))
+        blocks.append(Block(block_title, setting.protocol, "f1", lines, setting.key))
         figures[f"fig3-{setting.key}"] = grouped_dots(
             dots,
             [Series(f"against {NEGATIVES[key]}", SERIES[0], hatched=key == "b") for key in BARS],
@@ -102,36 +113,24 @@ def fig3(context: ReproductionContext) -> Artifacts:
         "Scores are means over fits, as in the paper. The paper chose C by cross-validation. Its "
         "figure prints no numbers to compare with."
     )
-    table_notes = [*unique_warnings(warnings), *notes(text)]
-    missing = context.missing_requirements()
-    return Artifacts([Table("fig3", FIG3, concepts, blocks, table_notes, missing)], figures)
+    table_notes = [*warnings, *notes(text)]
+    return Artifacts([Table(concepts, blocks, table_notes)], figures)
 
 
-def _concept_runs(
-    context: ReproductionContext,
-    setting: Setting,
-    feature: Feature,
-    concepts: Sequence[str],
-    negatives: str,
-) -> list[Pending]:
-    """The runs of all concepts: one, or under the released protocol one for each C."""
-    released = setting.protocol == "released"
-    published = reference_json("readings.json")["code"]["concept_C"] if released else {}
-    C_of = {context.manifest.scheme.concept(name): C for name, C in published.items()}
-    return [
-        context.run(
-            setting,
-            feature,
-            f"concepts-{negatives}" + ("" if C is None else f"-C{C:g}"),
-            name=f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
-            + ("" if C is None else f", C = {C:g}"),
-            concepts=tuple(of_C),
-            negatives=negatives,
-            split=RELEASED_CONCEPTS if released else "",
-            estimators=("svm" if C is None else {"name": "svm", "C": C},),
-        )
-        for C, of_C in group_by(concepts, C_of.get).items()
-    ]
+def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
+    """Return by concept its F1, that of calling all clips positive, and the share of positives."""
+    ours: _Values = {}
+    chance: _Numbers = {}
+    shares: _Numbers = {}
+    for record in (run.record for run in runs):
+        for scores in record.scores:
+            concept, over = record.task(scores.test).concept, scores.over_fits
+            share = record.tests[scores.test].share or 0.0
+            ours[concept] = Value.of(over.mean["f1"], over.std["f1"])
+            # Of all clips together; the run records the mean over films.
+            chance[concept] = baselines(share)["all positive"]["f1"]
+            shares[concept] = share
+    return ours, chance, shares
 
 
 def _dot(value: Value | None, chance: float | None) -> Dot:
@@ -143,7 +142,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """How many vectors call every test clip the same, so that their F1 shows no skill."""
+    """Count the vectors that call every test clip the same, so that their F1 shows no skill."""
     called = [
         called_of(fit)
         for run in runs
@@ -160,42 +159,53 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
         yield RunWarning("one-sided", where, text)
 
 
-@target("fig5", FIG5, "all trees", draws=True)
-def fig5(context: ReproductionContext) -> Artifacts:
-    """The trees of both readings and both trainings, under the first setting available."""
-    missing = context.missing_requirements()
-    if not (settings := context.settings()):
-        return Artifacts([Table("fig5", FIG5, TREE_COLUMNS, [], missing=missing)])
-    setting = settings[0]
-    runs = bottlenecks(context, setting)
-    readings = reference_json("readings.json")
+def _trees(context: ReproductionContext) -> Needs:
+    """Plan the bottlenecks under the first setting available."""
+    needs = context.needs()
+    with needs.lacking("all trees"):
+        for setting in context.settings()[:1]:
+            needs.experiments.update(bottlenecks(context, setting).items())
+    return needs
+
+
+@Target(
+    "fig5",
+    "Figure 5",
+    f"decision trees on concepts, the first {DEPTH} levels",
+    needs=_trees,
+    draws=True,
+)
+def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
+    """Draw the trees of both readings and both trainings."""
+    if not runs:
+        return Artifacts([Table(TREE_COLUMNS)])
+    setting = context.settings()[0]
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
-    for negatives, pending in runs.items():
-        run = pending()
-        warnings += table_warnings(run.record, f"PCBM, {negatives[0]}-S, {setting.key}")
+    for (level,), run in runs.items():
+        warnings += table_warnings(run.record, f"PCBM, {level}-S, {setting.key}")
         for reading in READINGS:
-            tree = f"PCBM-DT, {reading}"
-            saved = next((row for row in run.models() if row["model"] == tree), None)
+            name = model_name(HEADS["tree"][1], reading)
+            saved = next((row for row in run.models() if row["model"] == name), None)
             if saved is None:
                 continue
             model, _ = load_model(saved["folder"])
             concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
-            words = f"{negatives[0]} against S, {readings[reading]['title']}"
-            block_title = f"{words}; {setting.key}, run {saved['fit']}"
-            lines = _questions(model.head_, concepts)
-            blocks.append(Block(block_title, setting.protocol, "threshold", lines))
+            title = f"{level} against S, {reference_json('readings.json')[reading]['title']}"
+            block_title = f"{title}; {setting.key}, run {saved['fit']}"
+            lines = list(_questions(model.head_, concepts))
+            key = f"fig5-{reading}-{level}"
+            blocks.append(Block(block_title, setting.protocol, "threshold", lines, key))
             reasons = run.reasons()
-            of_tree = (reasons["model"] == tree) & (reasons["fit"] == saved["fit"])
+            of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
             values = measured(reasons[of_tree]).to_numpy()
-            figures[f"fig5-{reading}-{negatives[0]}"] = tree_outline(
+            figures[key] = tree_outline(
                 model.head_,
                 concepts,
-                level_series({code: code for code in (*negatives, "S")}),
-                title=f"{words}; {setting.key} protocol{context.title_suffix}",
+                level_series({code: code for code in (level, "S")}),
+                title=f"{title}; {setting.key} protocol{context.title_suffix}",
                 description="The first questions of the tree, and the classes of the training "
                 "clips that came to each.",
-                depth=DEPTH,
                 counts=count_visits(model.head_, values),
                 count="test clips",
             )
@@ -204,21 +214,16 @@ def fig5(context: ReproductionContext) -> Artifacts:
         "text's reading, and raw decision values in the code's. The tree of another fit asks other "
         "questions: check how much the scores vary before you read much into one."
     )
-    table_notes = [*notes(text), *unique_warnings(warnings)]
-    return Artifacts([Table("fig5", FIG5, TREE_COLUMNS, blocks, table_notes, missing)], figures)
+    table_notes = [*notes(text), *warnings]
+    return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)
 
 
-def _questions(
-    head: TreeArrays, concepts: list[str], node: int = 0, depth: int = 0, path: str = ""
-) -> list[Line]:
-    """The inner nodes of the first levels, each after its parent."""
-    if head.left[node] == -1 or depth == DEPTH - 1:
-        return []
-    concept = concepts[int(head.feature[node])]
-    left, right = int(head.left[node]), int(head.right[node])
-    numbers = map(float, (head.threshold[node], head.value[left, 1], head.value[right, 1]))
-    return [
-        Line.of(f"{path}{concept}", "ours", dict(zip(TREE_COLUMNS, numbers, strict=True))),
-        *_questions(head, concepts, left, depth + 1, f"{path}{concept} not above: "),
-        *_questions(head, concepts, right, depth + 1, f"{path}{concept} above: "),
-    ]
+def _questions(head: TreeArrays, concepts: Sequence[str]) -> Iterator[Line]:
+    """Yield the inner nodes of the first levels, each after its parent."""
+    for node in first_nodes(head, concepts, DEPTH - 1):
+        left, right = head.left[node.number], head.right[node.number]
+        if left != -1:
+            name = f"{node.path}{concepts[head.feature[node.number]]}"
+            shares = head.value[left, 1], head.value[right, 1]
+            numbers = map(float, (head.threshold[node.number], *shares))
+            yield Line.of(name, "ours", dict(zip(TREE_COLUMNS, numbers, strict=True)))

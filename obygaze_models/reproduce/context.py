@@ -1,27 +1,23 @@
-"""What all tables and figures share: the manifest, the stores, and each run made only once."""
+"""What all tables and figures share: their definition, the manifest, the stores, the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from obygaze_features.errors import ExperimentError
+from obygaze_features.common.package import reference_json
+from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
-from obygaze_models.data.warnings import origin_warnings
+from obygaze_models.data.warnings import origin_warnings, unique_warnings
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
-from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Run, load_run
-from obygaze_models.reproduce.render import Artifacts, Table, without_vain_comparison
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.reproduce.render import Artifacts, Missing, without_vain_comparison
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
@@ -40,24 +36,12 @@ _SETTINGS = (
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
-_Make = TypeVar("_Make", bound="Callable[[ReproductionContext], Artifacts]")
-Pending = Callable[[], Run]
-"""A run that was asked for: waits for it."""
-_MEMO = FitMemo()
-"""Of this process, where it makes runs for another."""
-
-
-def make_run(experiment: Experiment, folder: Path) -> None:
-    """Make a run for another process."""
-    run_experiment(experiment, folder, memo=_MEMO)
+Runs = Mapping[Any, Run]
+"""The runs of a table, by its own keys."""
 
 
 class Unavailable(ExperimentError):
     """A part of a table that cannot be made from these stores; the message says what it needs."""
-
-
-class NotYet(Exception):
-    """A table waits for its first run, while all are asked for theirs."""
 
 
 @dataclass(frozen=True)
@@ -74,58 +58,79 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Feature:
-    """An array of a store, and how it is pooled."""
+class Planned:
+    """An experiment, and its run's folder, which tables that need the same run name alike."""
 
-    slot: str
-    array: str
-    pooling: str | None
-    name: str
-
-    @property
-    def key(self) -> str:
-        """The beginning of its run folders' names."""
-        return f"{self.slot}-{self.name}"
+    folder: str
+    experiment: Experiment
 
 
 @dataclass(frozen=True)
-class Target:
-    """A table or figure: what makes it, and whether it needs runs, and draws."""
+class Needs:
+    """What a table is made of: its experiments by keys of its own, and what it lacks."""
 
-    make: Callable[[ReproductionContext], Artifacts]
-    trains: bool
-    draws: bool
+    experiments: dict[Hashable, Planned] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+
+    @contextmanager
+    def lacking(self, part: str) -> Iterator[None]:
+        """Count a part as missing where what it needs is `Unavailable`."""
+        try:
+            yield
+        except Unavailable as problem:
+            missing = Missing(part, str(problem))
+            if missing not in self.missing:
+                self.missing.append(missing)
+
+
+@dataclass
+class Target:
+    """A table or figure that `reproduce` makes: decorates the function that makes it from its runs.
+
+    Parameters
+    ----------
+    name
+        Of the target, and of the files of its first table.
+    title, about
+        What the paper calls it, and what it shows.
+    needs
+        Names its experiments, which are run once even where several tables need them. The function
+        gets their runs by the same keys. By default nothing is trained.
+    draws
+        Whether it has figures.
+    """
+
+    name: str
+    title: str
+    about: str = ""
+    needs: Callable[[ReproductionContext], Needs] | None = None
+    draws: bool = False
+
+    def __call__(self, compose: _Compose) -> _Compose:
+        """Add the target to `TARGETS`."""
+        self.compose = compose
+        TARGETS[self.name] = self
+        return compose
+
+    def make(
+        self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
+    ) -> Artifacts:
+        """Make it from what it needs, by the runs of all folders."""
+        runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
+        made = self.compose(context, runs)
+        first, *others = made.tables
+        tables = [replace(first, title=self.title, about=self.about, missing=needs.missing)]
+        tables += [replace(table, title=f"{self.title}, {table.title}") for table in others]
+        for number, table in enumerate(tables):
+            name = f"{self.name}-{table.name}" if table.name else self.name
+            table = replace(table, name=name, notes=unique_warnings(table.notes))
+            tables[number] = without_vain_comparison(table)
+        return replace(made, tables=tables)
 
 
 TARGETS: dict[str, Target] = {}
 """The tables and figures of the paper by name, in the order of the modules that define them."""
-
-
-def target(
-    name: str, title: str = "", part: str = "all rows", *, trains: bool = True, draws: bool = False
-) -> Callable[[_Make], _Make]:
-    """Let `reproduce` make a table or figure.
-
-    Parameters
-    ----------
-    name, title
-        Of the target; where it is `Unavailable`, a table of this title says what is missing.
-    part
-        What is missing then.
-    """
-
-    def register(make: _Make) -> _Make:
-        def make_or_explain(context: ReproductionContext) -> Artifacts:
-            try:
-                made = make(context)
-                return replace(made, tables=list(map(without_vain_comparison, made.tables)))
-            except Unavailable as problem:
-                return Artifacts([Table(name, title, (), (), missing=[f"{part}: {problem}"])])
-
-        TARGETS[name] = Target(make_or_explain, trains, draws)
-        return make
-
-    return register
+_Compose = Callable[["ReproductionContext", Runs], Artifacts]
 
 
 class ReproductionContext:
@@ -138,16 +143,10 @@ class ReproductionContext:
     stores
         The folders of the features, by the name of a backbone as ``obygaze features extract``
         takes it.
-    folder
-        Where run folders are written.
     protocols
         Which of `PROTOCOLS`.
     seed
         Seed of all draws.
-    log
-        Called with the name of what is made next.
-    pool
-        Processes that make the runs; by default this one does, when their results are asked for.
 
     Attributes
     ----------
@@ -165,12 +164,9 @@ class ReproductionContext:
         self,
         manifest: Path,
         stores: Mapping[str, Path],
-        folder: Path,
         *,
         protocols: Sequence[str] = PROTOCOLS,
         seed: int = 0,
-        log: Callable[[str], None] = lambda _: None,
-        pool: Executor | None = None,
     ) -> None:
         self.manifest_folder = manifest
         self.manifest = Manifest.load(manifest)
@@ -179,16 +175,10 @@ class ReproductionContext:
         self.has_released_splits = has_runs and splits >= {*RELEASED.values(), RELEASED_CONCEPTS}
         has_labels = RELEASED_LABELS in self.manifest.label_names
         self.released_labels = RELEASED_LABELS if has_labels else None
-        self.folder = folder
         self.protocols = protocols
         self.seed = seed
-        self.log = log
-        self._pool = pool
-        self._asked: dict[str, Pending] = {}
-        self._asking = False
         self.stores: dict[str, Store] = {}
         self._paths: dict[str, Path] = {}
-        self._memo = FitMemo()
         for name, path in stores.items():
             store = open_store(path)
             slot = _checked_slot(name, store)
@@ -199,68 +189,36 @@ class ReproductionContext:
                 )
             self.stores[slot], self._paths[slot] = store, path
 
-    def run(self, setting: Setting, feature: Feature, suffix: str, **options: Any) -> Pending:
-        """Ask for the run of an experiment, which is made only once.
+    def plan(
+        self, setting: Setting, slot: str, feature: str, suffix: str, **options: Any
+    ) -> Planned:
+        """Plan an experiment under a setting; `Unavailable` where a store lacks the feature.
 
         Parameters
         ----------
+        slot, feature
+            As `feature` takes them.
         suffix
             The end of the run folder's name.
         options
-            The fields of `Experiment` that setting and feature do not give.
+            The other fields of `Experiment`.
         """
-        key = f"{setting.key}/{feature.key}-{suffix}"
-        if key in self._asked:
-            self._asked[key] = self._asked.pop(key)  # in the order of the tables
-            return self._asked[key]
+        array, pooling = self.feature(slot, feature)
         experiment = Experiment(
             manifest=str(self.manifest_folder),
-            store=str(self._paths[feature.slot]),
-            array=feature.array,
-            pooling=feature.pooling,
+            store=str(self._paths[slot]),
+            array=array,
+            pooling=pooling,
             labels=setting.labels,
             protocol=setting.protocol,
             seed=self.seed,
             # Our protocols draw folds of their own, whatever splits the manifest has.
             **{"split": None if setting.protocol == "released" else ""} | options,
         )
-        folder = self.folder / key
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lost_processes():
-            job = self._pool.submit(make_run, experiment, folder) if self._pool else None
-
-        @cache
-        def pending() -> Run:
-            if self._asking:
-                raise NotYet
-            self.log(f"run: {experiment.name}")
-            if job is None:
-                return run_experiment(experiment, folder, memo=self._memo)
-            with _lost_processes():
-                job.result()
-            return load_run(folder)
-
-        self._asked[key] = pending
-        return pending
-
-    def ask_for_runs(self, targets: Sequence[Target]) -> None:
-        """Let each table ask for its runs, so that processes are busy before any is awaited.
-
-        The last ask first: films left out take longest.
-        """
-        self._asking = True
-        for table in reversed(targets):
-            with suppress(NotYet):
-                table.make(self)
-        self._asking = False
-
-    @property
-    def runs(self) -> dict[str, Run]:
-        """The runs that were asked for, by key."""
-        return {key: pending() for key, pending in self._asked.items()}
+        return Planned(f"{setting.key}/{slot}-{feature}-{suffix}", experiment)
 
     def settings(self) -> list[Setting]:
-        """The settings that were asked for and that the manifest has labels and splits for.
+        """Return the chosen settings for which the manifest has labels and splits.
 
         The released splits; ours on the same clips; the paper's text and ours on all clips.
         """
@@ -272,27 +230,34 @@ class ReproductionContext:
             and (self.has_released_splits if key == "released" else labels or not released)
         ]
 
-    def missing_requirements(self) -> list[str]:
-        """What the manifest lacks for a protocol that was asked for."""
+    def concept_costs(self, reading: str) -> dict[str, float]:
+        """Return the C of each concept's vector in a reading; empty if it is chosen."""
+        published = reference_json("readings.json")[reading].get("concept_C", {})
+        try:
+            return {self.manifest.scheme.concept(name): C for name, C in published.items()}
+        except ManifestError as problem:
+            raise Unavailable(
+                f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
+            ) from None
+
+    def needs(self) -> Needs:
+        """Begin the needs of a table of all settings, with what the manifest lacks for them."""
         if "released" not in self.protocols or self.has_released_splits:
-            return []
+            return Needs()
+        need = (
+            f"the manifest {self.manifest.name!r} has no splits of the authors; add them with: "
+            f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
+        )
         if not self.has_papers_clips:
-            return [
-                f"the released protocol: it needs the clips of {DATASET}, and this manifest is "
-                f"{self.manifest.name}"
-            ]
-        return [
-            f"the released protocol: the manifest {self.manifest.name!r} has no splits of the "
-            "authors; add them with: obygaze manifests import obygaze12-splits SOURCE "
-            f"-o {self.manifest_folder}"
-        ]
+            need = f"it needs the clips of {DATASET}, and this manifest is {self.manifest.name}"
+        return Needs(missing=[Missing("the released protocol", need)])
 
     @property
     def title_suffix(self) -> str:
         """The end of all titles where clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
         warnings = [w for store in stores for w in origin_warnings(self.manifest.items, store)]
-        synthetic = any(warning.code == "synthetic" for warning in warnings)
+        synthetic = "synthetic" in {warning.code for warning in warnings}
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
     def is_published(self, slot: str) -> bool:
@@ -300,8 +265,8 @@ class ReproductionContext:
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
-    def feature(self, slot: str, name: str) -> Feature:
-        """The array ``native``, or ``max`` over all tokens; `Unavailable` if there is none."""
+    def feature(self, slot: str, name: str) -> tuple[str, str | None]:
+        """Return array and pooling of ``native``, or ``max`` over all tokens, in a slot's store."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -309,11 +274,11 @@ class ReproductionContext:
             )
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
-            return Feature(slot, name, None, name)
+            return name, None
         tokens = ("tokens", "frames") if slot in _ONE_TOKEN_A_FRAME else ("tokens",)
         for array in tokens if name == "max" else ():
             if array in arrays:
-                return Feature(slot, array, "max", name)
+                return array, "max"
         remedy = f"extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
@@ -321,19 +286,8 @@ class ReproductionContext:
         raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
 
 
-@contextmanager
-def _lost_processes() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool:
-        raise ExperimentError(
-            "a process that made runs was ended; if memory is short, free some, or "
-            "reproduce one table or figure at a time, which needs one process"
-        ) from None
-
-
 def _checked_slot(name: str, store: Store) -> str:
-    """The slot of a store; `ExperimentError` if it was given under another backbone's name."""
+    """Return a store's slot; `ExperimentError` if it was given under another backbone's name."""
     backbone = store.attributes["backbone"]
     slot, recorded = slot_of(backbone), backbone["name"]
     named = next((slot for slot in BACKBONES if name in BACKBONES[slot].names), None)

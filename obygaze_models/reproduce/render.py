@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from obygaze_features.common.files import to_json
 from obygaze_features.common.tables import align, format_rows
-from obygaze_features.common.text import counted, format_signed
+from obygaze_features.common.text import counted, format_signed, group_by
 from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _NOT_COMPARED = {
     "unknown-origin": "nobody knows what made the features",
 }
 """Why numbers are not compared with the paper's, by the code of the alarm."""
-_COMPARED = ", and ours minus it"
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -48,30 +47,49 @@ class Value:
     difference: float | None = None
     interval: tuple[float, float] | None = None
 
+    @classmethod
+    def of(cls, mean: float | None, std: float | None = None) -> Value | None:
+        """Return a number as a value, and None where it is not defined."""
+        return None if mean is None else cls(mean, std)
+
+
+Values = Mapping[str, Value | None]
+"""Numbers by column: a column is absent where there is none, and None where it is not defined."""
+
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table.
-
-    Parameters
-    ----------
-    name
-        The text in front of it.
-    kind
-        Whose numbers it has.
-    values
-        By column. A column is absent where there is no number, and None where it is not defined.
-    """
+    """A row of a table: the text in front of it, whose numbers it has, and these."""
 
     name: str
     kind: Kind
-    values: Mapping[str, Value | None]
+    values: Values
 
     @classmethod
     def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
-        """A line of plain numbers."""
-        values = {column: None if n is None else Value(n) for column, n in numbers.items()}
-        return cls(name, kind, values)
+        """Make a line of plain numbers."""
+        return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
+
+    def beside(self, paper: Values, name: str = "published") -> list[Line]:
+        """Return the line, and below it the paper's numbers with ours minus them, if it has any."""
+        values: dict[str, Value | None] = {}
+        for column, value in self.values.items():
+            if published := paper.get(column):
+                difference = value.mean - published.mean if value else None
+                values[column] = replace(published, difference=difference)
+        return [self, Line(name, "published", values)] if values else [self]
+
+    @property
+    def title(self) -> str:
+        """The name, and whether ours is compared with these numbers."""
+        differences = [value.difference for value in self.values.values() if value]
+        compared = any(difference is not None for difference in differences)
+        return f"{self.name}, and ours minus it" if compared else self.name
+
+    @property
+    def is_indented(self) -> bool:
+        """Whether it belongs to the line of ours above it."""
+        return self.kind in ("published", "difference", "beside")
 
 
 @dataclass(frozen=True)
@@ -88,12 +106,45 @@ class Block:
         The key of the metric, such as ``f1_weighted``.
     lines
         The rows.
+    key
+        What the rows are; blocks of one key have the same rows, each by another score.
+    words
+        The score as people call it, where there are several.
     """
 
     title: str
     protocol: str
     score: str
     lines: Sequence[Line]
+    key: str = ""
+    words: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, and the score where there are several."""
+        return f"{self.title}: {self.words}" if self.words else self.title
+
+    @property
+    def rows(self) -> list[list[Line]]:
+        """Each line of ours with those that belong to it."""
+        rows: list[list[Line]] = []
+        for line in self.lines:
+            if line.kind == "ours":
+                rows.append([line])
+            elif line.is_indented and rows:
+                rows[-1].append(line)
+        return rows
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A part that a table lacks, and what it needs."""
+
+    part: str
+    need: str
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.need}"
 
 
 @dataclass(frozen=True)
@@ -102,25 +153,28 @@ class Table:
 
     Parameters
     ----------
-    name
-        The stem of its file names.
-    title, columns, blocks
+    columns, blocks
         Its contents.
     notes
         What limits the comparison, in the order in which it is printed.
     missing
-        What is not in the table, and what it needs.
-    difference_columns
-        Columns whose numbers are differences, and printed with their sign.
+        What is not in the table.
+    name, title, about
+        The stem of its file names; what the paper calls it, such as "Table 2"; what it shows.
     """
 
-    name: str
-    title: str
-    columns: Sequence[str]
-    blocks: Sequence[Block]
+    columns: Sequence[str] = ()
+    blocks: Sequence[Block] = ()
     notes: Sequence[RunWarning] = ()
-    missing: Sequence[str] = ()
-    difference_columns: Sequence[str] = ()
+    missing: Sequence[Missing] = ()
+    name: str = ""
+    title: str = ""
+    about: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What it is called, and what it shows."""
+        return f"{self.title}: {self.about}" if self.about else self.title
 
     @property
     def alarms(self) -> list[RunWarning]:
@@ -129,28 +183,21 @@ class Table:
 
     @property
     def has_results(self) -> bool:
-        """Whether any line has numbers of ours."""
-        return any(line.kind == "ours" for block in self.blocks for line in block.lines)
-
-
-def published_lines(values: Mapping[str, Value | None], name: str = "published") -> list[Line]:
-    """The paper's numbers as a line, with ours minus them; none where there are no numbers."""
-    return [Line(f"{name}{_COMPARED}", "published", values)] if values else []
+        """True if any line has numbers of ours."""
+        return any(block.rows for block in self.blocks)
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """The table; without differences from the paper's numbers where alarms void ours."""
+    """Drop the differences from the paper's numbers where alarms void ours."""
     if not table.alarms:
         return table
-    columns = [name for name in table.columns if name not in table.difference_columns]
 
     def alone(line: Line) -> Line:
-        values = {name: line.values[name] for name in columns if name in line.values}
-        values = {name: value and replace(value, difference=None) for name, value in values.items()}
-        return Line(line.name.removesuffix(_COMPARED), line.kind, values)
+        values = {name: v and replace(v, difference=None) for name, v in line.values.items()}
+        return replace(line, values=values)
 
     blocks = [replace(block, lines=list(map(alone, block.lines))) for block in table.blocks]
-    return replace(table, columns=columns, blocks=blocks, difference_columns=())
+    return replace(table, blocks=blocks)
 
 
 @dataclass(frozen=True)
@@ -162,171 +209,161 @@ class Artifacts:
 
 
 def to_text(table: Table) -> str:
-    """The table for a terminal."""
-    parts = ["\n".join([table.title, *map(str, table.alarms)])]
+    """Format the table for a terminal."""
+    parts = ["\n".join([table.heading, *map(str, table.alarms)])]
     if table.missing:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
     for block in table.blocks:
-        rows = [["  " * _indented(line) + line.name, *_cells(table, line)] for line in block.lines]
-        parts.append(f"{block.title}\n{align(['', *table.columns], rows, fit=False)}")
+        rows = _rows(table, block.lines)
+        parts.append(f"{block.heading}\n{align(['', *table.columns], rows, fit=False)}")
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
 def to_screen(table: Table) -> str:
-    """One table for a terminal: ours and the paper's numbers, in at most `WIDTH` columns.
+    """Format ours and the paper's numbers for a terminal, in at most `WIDTH` columns.
 
     The file that `to_text` makes has all protocols, guesses, intervals and notes, too.
     """
-    blocks = _shown_blocks(table)
-    parts, starred = [table.title], False
-    for block in blocks:
-        has_guesses = any(line.kind == "guess" for line in block.lines)  # which counts belong to
-        left_out = ("guess", "count") if has_guesses else ()
-        rows = [
-            ["  " * _indented(line) + line.name, *_cells(table, line, intervals=False)]
-            for line in block.lines
-            if line.kind not in left_out
-        ]
+    parts, starred = [table.heading], False
+    for block in _shown_blocks(table):
+        lines = block.lines
+        if any(line.kind == "guess" for line in lines):  # which counts belong to
+            lines = [line for line in lines if line.kind not in ("guess", "count")]
+        rows = _rows(table, lines, intervals=False)
         starred |= any("*" in cell for row in rows for cell in row[1:])
         columns = zip(("", *table.columns), zip(*rows, strict=True), strict=True)
         used = [(name, *cells) for name, cells in columns if not name or any(cells)]
         header, *cells = zip(*used, strict=True)
-        parts.append(f"{block.title}\n{align(header, cells, width=WIDTH)}")
+        parts.append(f"{block.heading}\n{align(header, cells, width=WIDTH)}")
     if starred:
         parts.append("*: the 95% interval does not include 0")
     return "\n\n".join(parts) + "\n"
 
 
 def _shown_blocks(table: Table) -> list[Block]:
-    """The blocks that a terminal shows: of one protocol, without leaks and on the most clips.
+    """Choose the blocks for a terminal: of one protocol, without leaks and on the most clips.
 
     Each row is shown once, by one score. All blocks where nothing was trained; none where no line
     is ours.
     """
-    blocks = [block for block in table.blocks if any(line.kind == "ours" for line in block.lines)]
+    blocks = [block for block in table.blocks if block.rows]
     protocols = [block.protocol for block in blocks]
     if not any(protocols):
         return blocks
     chosen = "leak-free" if "leak-free" in protocols else protocols[0]
     blocks = [block for block in blocks if block.protocol == chosen]
-    blocks = [block for block in blocks if _setting(block) == _setting(blocks[-1])]
+    blocks = [block for block in blocks if block.key == blocks[-1].key]
     return [_merge_scores(blocks)] if len(blocks) > 1 else blocks
 
 
-def _setting(block: Block) -> str:
-    """The title without the score."""
-    setting, _, score = block.title.rpartition(": ")
-    return setting or score
-
-
 def _merge_scores(blocks: Sequence[Block]) -> Block:
-    """Each row once: with the score that the paper prints for it, else the first."""
-    by_name: dict[str, tuple[Block, list[Line]]] = {}
-    for block in blocks:
-        for rows in _rows_of(block):
-            has_paper = any(line.kind == "published" for line in rows)
-            if has_paper or rows[0].name not in by_name:
-                by_name[rows[0].name] = block, rows
-    used = {id(block) for block, _ in by_name.values()}
+    """Keep each row once: with the score that the paper prints for it, else the first."""
+    chosen: list[tuple[Block, list[Line]]] = []
+    for scores_of_row in zip(*(block.rows for block in blocks), strict=True):
+        by_score = list(zip(blocks, scores_of_row, strict=True))
+        papers = [
+            (block, lines)
+            for block, lines in by_score
+            if any(line.kind == "published" for line in lines)
+        ]
+        chosen.append((papers or by_score)[0])
+    used = [block for block in blocks if any(block is other for other, _ in chosen)]
+    if len(used) == 1:
+        return replace(used[0], lines=[line for _, lines in chosen for line in lines])
     lines = []
-    for block, (ours, *others) in by_name.values():
-        score = f", {block.title.rpartition(': ')[2]}" if len(used) > 1 else ""
-        lines += [replace(ours, name=ours.name + score), *others]
-    first = next(block for block in blocks if id(block) in used)
-    return replace(first, title=_setting(first) if len(used) > 1 else first.title, lines=lines)
-
-
-def _rows_of(block: Block) -> list[list[Line]]:
-    """Each line of ours with those that belong to it."""
-    rows: list[list[Line]] = []
-    for line in block.lines:
-        if line.kind == "ours":
-            rows.append([line])
-        elif _indented(line) and rows:
-            rows[-1].append(line)
-    return rows
+    for block, (ours, *others) in chosen:
+        lines += [replace(ours, name=f"{ours.name}, {block.words}"), *others]
+    return replace(used[0], words="", lines=lines)
 
 
 def summary(table: Table) -> str:
-    """The shown part of the table in a line: how far our numbers are from the paper's."""
+    """Summarise the shown part in a line: how far our numbers are from the paper's."""
     blocks = _shown_blocks(table)
     if not blocks:
-        return f"{table.title}: nothing to show"
-    title, protocol = table.title.partition(":")[0], blocks[0].protocol
-    title += f", {protocol}" if protocol and " and " not in protocol else ""
-    lines = [line for block in blocks for line in block.lines]
+        return f"{table.heading}: nothing to show"
+    title, lines = table.title, [line for block in blocks for line in block.lines]
+    # The title of a table of two protocols names both.
+    if blocks[0].protocol and not any(line.kind == "beside" for line in lines):
+        title += f", {blocks[0].protocol}"
+    rows = counted(sum(line.kind == "ours" for line in lines), "row")
     if table.alarms:
         reasons = dict.fromkeys(_NOT_COMPARED[note.code] for note in table.alarms)
-        rows = counted(sum(line.kind == "ours" for line in lines), "row")
         return f"{title}: {rows}, not compared with the paper's: {' and '.join(reasons)}"
-    subjects: dict[str, list[float]] = {}
-    for line in lines:
-        for column, value in line.values.items():
-            number, subject = value.difference if value else None, "ours minus the paper's"
-            if value and line.kind == "difference":
-                number, subject = value.mean, line.name
-            elif value and line.kind == "ours" and column in table.difference_columns:
-                number = value.mean
-            if number is not None:
-                subjects.setdefault(subject, []).append(number)
-    if not subjects:
-        rows = counted(sum(line.kind == "ours" for line in lines), "row")
-        return f"{title}: {rows}, none with a published number"
     parts = []
-    for subject, values in subjects.items():
+    for subject, pairs in group_by(_differences(lines), lambda pair: pair[0]).items():
+        values = [value for _, value in pairs]
         middle, low, high = (format_signed(v) for v in (median(values), min(values), max(values)))
         numbers = counted(len(values), "number")
         parts.append(f"{subject} by {middle} (median of {numbers}, {low} to {high})")
-    return f"{title}: {'; '.join(parts)}"
+    return f"{title}: {'; '.join(parts) or f'{rows}, none with a published number'}"
+
+
+def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
+    """Yield each difference, and what was subtracted."""
+    for line in lines:
+        for value in filter(None, line.values.values()):
+            if line.kind == "difference":
+                yield line.name, value.mean
+            elif value.difference is not None:
+                yield "ours minus the paper's", value.difference
 
 
 def to_csv(table: Table) -> str:
-    """One row for each number, for spreadsheets and scripts; the notes are in the other forms."""
+    """Write a row for each number, for spreadsheets and scripts; without the notes."""
     rows = [
         (
-            *(table.name, block.title, block.protocol, block.score, line.name, line.kind, column),
+            *(table.name, block.heading, block.protocol, block.score),
+            *(line.title, line.kind, column),
             *(value.mean, value.std, *(value.interval or (None, None)), value.difference),
         )
         for block in table.blocks
         for line in block.lines
-        for column, value in line.values.items()
-        if value is not None
+        for column in table.columns
+        if (value := line.values.get(column)) is not None
     ]
     return format_rows((dict(zip(_CSV, row, strict=True)) for row in rows), _CSV, number=repr)
 
 
 def to_latex(table: Table) -> str:
-    """A tabular for the booktabs package, with the notes as comments above it."""
+    """Format a tabular for the booktabs package, with the notes as comments above it."""
     # Each on one line: a line break would end the comment.
-    lines = [
-        f"% {' '.join(str(text).split())}" for text in (table.title, *table.missing, *table.notes)
-    ]
-
-    def add_row(*cells: str) -> None:
-        lines.append(" & ".join(cell.translate(_LATEX) for cell in cells) + r" \\")
-
+    texts = (table.heading, *table.missing, *table.notes)
+    lines = [f"% {' '.join(str(text).split())}" for text in texts]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
-    add_row("", *table.columns)
+    lines.append(_latex_row("", *table.columns))
     for block in table.blocks:
-        title = block.title.translate(_LATEX)
+        title = block.heading.translate(_LATEX)
         lines += [r"\midrule", rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{{title}}} \\"]
         for line in block.lines:
-            add_row(line.name, *_cells(table, line))
-            lines[-1] = r"\quad " * _indented(line) + lines[-1]
+            indent = r"\quad " if line.is_indented else ""
+            lines.append(indent + _latex_row(line.title, *_cells(table, line)))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
+def _latex_row(*cells: str) -> str:
+    return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
+
+
 def to_json_data(table: Table) -> dict[str, Any]:
-    """The table as JSON values."""
+    """Return the table as JSON values."""
+    blocks = [
+        {
+            "title": block.heading,
+            "protocol": block.protocol,
+            "score": block.score,
+            "lines": [asdict(line) | {"name": line.title} for line in block.lines],
+        }
+        for block in table.blocks
+    ]
     return {
         "name": table.name,
-        "title": table.title,
+        "title": table.heading,
         "columns": list(table.columns),
-        "blocks": [asdict(block) for block in table.blocks],
-        "notes": [str(note) for note in table.notes],
-        "missing": list(table.missing),
+        "blocks": blocks,
+        "notes": list(map(str, table.notes)),
+        "missing": list(map(str, table.missing)),
     }
 
 
@@ -339,18 +376,19 @@ FORMS: dict[str, Callable[[Table], str]] = {
 """How a table is written, by the suffix of its file."""
 
 
-def _indented(line: Line) -> bool:
-    """Whether a line belongs to the one above it."""
-    return line.kind in ("published", "difference", "beside")
+def _rows(table: Table, lines: Iterable[Line], *, intervals: bool = True) -> list[list[str]]:
+    """Return the cells of lines for a terminal, their names first."""
+    rows = []
+    for line in lines:
+        name = f"  {line.title}" if line.is_indented else line.title
+        rows.append([name, *_cells(table, line, intervals=intervals)])
+    return rows
 
 
 def _cells(table: Table, line: Line, *, intervals: bool = True) -> list[str]:
-    signed = {
-        column: line.kind == "difference" or column in table.difference_columns
-        for column in table.columns
-    }
+    signed = line.kind == "difference"
     return [
-        _cell(line.values[column], signed[column], intervals) if column in line.values else ""
+        _cell(line.values[column], signed, intervals) if column in line.values else ""
         for column in table.columns
     ]
 

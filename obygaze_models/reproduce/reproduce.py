@@ -12,29 +12,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, read_json, to_json, write_text
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.fit import FitMemo
+from obygaze_models.experiments.run import run_experiment
+from obygaze_models.experiments.run_folder import Run, load_run
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
-from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, ReproductionContext
+from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, Needs, ReproductionContext
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
 """Each holds torch and its features."""
+_MEMO = FitMemo()
+"""Of this process, where it makes runs for another."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,9 @@ class Reproduction:
         """What the missing rows need: the rows that it would give, by table."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
-            for item in table.missing:
-                row, _, need = item.partition(": ")
-                needs.setdefault(need, {}).setdefault(table.name, []).append(row)
+            for missing in table.missing:
+                parts = needs.setdefault(missing.need, {}).setdefault(table.name, [])
+                parts.append(missing.part)
         return needs
 
     @property
@@ -118,9 +124,7 @@ def reproduce(
     log
         Called with the name of what is made next.
     """
-    targets = [targets] if isinstance(targets, str) else targets
-    names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
-    _check_names(names, protocols)
+    names = _chosen_names([targets] if isinstance(targets, str) else targets, protocols)
     if any(TARGETS[name].draws for name in names):
         need("matplotlib", extra="report")  # before the runs, which take long
     manifest, output = Path(manifest), Path(output)
@@ -128,84 +132,110 @@ def reproduce(
         overwrite = not read_json(earlier, ExperimentError).get("results", True)
     began, clock = datetime.now(UTC), time.monotonic()
     paths = {name: Path(store) for name, store in stores.items()}
-    training = [TARGETS[name] for name in names if TARGETS[name].trains]
-    with (
-        new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder,
-        _processes(_process_count() if training and len(names) > 1 else 1) as pool,
-    ):
-        context = ReproductionContext(
-            manifest, paths, folder / "runs", protocols=protocols, seed=seed, log=log, pool=pool
+    context = ReproductionContext(manifest, paths, protocols=protocols, seed=seed)
+    needs = {name: list_needs(context) for name in names if (list_needs := TARGETS[name].needs)}
+    levels = set(context.manifest.labels().levels)
+    if needs and not levels.issuperset(LEVELS):
+        raise ExperimentError(
+            f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
+            f"{', '.join(LEVELS)}"
         )
-        if training:
-            _check_levels(context.manifest, manifest)
-        if pool:
-            context.ask_for_runs(training)
+    planned = [each for of in needs.values() for each in of.experiments.values()]
+    experiments = {each.folder: each.experiment for each in planned}
+    count = min(usable_cores(), MAX_PROCESSES) if needs and len(names) > 1 else 1
+    with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
+        with _processes(count) as pool:
+            runs = _train(experiments, folder / "runs", pool, log)
         artifacts = {}
         for name in names:
             log(name)
-            artifacts[name] = TARGETS[name].make(context)
+            artifacts[name] = TARGETS[name].make(context, needs.get(name, Needs()), runs)
             _write(artifacts[name], folder)
-        runs = context.runs
         has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
         if has_report:
+            from obygaze_models.report.page import report
+
             log("report")
-            _write_report(list(runs.values()), folder / "report.html", _title(artifacts))
-        seconds = round(time.monotonic() - clock, 1)
-        about = {
-            "what": names,
-            "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
-            "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
-            "protocols": list(protocols),
-            "seed": seed,
-            "results": [t.name for a in artifacts.values() for t in a.tables if t.has_results],
-            "runs": list(runs),
-            "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
-            "machine": platform.platform(),
-            "started": began.isoformat(timespec="seconds"),
-            "seconds": seconds,
-        }
+            page = folder / "report.html"
+            # A page's figures have their usual width.
+            contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
+        final = output / "report.html" if has_report else None
+        made = Reproduction(output, artifacts, final, round(time.monotonic() - clock, 1))
+        about = _about(context, made, list(runs)) | {"started": began.isoformat(timespec="seconds")}
         write_text(folder / MARKER, to_json(about))
-    return Reproduction(output, artifacts, output / "report.html" if has_report else None, seconds)
+    return made
 
 
-def _check_names(targets: Sequence[str], protocols: Sequence[str]) -> None:
-    """Raise if there is no target or protocol of a name."""
-    for kind, chosen, names in (
-        ("table or figure", targets, TARGETS),
+def _chosen_names(targets: Sequence[str], protocols: Sequence[str]) -> list[str]:
+    """Return the targets' names, each once; `ExperimentError` for unknown names."""
+    names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
+    for kind, chosen, known in (
+        ("table or figure", names, TARGETS),
         ("protocol", protocols, PROTOCOLS),
     ):
         for name in chosen:
-            if name not in names:
-                raise ExperimentError(unknown_name(kind, name, names))
+            if name not in known:
+                raise ExperimentError(unknown_name(kind, name, known))
+    return names
 
 
-def _check_levels(manifest: Manifest, folder: Path) -> None:
-    """Raise if a manifest lacks clips of a level of the paper's."""
-    levels = set(manifest.labels().levels)
-    if not levels.issuperset(LEVELS):
+def _about(context: ReproductionContext, made: Reproduction, runs: list[str]) -> dict[str, Any]:
+    """Describe what a reproduction was made from, for its JSON file."""
+    return {
+        "what": list(made.artifacts),
+        "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
+        "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
+        "protocols": list(context.protocols),
+        "seed": context.seed,
+        "results": [table.name for table in made.tables if table.has_results],
+        "runs": runs,
+        "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
+        "machine": platform.platform(),
+        "seconds": made.seconds,
+    }
+
+
+def make_run(experiment: Experiment, folder: Path) -> None:
+    """Make a run for another process."""
+    run_experiment(experiment, folder, memo=_MEMO)
+
+
+def _train(
+    experiments: dict[str, Experiment],
+    folder: Path,
+    pool: Executor | None,
+    log: Callable[[str], None],
+) -> dict[str, Run]:
+    """Run each experiment, in the processes of a pool or in this one.
+
+    A pool begins with the last: films left out take longest.
+    """
+    runs, memo = {}, FitMemo()
+    for name in experiments:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        jobs = {
+            name: pool.submit(make_run, experiment, folder / name)
+            for name, experiment in reversed(experiments.items())
+            if pool
+        }
+        for name, experiment in experiments.items():
+            log(f"run: {experiment.name}")
+            if name in jobs:
+                jobs[name].result()
+                runs[name] = load_run(folder / name)
+            else:
+                runs[name] = run_experiment(experiment, folder / name, memo=memo)
+    except BrokenProcessPool:
         raise ExperimentError(
-            f"{folder} has clips of {', '.join(sorted(levels))}; the paper's tables need "
-            f"{', '.join(LEVELS)}"
-        )
-
-
-def _process_count() -> int:
-    """Return how many processes make runs."""
-    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
-    if own and not hasattr(sys.modules["__main__"], "__file__"):
-        return 1  # other processes would not know what was defined in a notebook
-    return min(usable_cores(), MAX_PROCESSES)
-
-
-def _write_report(runs: Sequence[Run], page: Path, title: str) -> None:
-    from obygaze_models.report.page import report
-
-    # A page's figures have their usual width.
-    contextvars.Context().run(report, runs, page, title=title)
+            "a process that made runs was ended; if memory is short, free some, or "
+            "reproduce one table or figure at a time, which needs one process"
+        ) from None
+    return runs
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
-    """The page's: whether all of the paper is there, and of which part nothing is missing."""
+    """Return the page's title: how much of the paper is complete."""
     complete = sum(
         all(table.has_results and not table.missing for table in artifact.tables)
         for artifact in artifacts.values()
@@ -217,8 +247,13 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[Executor | None]:
-    """Processes that make runs; none where this one does as well alone."""
-    if count < 2:
+    """Start processes that make runs; none if this process does as well alone.
+
+    Others would not know a protocol that was defined in a notebook.
+    """
+    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
+    in_notebook = not hasattr(sys.modules["__main__"], "__file__")
+    if count < 2 or (own and in_notebook):
         yield None
         return
     spawn = multiprocessing.get_context("spawn")

@@ -23,7 +23,7 @@ from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import headline
-from obygaze_models.reproduce.context import TARGETS, target
+from obygaze_models.reproduce.context import TARGETS, Target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.scoring.metrics import METRICS, Metric
 from tests.conftest import run_obygaze
@@ -430,10 +430,10 @@ def own(make_run):
         binary=True, lower_is_better=True, compute=squares,
     )  # fmt: skip
 
-    @target("clips", trains=False)
-    def clips(context):
+    @Target("clips", "Clips")
+    def clips(context, runs):
         line = Line("clips", "ours", {"all": Value(len(context.manifest))})
-        return Artifacts([Table("clips", "Clips", ["all"], [Block("", "", "count", [line])])])
+        return Artifacts([Table(["all"], [Block("", "", "count", [line])])])
 
     yield
     for table, before in zip((PROTOCOLS, METRICS, TARGETS), known, strict=True):

@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
-from unittest.mock import Mock
+from unittest.mock import Mock, sentinel
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.reproduce import context, render
+from obygaze_models.reproduce import context, films, render
 from obygaze_models.reproduce import reproduce as module
-from obygaze_models.reproduce.render import Block, Line, Table, Value
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Missing, Table, Value
 from tests.conftest import run_obygaze
 from tests.kit.authors import make_authors, make_dataset
 from tests.kit.files import csv_rows, write
@@ -158,7 +158,8 @@ def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     for suffix in ("svg", "pdf"):
         assert sorted(path.stem for path in folder.glob(f"*.{suffix}")) == [*drawn, "fig6"]
     data, figure = (json.loads((folder / f"{name}.json").read_text()) for name in names[::3])
-    *lines, average = data["blocks"][0]["lines"]
+    last = data["blocks"][0]["lines"][-1]
+    *lines, average = (line for line in data["blocks"][0]["lines"] if line["kind"] == "ours")
     by_film, by_clip = defaultdict(lambda: defaultdict(list)), defaultdict(list)
     for row in predictions(folder / "runs/leave-film-out/xclip-native-HN", "mlp"):
         label, probability = int(row["label"]), float(row["probability"])
@@ -176,7 +177,7 @@ def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     assert "published" in (text := (folder / "table4.txt").read_text(encoding="utf-8"))
     assert "minus" not in text, "synthetic"
     # The paper's average is over films that are not tested here.
-    assert "published" not in average["values"]
+    assert last == average
     assert any("not tested here" in note for note in data["notes"])
     full = figure["blocks"][0]["lines"][0]["values"]
     wrong = sum((np.mean(fits) > 0.5) != label for (_, label), fits in by_clip.items())
@@ -216,7 +217,7 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
     )
 
     def load(stores):
-        return context.ReproductionContext(dataset.manifest, stores, tmp_path / "runs")
+        return context.ReproductionContext(dataset.manifest, stores)
 
     for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
         loaded = load({name: path})
@@ -263,6 +264,21 @@ def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
             om.reproduce(["table2", "fig2"], dataset.manifest, dataset.stores, tmp_path / "out")
 
 
+def test_what_two_tables_need_is_run_once(dataset, tmp_path, monkeypatch):
+    got = []
+    for name in ("first", "second"):
+        target = context.Target(name, name, needs=films.films_left_out)
+        target.compose = lambda _, runs: got.append(runs) or Artifacts([Table()])
+        monkeypatch.setitem(context.TARGETS, name, target)
+    run = Mock(return_value=sentinel.run)
+    monkeypatch.setattr(module, "run_experiment", run)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)  # no report
+    done = om.reproduce(["first", "second"], dataset.manifest, dataset.stores, tmp_path / "out")
+    assert [list(runs.values()) for runs in got] == [[sentinel.run]] * 2
+    assert run.call_count == 1
+    assert list(done.artifacts) == ["first", "second"]
+
+
 def test_the_terminal_shows_one_table_of_one_protocol():
     blocks = []
     for title, protocol, base in (
@@ -270,16 +286,17 @@ def test_the_terminal_shows_one_table_of_one_protocol():
         ("Leak-free, on few clips", "leak-free", 0.3),
         ("Leak-free, on all clips", "leak-free", 0.5),
     ):
-        for score, mean, at in (("F1 weighted", base, 1), ("F1 positive", base + 0.1, 2)):
+        for words, mean, at in (("F1 weighted", base, 1), ("F1 positive", base + 0.1, 2)):
             lines = [Line(name, "ours", {"a": Value(mean)}) for name in ("net", "tree")]
             theirs = Line("published", "published", {"a": Value(0.9, None, mean - 0.9)})
             lines.insert(at, theirs)
-            blocks.append(Block(f"{title}: {score}", protocol, score, lines))
-    created = Table("t", "Table 9: drawn", ["a"], blocks)
+            blocks.append(Block(title, protocol, words, lines, key=title, words=words))
+    created = Table(["a"], blocks, name="t", title="Table 9", about="drawn")
     lines = [" ".join(line.split()) for line in render.to_screen(created).splitlines() if line]
     assert [line for line in lines if not line.startswith("---")] == [
         "Table 9: drawn", "Leak-free, on all clips", "a", "net, F1 weighted 0.50",
-        "published 0.90 -0.40", "tree, F1 positive 0.60", "published 0.90 -0.30",
+        "published, and ours minus it 0.90 -0.40", "tree, F1 positive 0.60",
+        "published, and ours minus it 0.90 -0.30",
     ]  # fmt: skip
     assert render.summary(created) == (
         "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
@@ -293,16 +310,18 @@ def test_texts_of_tables_are_safe_and_rounded():
         Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),
         Line("coin", "guess", {"a": Value(0.25)}),
     ]
-    created = Table("t", "T", ["a", "b"], [Block("@b", "", "f1", lines)], missing=["part\nin two"])
+    missing = [Missing("part\nin two", "a store")]
+    blocks = [Block("@b", "", "f1", lines)]
+    created = Table(["a", "b"], blocks, missing=missing, name="t", title="T")
     assert "\nt,'@b,,f1,'=1+1 & 50%_,ours,a,0.5,0.1," in render.to_csv(created)
     tex = render.to_latex(created)
     assert r"=1+1 \& 50\%\_ & 0.50" in tex
-    assert "% part in two" in tex
+    assert "% part in two: a store" in tex
     body = [row for row in tex.splitlines() if row.endswith(r"\\") and "multicol" not in row]
     assert {row.replace(r"\&", "").count("&") for row in body} == {2}
     screen = render.to_screen(created)
     assert re.search(r"0\.50 \(0\.10\) +0\.00\n", screen)
-    assert re.search(r" +theirs +0\.60 -0\.10 +0\.00 0\.00\n", screen)
+    assert re.search(r" +theirs, and ours minus it +0\.60 -0\.10 +0\.00 0\.00\n", screen)
     assert ("coin" in screen, "coin" in render.to_text(created)) == (False, True)
     names = [f"column {number}" for number in range(30)]
     line = Line("net", "ours", dict.fromkeys(names, Value(0.5)))
