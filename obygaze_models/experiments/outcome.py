@@ -306,24 +306,13 @@ class Outcome:
         if not not_saved:
             self.saved.add(planned.place)
             self.explained.extend([result] if self._explains else [])
-        self.fits.append(
-            {
-                "model": name,
-                "task": task.key,
-                "fit": fold.index,
-                "name": fold.name,
-                "seed": fold.seed,
-                "trained": len(fold.train),
-                "validated": len(fold.validation),
-                "drawn_from": fold.drawn_from,
-                "estimator": planned.spec.name,
-                "reads": fit.reads,
-                "folder": "" if not_saved else f"models/{planned.place}",
-                "not_saved": not_saved,
-                "cut": fit.cut if planned.spec.threshold else None,
-                "facts": fit.facts,
-            }
-        )
+        self.fits.append({
+            "model": name, "task": task.key, "fit": fold.index, "name": fold.name,
+            "seed": fold.seed, "trained": len(fold.train), "validated": len(fold.validation),
+            "drawn_from": fold.drawn_from, "estimator": planned.spec.name, "reads": fit.reads,
+            "folder": "" if not_saved else f"models/{planned.place}", "not_saved": not_saved,
+            "cut": fit.cut if planned.spec.threshold else None, "facts": fit.facts,
+        })  # fmt: skip
         is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
         self.warnings.extend(
             RunWarning(note.code, name, f"{name}: {note.text}")

@@ -28,19 +28,11 @@ if TYPE_CHECKING:
 
 FIT = ["model", "task", "fit", "kind"]
 COLUMNS = {
-    "model": "category",
-    "task": "category",
-    "fit": "int64",
-    "kind": "category",
-    "id": "category",
-    "class": "category",
-    "concept": "category",
-    "value": "float64",
-    "part": "float64",
-    "step": "Int64",
-    "above": "boolean",
-    "threshold": "float64",
-}
+    "model": "category", "task": "category", "fit": "int64", "kind": "category",
+    "id": "category", "class": "category", "concept": "category",
+    "value": "float64", "part": "float64",
+    "step": "Int64", "above": "boolean", "threshold": "float64",
+}  # fmt: skip
 """The columns, and how a frame keeps them."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
@@ -71,8 +63,8 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFr
         if attribution is not None:
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")
-            key = planned.name, task.key, fold.index
-            tables.append(tabulate_reasons(*key, ids, labels.tolist(), attribution))
+            table = tabulate_reasons(ids, labels.tolist(), attribution)
+            tables.append(table.assign(model=planned.name, task=task.key, fit=fold.index))
     return join_reasons(tables)
 
 
@@ -83,24 +75,10 @@ def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return joined[[*COLUMNS]].astype(COLUMNS)
 
 
-def tabulate_reasons(
-    model: str,
-    task: str,
-    fit: int,
-    ids: Sequence[str],
-    labels: Sequence[str],
-    attribution: Attribution,
-) -> pd.DataFrame:
-    """Return the rows of one fit, clip by clip.
+def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
+    """Return the rows of one fit, clip by clip: all but ``model``, ``task`` and ``fit``.
 
-    Parameters
-    ----------
-    model, task, fit
-        The fit.
-    ids, labels
-        The clips, and the class of each; empty where nothing can be said.
-    attribution
-        What the model makes of them.
+    `labels` has the class of each clip, empty where nothing can be said.
     """
     rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
@@ -124,7 +102,7 @@ def tabulate_reasons(
     row = table.pop("row").to_numpy(dtype=np.intp)
     table["id"] = np.array(ids, dtype=object)[row]
     table["class"] = np.array(labels, dtype=object)[row]
-    return table.assign(model=model, task=task, fit=fit, kind=attribution.kind)
+    return table.assign(kind=attribution.kind)
 
 
 def _round(numbers: pd.Series[Any]) -> NDArray[Any]:

@@ -17,21 +17,11 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import MAKE
 
 FITS = {
-    "model": "str",
-    "task": "str",
-    "fit": "int64",
-    "name": "str",
-    "seed": "int64",
-    "trained": "int64",
-    "validated": "int64",
-    "drawn_from": "int64",
-    "estimator": "str",
-    "reads": "str",
-    "folder": "str",
-    "not_saved": "str",
-    "cut": "str",
-    "facts": "str",
-}
+    "model": "str", "task": "str", "fit": "int64", "name": "str", "seed": "int64",
+    "trained": "int64", "validated": "int64", "drawn_from": "int64",
+    "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
+    "cut": "str", "facts": "str",
+}  # fmt: skip
 """The columns of ``fits.csv``. The facts are JSON; pandas may misread the last digit of a cut."""
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
 from obygaze_features.page.html import Html
@@ -23,7 +22,7 @@ from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.explain.attributions import Step, join_steps
+from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import (
     INTERCEPT,
     largest_first,
@@ -300,15 +299,16 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     probability = np.full(len(ids), np.nan)
     for number in labelled["fit"].unique().tolist():
         own = results.reasons[results.reasons["fit"] == number]
-        values, steps = measured(own), _steps(own)
+        values, asked = measured(own), questions(own).itertuples(index=False)
         names, scores = values.columns.tolist(), values.to_numpy()
+        steps: dict[str, list[Any]] = group_by(asked, lambda step: step.id)
         for row, clip in enumerate(values.index):
             if clip not in nearest or nearest[clip][1] != number:
                 continue
             target = row_of[clip]
             fit[target] = number
             probability[target] = np.atleast_1d(results.by_fit[number][clip])[-1]
-            for condition in join_steps(steps[clip], names, scores, row):
+            for condition in join_steps(steps.get(clip, []), names, scores, row):
                 percentile, low, high = condition.whole
                 key = concepts.index(condition.concept), low, high
                 place = conditions.setdefault(key, len(conditions))
@@ -321,15 +321,6 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
         "fit": fit,
         "own": number_column(probability, unit=0.001),
     }
-
-
-def _steps(reasons: pd.DataFrame) -> dict[str, list[Step]]:
-    """Return the questions on each clip's path, of one fit."""
-    steps: dict[str, list[Step]] = defaultdict(list)
-    asked = questions(reasons)[["id", "concept", "value", "threshold", "above"]]
-    for clip, *step in asked.itertuples(index=False, name=None):
-        steps[clip].append(Step(*step))
-    return steps
 
 
 def number_column(

@@ -430,8 +430,10 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     with pytest.raises(OutputExists, match="--overwrite"):
         om.run_experiment(changed, run.folder)
     renamed = structs.replace(changed, estimators=({"name": "majority", "as": "other"},))
+    (run.folder / "history.jsonl").touch()  # as earlier formats had it
     again = om.run_experiment(renamed, run.folder, overwrite=True)
     assert again.record.models == ["other"]
+    assert not (run.folder / "history.jsonl").exists()
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     (run.folder / "notes.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "films").mkdir()

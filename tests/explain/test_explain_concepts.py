@@ -148,7 +148,8 @@ def quality(*fits):
     for fit, (ids, looks) in enumerate(fits):
         values, labels = np.column_stack([looks, np.zeros(len(ids))]), ["S"] * len(ids)
         attribution = Attribution("path", ("Look", "Body"), labels, values, steps=[()] * len(ids))
-        tables.append(tabulate_reasons("pcbm-tree", "t", fit, list(ids), labels, attribution))
+        own = tabulate_reasons(list(ids), labels, attribution)
+        tables.append(own.assign(model="pcbm-tree", task="t", fit=fit))
     return concept_quality(join_reasons(tables), CLIPS)
 
 

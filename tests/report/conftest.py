@@ -195,7 +195,8 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         if "tree" in model:
             steps = [[Step(name, float(row[0]), 0.5, True) for name in CONCEPTS] for row in values]
             attribution = Attribution("path", CONCEPTS, said, values, steps=steps)
-        explained.append(tabulate_reasons(model, "HN vs S", 0, ids, said, attribution))
+        own = tabulate_reasons(ids, said, attribution)
+        explained.append(own.assign(model=model, task="HN vs S", fit=0))
     return replace(results, tables=Tables(table_of(predictions), by_id, join_reasons(explained)))
 
 
