@@ -18,14 +18,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import baselines, simulated
 from obygaze_models.experiments.record import (
-    MAKE,
     ClassCounts,
     FitScores,
     ModelScores,
@@ -33,6 +31,7 @@ from obygaze_models.experiments.record import (
     Simulated,
     TestSet,
 )
+from obygaze_models.experiments.tables import format_frame, read_frame
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_parts
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
@@ -95,29 +94,31 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
 def format_predictions(task: Task, table: pd.DataFrame) -> str:
     """Return ``predictions.csv``: of two classes the label is 0 or 1, of more a class's title."""
     labels = np.array(_labels(task))[table["label"]]
-    order = ["id", "model", "fit", "test", "label", *probability_columns(task)]
-    return table.assign(label=labels)[order].to_csv(index=False, lineterminator="\n")
+    return format_frame(table.assign(label=labels)[[*_columns(task)]])
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
     """Read what `format_predictions` wrote."""
-    kinds: dict[Any, Any] = {"model": "category", "test": "category", "fit": np.int64}
-    try:  # as text first: pandas' own parser of numbers rounds some
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        task, *_ = [record.task(test) for test in table["test"].unique()]
-        shares = probability_columns(task)
-        table = table.astype(kinds | dict.fromkeys(shares, np.float64))
-        codes = pd.Index(_labels(task)).get_indexer(pd.Index(table["label"]))
-        given = table[shares].to_numpy()
-        within = ((given >= -TOLERANCE) & (given <= 1 + TOLERANCE)).all(axis=1)
-        for row in table[(codes < 0) | ~within].itertuples():
+    task = record.task(next(iter(record.tests)))
+    labels, shares = _labels(task), probability_columns(task)
+
+    def check(table: pd.DataFrame) -> None:
+        if unknown := {*table["test"].unique()} - {*record.tests}:
+            raise ValueError(f"the record has no test set {min(unknown)!r}")
+        table["label"] = pd.Index(labels).get_indexer(pd.Index(table["label"]))
+        # As text first: pandas' own parser of numbers rounds some.
+        table[shares] = table[shares].astype(np.float64)
+        within = table[shares].ge(-TOLERANCE) & table[shares].le(1 + TOLERANCE)
+        for row in table[(table["label"] < 0) | ~within.all(axis=1)].itertuples():
             raise ValueError(f"fit {row.fit} of {row.model} has other labels or probabilities")
-    except (ValueError, KeyError, IndexError) as problem:
-        raise ExperimentError(
-            f"{path} does not fit run.json ({one_line(problem)}); run it again with: {MAKE}"
-        ) from None
-    table["label"] = codes.astype(np.int64)
-    return table
+
+    return read_frame(path, _columns(task), check)
+
+
+def _columns(task: Task) -> dict[str, str]:
+    """Return the columns of ``predictions.csv``, and how each is read."""
+    columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
+    return columns | dict.fromkeys(["label", *probability_columns(task)], "str")
 
 
 def _labels(task: Task) -> list[str]:
