@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Array, encode, find_classes
+from obygaze_models.estimators.classes import Array, find_classes
 
 Scores = dict[str, float | None]
 DRAWS = 10_000
@@ -113,8 +113,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)
-        self.classes_ = find_classes(y)
-        codes = encode(y, self.classes_)
+        self.classes_, codes = find_classes(y)
         counts = np.bincount(codes)
         self.shares_ = counts / counts.sum()
         self.films_, film_codes = np.unique(films, return_inverse=True)

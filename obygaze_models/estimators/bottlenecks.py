@@ -41,7 +41,7 @@ from obygaze_models.estimators.classes import (
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.trees import TreeArrays
 
-FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
+FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups")
 """What `fit` takes only for the bank."""
 
 
@@ -125,8 +125,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
         **params: Any,
     ) -> Self:
         """Fit the bank, then the head.
@@ -144,8 +142,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The same of the clips that choose the bank's C. They also teach the head.
         groups
             The film of each clip, for the bank's folds.
-        order, order_val
-            A number for each clip, by which the bank's refit orders them.
         params
             With metadata routing: what else the bank and the head request, such as the head's
             ``sample_weight``.
@@ -159,14 +155,14 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
         for_bank, for_head = _route(
             self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
+            X_val=X_val, concepts_val=concepts_val, groups=groups,
         )  # fmt: skip
         if len(labels) > 1 and for_head:
             raise ExperimentError(
                 f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
                 "these clips; leave out X_val and y_val"
             )
-        self.classes_ = find_classes(np.concatenate(labels))
+        self.classes_, _ = find_classes(np.concatenate(labels))
         self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))

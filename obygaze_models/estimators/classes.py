@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
@@ -27,15 +29,18 @@ MAX_WEIGHTS = 2**27
 """Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
 
 
-def find_classes(y: Array) -> Array:
-    """The classes of training labels, sorted; two or more."""
+def find_classes(y: Array) -> tuple[Array, Array]:
+    """Return the classes of training labels, sorted, and the position of each label in them.
+
+    Raise if there are fewer than two.
+    """
     check_classification_targets(y)
-    classes = np.unique(y)
+    classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ExperimentError(
             f"only one class {classes.tolist()} in all {len(y)} labels; a classifier needs two"
         )
-    return classes
+    return classes, codes
 
 
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
@@ -55,13 +60,6 @@ def encode(y: Array, classes: Array) -> Array:
     return np.searchsorted(classes, y)
 
 
-def softmax(logits: Array) -> Array:
-    """Each row's scores as probabilities, in float64."""
-    logits = np.asarray(logits, dtype=np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
-
-
 def as_logits(decisions: Array) -> Array:
     """Decision values [N] or [N, 1] of two classes as [N, 2]; those of more as they are."""
     decisions = np.asarray(decisions)
@@ -71,29 +69,45 @@ def as_logits(decisions: Array) -> Array:
     return np.hstack([np.zeros_like(decisions), decisions])
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Prediction by hyperplanes: one for two classes, else one for each class."""
+class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Prediction by logits, in float64, [N, classes]; the largest wins."""
 
     classes_: Array
+
+    @abstractmethod
+    def _check(self, X: Any) -> Array:
+        """Return clips as an array that `_logits` reads."""
+
+    @abstractmethod
+    def _logits(self, X: Array) -> Array:
+        """Return the logits of checked clips."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        logits = self._logits(self._check(X)) / getattr(self, "temperature_", 1.0)
+        return np.asarray(softmax(logits, axis=1))
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each clip."""
+        check_is_fitted(self)
+        best = self._logits(self._check(X)).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+
+class LinearClassifier(LogitClassifier):
+    """Prediction by hyperplanes: one for two classes, else one for each class."""
+
     coef_: Array
     intercept_: Array
 
     def decision_function(self, X: Any) -> Array:
-        """Decision values: [N] for two classes, else [N, classes]."""
+        """Return decision values: [N] for two classes, else [N, classes]."""
+        check_is_fitted(self)
         logits = self._logits(self._check(X))
         return np.asarray(logits[:, 1] if len(self.classes_) == 2 else logits)
 
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        return softmax(self._logits(self._check(X)) / getattr(self, "temperature_", 1.0))
-
-    def predict(self, X: Any) -> Array:
-        """The class on whose side each row is."""
-        best = self._logits(self._check(X)).argmax(axis=1)
-        return np.asarray(self.classes_[best])
-
     def _check(self, X: Any) -> Array:
-        check_is_fitted(self)
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _logits(self, X: Array) -> Array:
@@ -151,10 +165,8 @@ def fit_temperature(logits: Array, codes: Array) -> float:
     logits = np.asarray(logits, dtype=np.float64)
 
     def log_loss(log_temperature: float) -> float:
-        scaled = logits / np.exp(log_temperature)
-        peak = scaled.max(axis=1)
-        total = peak + np.log(np.exp(scaled - peak[:, None]).sum(axis=1))
-        return float((total - scaled[np.arange(len(codes)), codes]).mean())
+        logs = log_softmax(logits / np.exp(log_temperature), axis=1)
+        return -float(logs[np.arange(len(codes)), codes].mean())
 
     # Where the classes are separated, the best temperature is 0: the bounds keep it finite.
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))

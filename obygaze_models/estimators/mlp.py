@@ -11,23 +11,22 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     Array,
+    LogitClassifier,
     check_both,
     check_layer,
     encode,
     find_classes,
     fit_temperature,
     hold_out,
-    softmax,
 )
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -64,7 +63,7 @@ class Training:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class TorchClassifier(LogitClassifier):
     """What `MLPProbe` and the probes of frames share; each describes the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -106,10 +105,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _keep(self, weights: Mapping[str, Any]) -> None:
         """Keep the weights of the best epoch."""
 
-    @abstractmethod
-    def _logits(self, X: Array) -> Array:
-        """The logits of checked clips by the weights that were kept."""
-
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Train; the validation clips stop the training and choose the epoch.
 
@@ -136,7 +131,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch
 
         X, y = self._check(X, y, reset=True)
-        self.classes_ = find_classes(y)
+        self.classes_, codes = find_classes(y)
         chance = check_random_state(self.random_state)
         rows = np.arange(len(y))
         if X_val is not None:
@@ -151,7 +146,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         val_codes = None if y_val is None else encode(y_val, self.classes_)
         class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
         generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
-        codes = encode(y, self.classes_)
         training = Training(X, codes, rows, X_val, val_codes, class_weights, generator)
         self._keep(self._train(training))
         self.temperature_ = 1.0
@@ -194,16 +188,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"the {name} overflowed in epoch {len(self.history_)}; scale the features, or lower "
             f"learning_rate_init ({self.learning_rate_init:g})"
         )
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        return softmax(self._logits(self._check(X)) / self.temperature_)
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each clip."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
 
 
 @dataclass(eq=False, repr=False)

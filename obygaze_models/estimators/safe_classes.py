@@ -57,8 +57,8 @@ _VECTORS = """
     min_ offset scale_ scales_ shares_ threshold xbar_
 """
 _MATRICES = """
-    cavs_ coef_ coefs_ components_ feature_log_prob_ film_shares_ gate layer position query
-    scalings_ theta_ value
+    cavs_ coef_ coefs_ components_ feature_log_prob_ film_shares_ layer query scalings_ theta_
+    value
 """
 MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
 """How many axes the arrays have that a prediction reads: with one more, NumPy would spread a row

@@ -13,6 +13,7 @@ import contextlib
 import copy
 import hashlib
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +61,9 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
+#: Options of earlier versions that only a fit read, and what the others must be to predict alike.
+_FORMER_OF_FIT = ("balance", "hidden", "kind", "random_state", "refit")
+_FORMER = {"attention": "query", "position": False, "pooling": "top-k", "hidden_layer_sizes": ()}
 #: What a trial asks of a model, where it has it.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
@@ -272,7 +276,7 @@ def _decode(value: Any, parts: _Parts) -> Any:
     if kind == {"class", "fields"}:
         return _find_class(value["class"])(**_decode_all(value["fields"], parts))
     if kind == {"class", "parameters", "fitted"}:
-        model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
+        model = _make(value["class"], _decode_all(value["parameters"], parts))
         names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
         if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
             clips, codes, classes = (fitted[key] for key in _ROWS)
@@ -300,6 +304,16 @@ def _find_class(path: Any) -> Any:
         raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def _make(path: Any, parameters: dict[str, Any]) -> Any:
+    """Make an unfitted estimator, without options that it had in earlier versions."""
+    kind = _find_class(path)
+    if path.startswith("obygaze_models."):
+        for name in parameters.keys() - inspect.signature(kind).parameters.keys():
+            if name in _FORMER_OF_FIT or parameters[name] == _FORMER.get(name):
+                del parameters[name]
+    return kind(**parameters)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
