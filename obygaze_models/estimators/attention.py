@@ -54,15 +54,15 @@ class _FrameProbe(TorchClassifier):
 
     @abstractmethod
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """The weights before training; `normal` draws them by their shape and scale."""
+        """Return the weights before training; `normal` draws them by their shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Logits [B, outputs] of clips."""
+        """Return the logits of clips, [B, outputs]."""
 
     @abstractmethod
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Logits [B, T, outputs] of frames."""
+        """Return the logits of frames, [B, T, outputs]."""
 
     def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Training:
         training = super()._fit(X, y, X_val, y_val)
@@ -124,7 +124,7 @@ class _FrameProbe(TorchClassifier):
         self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
 
     def predict_frames(self, X: Any) -> Array:
-        """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
+        """Return each frame's class probabilities, [N, T, classes]; NaN for absent frames."""
         check_is_fitted(self)
         import torch
 
@@ -136,7 +136,7 @@ class _FrameProbe(TorchClassifier):
         return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """The clips as an array of [N, T, D], of half or single precision, and their labels."""
+        """Return the clips as an array [N, T, D] of half or single precision, and their labels."""
         if getattr(X, "ndim", 3) != 3:
             raise ExperimentError(
                 f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
@@ -163,7 +163,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
+        """Compute something of checked clips, some at a time, by default with the kept weights."""
         import torch
 
         is_training = weights is not None  # its threads are limited, and to look for them costs
@@ -189,12 +189,12 @@ class _Frames:
         self._mean, self._scale = mean, scale
 
     def multiply(self, weight: Any) -> Any:
-        """Each frame times a matrix, [B, T, outputs]."""
+        """Return each frame times a matrix, [B, T, outputs]."""
         weight = weight / self._scale
         return self._values @ weight - self._mean @ weight
 
     def average(self, shares: Any) -> Any:
-        """Means [B, heads, D] by shares [B, heads, T], which sum to 1 over present frames."""
+        """Return means [B, heads, D] by shares [B, heads, T] that sum to 1 over present frames."""
         return (shares @ self._values - self._mean) / self._scale
 
 
@@ -246,7 +246,7 @@ class AttentionProbe(_FrameProbe):
     heads: int = 1
 
     def predict_attention(self, X: Any) -> Array:
-        """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
+        """Return the weight of each frame, [N, T, heads]; those of a clip sum to 1."""
         check_is_fitted(self)
         return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
 
@@ -260,7 +260,7 @@ class AttentionProbe(_FrameProbe):
         }
 
     def _attend(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """The weight of each frame, [B, heads, T]."""
+        """Return the weight of each frame, [B, heads, T]."""
         import torch
 
         scores = frames.multiply(weights["query"]).transpose(1, 2)
@@ -271,7 +271,7 @@ class AttentionProbe(_FrameProbe):
         return pooled.flatten(1) @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """The logits of a clip of this frame alone.
+        """Return the logits of a clip of this frame alone.
 
         With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
         a frame that the model does not look at is no evidence, whatever it would say of it.

@@ -46,7 +46,7 @@ FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups")
 
 
 def _if_head_has(method: str) -> Any:
-    """A method that a bottleneck has where its head, fitted or not, has it."""
+    """Return a method that a bottleneck has where its head, fitted or not, has it."""
     return available_if(lambda model: hasattr(getattr(model, "head_", model._make_head()), method))
 
 
@@ -172,7 +172,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def concept_scores(self, X: Any) -> Array:
-        """The input of the head: one column for each concept, [N, K]."""
+        """Return the input of the head: one column for each concept, [N, K]."""
         check_is_fitted(self)
         return self._measure(validate_data(self, X, reset=False))
 
@@ -180,31 +180,31 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.bank_.transform(X))
 
     def concept_names(self) -> tuple[str, ...]:
-        """The names of the columns of `concept_scores`."""
+        """Return the names of the columns of `concept_scores`."""
         check_is_fitted(self)
         return tuple(str(name) for name in self.bank_.get_feature_names_out())
 
     @_if_head_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
         return np.asarray(self.head_.predict_proba(self.concept_scores(X)))
 
     @_if_head_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """The head's scores: [N] for two classes, else [N, classes]."""
+        """Return the head's scores: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
         return np.asarray(self.head_.decision_function(self.concept_scores(X)))
 
     def predict(self, X: Any) -> Array:
-        """The class of each row, as the head predicts it."""
+        """Return the class of each row, as the head predicts it."""
         scores = self.concept_scores(X)
         if isinstance(self.head_, TreeArrays):  # a tree from a file has probabilities alone
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What `fit` takes for itself, and what it hands on to the bank and the head.
+        """Return what `fit` takes for itself, and what it hands on to the bank and the head.
 
         With a bank of your own its requests decide, and the bottleneck's need none; without one
         the bottleneck's requests are the bank's: it asks for concepts unless told not to.
@@ -228,7 +228,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_clips(
     model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
 ) -> tuple[Array, Array, Array]:
-    """Features, labels, and whether each clip has a label."""
+    """Return features, labels, and whether each clip has a label."""
     X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
@@ -241,7 +241,7 @@ def _check_clips(
 def _route(
     model: Any, X: Array, labelled: Array, params: dict[str, Any], **given: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the bank's `fit` gets, and what the head's: by routing, or what the bank's names."""
+    """Return the arguments of the bank's `fit` and of the head's, by routing or by name."""
     given = {name: value for name, value in given.items() if value is not None}
     for_bank, for_head = given, {}
     if get_config()["enable_metadata_routing"]:
@@ -258,7 +258,7 @@ def _route(
 
 
 def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
-    """The fitted bank of a bottleneck."""
+    """Return the fitted bank of a bottleneck."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)

@@ -50,7 +50,7 @@ def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
 
 
 def encode(y: Array, classes: Array) -> Array:
-    """The position of each label in `classes`."""
+    """Return the position of each label in `classes`."""
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ExperimentError(
@@ -61,7 +61,7 @@ def encode(y: Array, classes: Array) -> Array:
 
 
 def as_logits(decisions: Array) -> Array:
-    """Decision values [N] or [N, 1] of two classes as [N, 2]; those of more as they are."""
+    """Return decision values [N] or [N, 1] of two classes as [N, 2], and others unchanged."""
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
         return decisions
@@ -115,7 +115,7 @@ class LinearClassifier(LogitClassifier):
 
 
 def best_cut(scores: Array, positive: Array) -> float:
-    """The cut of the best F1, where clips above it are called positive.
+    """Return the cut of the best F1, where clips above it are called positive.
 
     It is halfway between two neighbouring scores, or between 0 and the lowest; of several the
     nearest to one half. One half where no cut is possible.
@@ -144,9 +144,9 @@ def check_probabilities(given: Array, shape: tuple[int, int], where: str = "pred
 
 
 def move_cut(table: Array, cut: float) -> Array:
-    """Probabilities [N, 2] whose log-odds are less by the cut's: one half becomes the cut.
+    """Return probabilities [N, 2] with the log-odds of the cut subtracted.
 
-    Their order stays, also where they are rounded.
+    A probability at the cut becomes one half. Their order stays, also where they are rounded.
     """
     if cut == 0.5:
         return table
@@ -156,7 +156,7 @@ def move_cut(table: Array, cut: float) -> Array:
 
 
 def fit_temperature(logits: Array, codes: Array) -> float:
-    """The temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
+    """Return the temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
 
     It changes how confident a model is, and never which class comes first.
     """
@@ -173,7 +173,7 @@ def fit_temperature(logits: Array, codes: Array) -> float:
 
 
 def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
-    """The rows of training clips, and those of the share that validates, of each class alike."""
+    """Return the rows that train and the share that validates, which has the same classes."""
     classes, counts = np.unique(y, return_counts=True)
     held = max(round(fraction * len(y)), len(classes))
     if counts.min() < 2 or len(y) - held < len(classes):
@@ -208,7 +208,7 @@ def check_layer(*shape: int) -> None:
 
 
 def reads_frames(estimator: Any) -> bool:
-    """Whether an estimator's X is sequences of frames [N, T, D], as its tags say."""
+    """Return True if an estimator reads sequences of frames [N, T, D], by its tags."""
     tags = get_tags(estimator).input_tags
     return bool(tags.three_d_array and not tags.two_d_array)
 
@@ -224,7 +224,7 @@ def reads_of(estimator: Any) -> str:
 
 
 def keywords(method: Any) -> frozenset[str]:
-    """The names of a method's parameters but X and y."""
+    """Return the names of a method's parameters but X and y."""
     return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}
 
 

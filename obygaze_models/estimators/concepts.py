@@ -61,7 +61,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     output: Output = "distance"
 
     def transform(self, X: Any) -> Array:
-        """The position of each clip along each direction, [N, K]: its signed distance.
+        """Return the position of each clip along each direction, [N, K]: its signed distance.
 
         A `ConceptBank` may return decision values; see its ``output``.
         """
@@ -70,7 +70,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the directions, in the order of `transform`: ``random 1`` if random."""
+        """Return the directions' names in the order of `transform`; ``random 1`` if random."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
         numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
@@ -209,7 +209,7 @@ class ConceptBank(_Directions):
         return self
 
     def cosines(self) -> Array:
-        """The cosine of each direction with each other, [K, K]."""
+        """Return the cosine of each direction with each other, [K, K]."""
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
@@ -222,7 +222,7 @@ class ConceptBank(_Directions):
     def _check(
         self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
     ) -> tuple[Array, Array]:
-        """Features and concepts as arrays that fit each other."""
+        """Return features and concepts as arrays of the same clips."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
@@ -246,7 +246,7 @@ class ConceptBank(_Directions):
     def _learn(
         self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
     ) -> tuple[dict[int, Learned], dict[str, str]]:
-        """What is learned of each column that can be, and the reasons why others cannot."""
+        """Learn the columns that can be learned; return also why the others cannot."""
         X, targets = clips
         groups = None if groups is None else np.asarray(groups)
         cv, Cs = as_cv(self.cv), as_cs(self.C)
@@ -278,7 +278,7 @@ class ConceptBank(_Directions):
         return dict(zip(learners, found, strict=True)), skipped
 
     def own_features(self, X: Array, name: str) -> Array:
-        """The features that a concept is learned from, and 0 in the place of others."""
+        """Return the features that a concept is learned from, and 0 in the place of others."""
         if (span := (self.features or {}).get(name)) is None:
             return X
         first, end = span
@@ -328,7 +328,7 @@ class RandomDirections(_Directions):
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
-    """The positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
+    """Return the positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
 
     ``"distance"``: the signed distance from each hyperplane. ``"decision"``: the SVM's decision
     value, which is the distance times the length of its normal.
@@ -403,7 +403,7 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
 def _quality(
     fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
-    """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
+    """Measure a hyperplane on clips that it was not fitted on, where there are any."""
     on, truth = "training", y
     if validation is not None and 0 < validation[1].sum() < len(validation[1]):
         on, truth = "validation", validation[1]

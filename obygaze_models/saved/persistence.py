@@ -22,10 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.files import new_folder, read_bytes
 from obygaze_features.common.text import first_line, join_some
 from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import (
     ENTRY_POINT_GROUP,
     best_of,
@@ -41,6 +46,7 @@ from obygaze_models.estimators.safe_classes import (
     refit_neighbours,
     unsafe_classes,
 )
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.saved.about import (
     FORMAT,
     FORMAT_VERSION,
@@ -104,8 +110,6 @@ def save_model(
     """
     import msgspec
     from safetensors.numpy import save
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
 
     path, model = Path(path), best_of(model)
     parts = _Parts()
@@ -179,7 +183,7 @@ def check_savable(model: Any) -> None:
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
-    """A value as JSON; its arrays go to `parts` under names that say where they are from."""
+    """Return a value as JSON; its arrays go to `parts` under names that say where they are from."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         # In the file's byte order and without strides, which safetensors does not look at.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
@@ -204,11 +208,6 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
 
 
 def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
-    from sklearn.frozen import FrozenEstimator
-    from sklearn.pipeline import Pipeline
-
-    from obygaze_models.estimators.trees import as_tree
-
     path = _path_of(type(value))
     if isinstance(value, FrozenEstimator):
         return {"frozen": _encode(value.estimator, name, parts)}
@@ -246,7 +245,7 @@ def _encode_all(items: Mapping[str, Any], name: str, parts: _Parts) -> dict[str,
 
 
 def _decode(value: Any, parts: _Parts) -> Any:
-    """The value that `_encode` was given; nothing is made but plain values and known classes."""
+    """Return the value that `_encode` was given; make only plain values and known classes."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -264,12 +263,8 @@ def _decode(value: Any, parts: _Parts) -> Any:
     if kind == {"mapping"}:
         return {_decode(key, parts): _decode(item, parts) for key, item in value["mapping"]}
     if kind == {"frozen"}:
-        from sklearn.frozen import FrozenEstimator
-
         return FrozenEstimator(_decode(value["frozen"], parts))
     if kind == {"pipeline"}:
-        from sklearn.pipeline import Pipeline
-
         return Pipeline(**{key: _decode(value["pipeline"][key], parts) for key in _PIPELINE})
     if kind == {"skops"}:
         return _decode_foreign(parts.files[value["skops"]])
@@ -294,7 +289,7 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 
 
 def _path_of(kind: type) -> str | None:
-    """The path of a class that is saved as JSON and arrays; None for all others."""
+    """Return the path of a class that is saved as JSON and arrays; None for all others."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
     return path if path in OWN else None
 
@@ -317,7 +312,7 @@ def _make(path: Any, parameters: dict[str, Any]) -> Any:
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
-    """The name of the skops file of an estimator from elsewhere."""
+    """Return the name of the skops file of an estimator from elsewhere."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not hasattr(value, "get_params"):
         raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
@@ -365,15 +360,13 @@ def _decode_foreign(data: bytes) -> Any:
 
 
 def _loadable(types: Iterable[str]) -> set[str]:
-    """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
+    """Return what a skops file may hold of what skops does not trust."""
     known = trusted_classes()
     return {name for name in types if name in known or class_path(name) in SAFE - OWN}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
     """Refuse to save what `load_model` would not read."""
-    from obygaze_models.estimators.classes import reads_frames
-
     try:
         with plugin_errors([type(model).__module__]):
             decoded = _decode(tree, parts)
@@ -394,10 +387,6 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
 
 def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     """Let a model that was read predict one clip, so that its parts are known to fit."""
-    from sklearn.pipeline import Pipeline
-
-    from obygaze_models.estimators.classes import keywords
-
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
