@@ -194,8 +194,8 @@ class _Frames:
         return self._values @ weight - self._mean @ weight
 
     def average(self, shares: Any) -> Any:
-        """Return means [B, heads, D] by shares [B, heads, T] that sum to 1 over present frames."""
-        return (shares @ self._values - self._mean) / self._scale
+        """Return means [B, D] by shares [B, T] that sum to 1 over present frames."""
+        return ((shares[:, None] @ self._values)[:, 0] - self._mean) / self._scale
 
 
 @dataclass(eq=False, repr=False)
@@ -204,12 +204,10 @@ class AttentionProbe(_FrameProbe):
 
     It is the cross-attention of a learned query, as video models are probed. With one query and a
     linear layer behind, the projections of keys and values can be multiplied into the query and
-    into the layer, and are: a head is one vector.
+    into the layer, and are: the query is one vector.
 
     Parameters
     ----------
-    heads
-        The number of weighted means.
     class_weight
         None, ``"balanced"``, or a weight for each class.
     calibrate
@@ -238,37 +236,30 @@ class AttentionProbe(_FrameProbe):
         As of `MLPProbe`.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_FrameProbe._parameter_constraints,
-        "heads": [POSITIVE],
-    }
-
-    heads: int = 1
-
     def predict_attention(self, X: Any) -> Array:
-        """Return the weight of each frame, [N, T, heads]; those of a clip sum to 1."""
+        """Return the weight of each frame, [N, T]; those of a clip sum to 1."""
         check_is_fitted(self)
-        return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
+        return self._predict(self._check(X), self._attend)
 
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch
 
         return {
-            "layer": normal(self.heads * size, outputs, scale=(self.heads * size) ** -0.5),
+            "layer": normal(size, outputs, scale=size**-0.5),
             "offset": torch.zeros(outputs),
-            "query": normal(size, self.heads, scale=0.01 * size**-0.5),
+            "query": normal(size, 1, scale=0.01 * size**-0.5),
         }
 
     def _attend(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the weight of each frame, [B, heads, T]."""
+        """Return the weight of each frame, [B, T]."""
         import torch
 
-        scores = frames.multiply(weights["query"]).transpose(1, 2)
-        return scores.masked_fill(~frames.present[:, None], -torch.inf).softmax(-1)
+        scores = frames.multiply(weights["query"]).squeeze(-1)
+        return scores.masked_fill(~frames.present, -torch.inf).softmax(-1)
 
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         pooled = frames.average(self._attend(frames, weights))
-        return pooled.flatten(1) @ weights["layer"] + weights["offset"]
+        return pooled @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         """Return the logits of a clip of this frame alone.
@@ -276,12 +267,11 @@ class AttentionProbe(_FrameProbe):
         With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
         a frame that the model does not look at is no evidence, whatever it would say of it.
         """
-        layer = weights["layer"].unflatten(0, (self.heads, -1)).sum(0)
-        logits = frames.multiply(layer) + weights["offset"]
+        logits = frames.multiply(weights["layer"]) + weights["offset"]
         if logits.shape[-1] > 1:
             return logits
         count = frames.present.sum(1, keepdim=True)
-        shares = self._attend(frames, weights).mean(1) * count
+        shares = self._attend(frames, weights) * count
         return logits + shares.clamp(min=1e-12).log()[..., None]
 
 

@@ -69,7 +69,10 @@ _ROWS = ("_fit_X", "_y", "classes_")
 _PIPELINE = ("steps", "transform_input", "verbose")
 #: Options of earlier versions that only a fit read, and what the others must be to predict alike.
 _FORMER_OF_FIT = ("balance", "hidden", "kind", "random_state", "refit")
-_FORMER = {"attention": "query", "position": False, "pooling": "top-k", "hidden_layer_sizes": ()}
+_FORMER = {
+    "attention": "query", "heads": 1, "position": False, "pooling": "top-k",
+    "hidden_layer_sizes": (),
+}  # fmt: skip
 #: What a trial asks of a model, where it has it.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",

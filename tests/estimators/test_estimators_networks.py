@@ -148,7 +148,6 @@ def test_a_temperature_is_chosen_on_validation():
 
 MODELS = [
     om.AttentionProbe(random_state=0),
-    om.AttentionProbe(heads=2, random_state=0),
     om.FrameMIL(random_state=0),
     om.FrameMIL(1, random_state=0),
 ]
@@ -189,9 +188,9 @@ def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
 def test_the_query_is_cross_attention(drawn):
     """The collapsed form equals torch's own attention with one query and a linear layer."""
     X, y = drawn
-    model = om.AttentionProbe(heads=3, max_iter=5, random_state=0).fit(X, y)
+    model = om.AttentionProbe(max_iter=5, random_state=0).fit(X, y)
     weights = model.predict_attention(X)
-    assert weights.shape == (60, 6, 3)
+    assert weights.shape == (60, 6)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     assert (weights[::4, 5] == 0).all()  # of absent frames
     X = np.nan_to_num(X)
@@ -216,7 +215,7 @@ def test_a_clip_has_the_mean_log_odds_of_its_highest_frames(drawn, k):
     np.testing.assert_allclose(np.log(shares / (1 - shares)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", MODELS[::3], ids=repr)
+@pytest.mark.parametrize("model", MODELS[:2], ids=repr)
 def test_the_threshold_has_the_best_f1_on_validation(drawn, model):
     X, y = drawn
     X, y = X[y != "sure"], y[y != "sure"]

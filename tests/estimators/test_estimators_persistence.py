@@ -277,7 +277,7 @@ def widen(header, arrays):
 
 @pytest.mark.parametrize(("name", "options"), [
     ("bank", {"kind": "svm", "balance": "weights", "refit": True, "random_state": 0}),
-    ("attention-probe", {"attention": "query", "position": False, "hidden": 64}),
+    ("attention-probe", {"attention": "query", "heads": 1, "position": False, "hidden": 64}),
     ("frame-mil", {"pooling": "top-k", "hidden_layer_sizes": {"tuple": []}}),
 ])  # fmt: skip
 def test_options_of_earlier_versions_are_read(models, copied, name, options):
@@ -288,7 +288,8 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("attention-probe", {"position": True}), ("frame-mil", {"pooling": "noisy-or"}),
+    ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
+    ("frame-mil", {"pooling": "noisy-or"}),
 ])  # fmt: skip
 def test_models_that_would_predict_otherwise_are_refused(copied, name, options):
     folder = copied(name)
