@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -53,16 +53,16 @@ class _FrameProbe(TorchClassifier):
         return tags
 
     @abstractmethod
-    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """The weights before training; `normal` draws them by their shape and scale."""
+    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+        """Return the weights before training; `normal` draws them by their shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Logits [B, outputs] of clips."""
+        """Return the logits of clips, [B, outputs]."""
 
     @abstractmethod
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Logits [B, T, outputs] of frames."""
+        """Return the logits of frames, [B, T, outputs]."""
 
     def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Training:
         training = super()._fit(X, y, X_val, y_val)
@@ -85,7 +85,7 @@ class _FrameProbe(TorchClassifier):
             return torch.randn(shape, generator=training.generator) * scale
 
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        weights = self._first_weights(self.n_frames_in_, self.n_features_in_, outputs, normal)
+        weights = self._first_weights(self.n_features_in_, outputs, normal)
         for weight in weights.values():
             weight.requires_grad_()
         groups = [
@@ -124,7 +124,7 @@ class _FrameProbe(TorchClassifier):
         self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
 
     def predict_frames(self, X: Any) -> Array:
-        """The probability of each class for each frame, [N, T, classes]; NaN for absent frames."""
+        """Return each frame's class probabilities, [N, T, classes]; NaN for absent frames."""
         check_is_fitted(self)
         import torch
 
@@ -136,7 +136,7 @@ class _FrameProbe(TorchClassifier):
         return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """The clips as an array of [N, T, D], of half or single precision, and their labels."""
+        """Return the clips as an array [N, T, D] of half or single precision, and their labels."""
         if getattr(X, "ndim", 3) != 3:
             raise ExperimentError(
                 f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
@@ -163,7 +163,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """What `compute` gives for checked clips, some at a time, by the weights that were kept."""
+        """Compute something of checked clips, some at a time, by default with the kept weights."""
         import torch
 
         is_training = weights is not None  # its threads are limited, and to look for them costs
@@ -189,32 +189,25 @@ class _Frames:
         self._mean, self._scale = mean, scale
 
     def multiply(self, weight: Any) -> Any:
-        """Each frame times a matrix, [B, T, outputs]."""
+        """Return each frame times a matrix, [B, T, outputs]."""
         weight = weight / self._scale
         return self._values @ weight - self._mean @ weight
 
     def average(self, shares: Any) -> Any:
-        """Means [B, heads, D] by shares [B, heads, T], which sum to 1 over present frames."""
-        return (shares @ self._values - self._mean) / self._scale
+        """Return means [B, D] by shares [B, T] that sum to 1 over present frames."""
+        return ((shares[:, None] @ self._values)[:, 0] - self._mean) / self._scale
 
 
 @dataclass(eq=False, repr=False)
 class AttentionProbe(_FrameProbe):
     """A weighted mean of a clip's frames, whose weights are learned, and a linear layer on it.
 
+    It is the cross-attention of a learned query, as video models are probed. With one query and a
+    linear layer behind, the projections of keys and values can be multiplied into the query and
+    into the layer, and are: the query is one vector.
+
     Parameters
     ----------
-    attention
-        ``"query"``: cross-attention of a learned query, as video models are probed. With one query
-        and a linear layer behind, the projections of keys and values can be multiplied into the
-        query and into the layer, and are: a head is one vector. ``"gated"``: the gated attention
-        of multiple-instance learning (Ilse et al. 2018).
-    heads
-        The number of weighted means.
-    position
-        Learn also how much a frame weighs by its place in the clip.
-    hidden
-        The size of the gate's hidden layer.
     class_weight
         None, ``"balanced"``, or a weight for each class.
     calibrate
@@ -243,88 +236,53 @@ class AttentionProbe(_FrameProbe):
         As of `MLPProbe`.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_FrameProbe._parameter_constraints,
-        "attention": [StrOptions({"query", "gated"})],
-        "heads": [POSITIVE],
-        "position": ["boolean"],
-        "hidden": [POSITIVE],
-    }
-
-    attention: str = "query"
-    _: KW_ONLY
-    heads: int = 1
-    position: bool = False
-    hidden: int = 64
-
     def predict_attention(self, X: Any) -> Array:
-        """How much each frame weighs, [N, T, heads]; a clip's weights sum to 1."""
+        """Return the weight of each frame, [N, T]; those of a clip sum to 1."""
         check_is_fitted(self)
-        return self._predict(self._check(X), self._attend).transpose(0, 2, 1)
+        return self._predict(self._check(X), self._attend)
 
-    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch
 
-        weights = {
-            "layer": normal(self.heads * size, outputs, scale=(self.heads * size) ** -0.5),
+        return {
+            "layer": normal(size, outputs, scale=size**-0.5),
             "offset": torch.zeros(outputs),
+            "query": normal(size, 1, scale=0.01 * size**-0.5),
         }
-        if self.attention == "query":
-            weights["query"] = normal(size, self.heads, scale=0.01 * size**-0.5)
-        else:
-            weights["value"] = normal(size, self.hidden, scale=size**-0.5)
-            weights["gate"] = normal(size, self.hidden, scale=size**-0.5)
-            weights["query"] = normal(self.hidden, self.heads, scale=0.01 * self.hidden**-0.5)
-        if self.position:
-            weights["position"] = torch.zeros(self.heads, frames)
-        return weights
 
     def _attend(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """The weight of each frame, [B, heads, T]."""
+        """Return the weight of each frame, [B, T]."""
         import torch
 
-        if self.attention == "gated":
-            gate = frames.multiply(weights["gate"]).sigmoid()
-            scores = (frames.multiply(weights["value"]).tanh() * gate) @ weights["query"]
-        else:
-            scores = frames.multiply(weights["query"])
-        scores = scores.transpose(1, 2)
-        if self.position:
-            scores = scores + weights["position"]
-        return scores.masked_fill(~frames.present[:, None], -torch.inf).softmax(-1)
+        scores = frames.multiply(weights["query"]).squeeze(-1)
+        return scores.masked_fill(~frames.present, -torch.inf).softmax(-1)
 
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         pooled = frames.average(self._attend(frames, weights))
-        return pooled.flatten(1) @ weights["layer"] + weights["offset"]
+        return pooled @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """The logits of a clip of this frame alone.
+        """Return the logits of a clip of this frame alone.
 
         With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
         a frame that the model does not look at is no evidence, whatever it would say of it.
         """
-        layer = weights["layer"].unflatten(0, (self.heads, -1)).sum(0)
-        logits = frames.multiply(layer) + weights["offset"]
+        logits = frames.multiply(weights["layer"]) + weights["offset"]
         if logits.shape[-1] > 1:
             return logits
         count = frames.present.sum(1, keepdim=True)
-        shares = self._attend(frames, weights).mean(1) * count
+        shares = self._attend(frames, weights) * count
         return logits + shares.clamp(min=1e-12).log()[..., None]
 
 
 @dataclass(eq=False, repr=False)
 class FrameMIL(_FrameProbe):
-    """A score for each frame by one layer or more; the scores of a clip's frames are pooled.
+    """A linear score for each frame; a clip's score is the mean of its highest ones.
 
     Parameters
     ----------
-    pooling
-        ``"top-k"``: the mean of the `k` highest scores; ``"max"``: the highest; ``"noisy-or"``:
-        a clip is of a class unless none of its frames is.
     k
-        For ``"top-k"``.
-    hidden_layer_sizes
-        Units of hidden layers with ReLU before the score; none by default.
+        How many of the highest scores count.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
         As of `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state
@@ -333,66 +291,44 @@ class FrameMIL(_FrameProbe):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **_FrameProbe._parameter_constraints,
-        "pooling": [StrOptions({"top-k", "max", "noisy-or"})],
         "k": [POSITIVE],
-        "hidden_layer_sizes": ["array-like"],
     }
 
-    pooling: str = "top-k"
-    _: KW_ONLY
     k: int = 3
-    hidden_layer_sizes: tuple[int, ...] = ()
 
-    def _first_weights(self, frames: int, size: int, outputs: int, normal: Any) -> dict[str, Any]:
+    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
         import torch
 
-        sizes = [size, *self.hidden_layer_sizes, outputs]
-        weights = {}
-        for number, (inputs, units) in enumerate(pairwise(sizes)):
-            weights[f"layer{number}"] = normal(inputs, units, scale=inputs**-0.5)
-            weights[f"offset{number}"] = torch.zeros(units)
-        return weights
+        return {
+            "layer0": normal(size, outputs, scale=size**-0.5),
+            "offset0": torch.zeros(outputs),
+        }
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        scores = frames.multiply(weights["layer0"]) + weights["offset0"]
-        for number in range(1, len(self.hidden_layer_sizes) + 1):
-            scores = scores.relu() @ weights[f"layer{number}"] + weights[f"offset{number}"]
-        return scores
+        return frames.multiply(weights["layer0"]) + weights["offset0"]
 
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         import torch
 
         logits = self._frame_evidence(frames, weights)
+        k = min(self.k, logits.shape[1])
         absent = ~frames.present[..., None]
-        if self.pooling == "noisy-or":
-            none_shows = torch.nn.functional.logsigmoid(-logits).masked_fill(absent, 0).sum(1)
-            # The log odds of 1 - exp(none_shows), without loss where it is close to 0.
-            none_shows = none_shows.clamp(max=-1e-6)
-            return torch.log(-torch.expm1(none_shows)) - none_shows
-        k = 1 if self.pooling == "max" else min(self.k, logits.shape[1])
         highest = logits.masked_fill(absent, -torch.inf).topk(k, dim=1).values
         count = frames.present.sum(1, keepdim=True).clamp(max=k)
         return highest.masked_fill(highest.isinf(), 0).sum(1) / count
 
 
 def _two_columns(logits: Any) -> Any:
-    """One column of logits, of the second of two classes, as two; several as they are."""
+    """Return one column of logits, of the second of two classes, as two; several as they are."""
     import torch
 
-    if logits.shape[-1] > 1:
-        return logits
-    return torch.cat([torch.zeros_like(logits), logits], -1)
+    return logits if logits.shape[-1] > 1 else torch.nn.functional.pad(logits, (1, 0))
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
-    """The mean of each feature, and the standard deviation of all, over present frames."""
-    count, total, squares = 0, np.zeros(X.shape[2]), np.zeros(X.shape[2])
+    """Return the mean of each feature, and the standard deviation of all, over present frames."""
+    scaler = StandardScaler()
     for part in np.array_split(rows, -(-len(rows) // CLIPS_PER_STEP)):
-        frames = X[part].reshape(-1, X.shape[2]).astype(np.float32)
-        frames = frames[~np.isnan(frames[:, 0])]
-        count += len(frames)
-        total += frames.sum(axis=0, dtype=np.float64)
-        squares += np.square(frames).sum(axis=0, dtype=np.float64)
-    mean = total / count
-    variance = float((squares / count - mean**2).mean())
-    return mean.astype(np.float32), max(variance, 1e-12) ** 0.5
+        scaler.partial_fit(X[part].reshape(-1, X.shape[2]).astype(np.float32))
+    variance = float(scaler.var_.mean())
+    return scaler.mean_.astype(np.float32), max(variance, 1e-12) ** 0.5

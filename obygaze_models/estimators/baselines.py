@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import encode, find_classes
+from obygaze_models.estimators.classes import find_classes
 from obygaze_models.scoring.metrics import Array, Scores
 
 DRAWS = 10_000
@@ -26,7 +26,7 @@ DRAWS = 10_000
 
 
 def baselines(share: float) -> dict[str, Scores]:
-    """Every baseline's scores where `share` of the clips are positive."""
+    """Return every baseline's scores where `share` of the clips are positive."""
     return {
         # A fair coin: half of either class is called positive.
         "random": _scores(share, called_positive=0.5),
@@ -37,7 +37,7 @@ def baselines(share: float) -> dict[str, Scores]:
 
 
 def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> dict[str, Scores]:
-    """Mean and standard deviation of what a fair coin scores on so many clips.
+    """Return the mean and standard deviation of a fair coin's scores on a number of clips.
 
     The closed form is what endless clips would give; on a few dozen the mean of F1 lies beside it,
     and its deviation says how far chance alone carries a score.
@@ -62,7 +62,7 @@ def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> d
 
 
 def _scores(share: float, *, called_positive: float) -> Scores:
-    """Scores of one who calls a clip positive with a fixed chance, whatever it shows."""
+    """Return the scores of calling each clip positive with the same chance."""
     if not 0 < share < 1:
         raise ExperimentError(f"a share of positives lies between 0 and 1, not at {share}")
     positive = _f1(precision=share, recall=called_positive)
@@ -113,8 +113,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)
-        self.classes_ = find_classes(y)
-        codes = encode(y, self.classes_)
+        self.classes_, codes = find_classes(y)
         counts = np.bincount(codes)
         self.shares_ = counts / counts.sum()
         self.films_, film_codes = np.unique(films, return_inverse=True)
@@ -125,7 +124,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
-        """The shares in each clip's film, [N, classes]."""
+        """Return the shares in each clip's film, [N, classes]."""
         check_is_fitted(self)
         films = _read_films(validate_data(self, X, reset=False), groups)
         places = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
@@ -133,12 +132,12 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.where(in_training[:, None], self.film_shares_[places], self.shares_))
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
-        """The commonest class in each clip's film."""
+        """Return the commonest class in each clip's film."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """The accuracy of each film's commonest class."""
+        """Return the accuracy of each film's commonest class."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 

@@ -35,12 +35,12 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.scoring.metrics import Array
 
-FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
+FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups")
 """What `fit` takes only for the bank."""
 
 
 def _if_head_has(method: str) -> Any:
-    """A method that a bottleneck has where its head, fitted or not, has it."""
+    """Return a method that a bottleneck has where its head, fitted or not, has it."""
     return available_if(lambda model: hasattr(getattr(model, "head_", model._make_head()), method))
 
 
@@ -119,8 +119,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
         **params: Any,
     ) -> Self:
         """Fit the bank, then the head.
@@ -138,8 +136,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The same of the clips that choose the bank's C. They also teach the head.
         groups
             The film of each clip, for the bank's folds.
-        order, order_val
-            A number for each clip, by which the bank's refit orders them.
         params
             With metadata routing: what else the bank and the head request, such as the head's
             ``sample_weight``.
@@ -153,14 +149,14 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
         for_bank, for_head = _route(
             self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
+            X_val=X_val, concepts_val=concepts_val, groups=groups,
         )  # fmt: skip
         if len(labels) > 1 and for_head:
             raise ExperimentError(
                 f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
                 "these clips; leave out X_val and y_val"
             )
-        self.classes_ = find_classes(np.concatenate(labels))
+        self.classes_, _ = find_classes(np.concatenate(labels))
         self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
@@ -170,7 +166,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def concept_scores(self, X: Any) -> Array:
-        """The input of the head: one column for each concept, [N, K]."""
+        """Return the input of the head: one column for each concept, [N, K]."""
         check_is_fitted(self)
         return self._measure(validate_data(self, X, reset=False))
 
@@ -178,31 +174,31 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.bank_.transform(X))
 
     def concept_names(self) -> tuple[str, ...]:
-        """The names of the columns of `concept_scores`."""
+        """Return the names of the columns of `concept_scores`."""
         check_is_fitted(self)
         return tuple(str(name) for name in self.bank_.get_feature_names_out())
 
     @_if_head_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self)
         return np.asarray(self.head_.predict_proba(self.concept_scores(X)))
 
     @_if_head_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """The head's scores: [N] for two classes, else [N, classes]."""
+        """Return the head's scores: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
         return np.asarray(self.head_.decision_function(self.concept_scores(X)))
 
     def predict(self, X: Any) -> Array:
-        """The class of each row, as the head predicts it."""
+        """Return the class of each row, as the head predicts it."""
         scores = self.concept_scores(X)
         if isinstance(self.head_, TreeArrays):  # a tree from a file has probabilities alone
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """What `fit` takes for itself, and what it hands on to the bank and the head.
+        """Return what `fit` takes for itself, and what it hands on to the bank and the head.
 
         With a bank of your own its requests decide, and the bottleneck's need none; without one
         the bottleneck's requests are the bank's: it asks for concepts unless told not to.
@@ -226,7 +222,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_clips(
     model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
 ) -> tuple[Array, Array, Array]:
-    """Features, labels, and whether each clip has a label."""
+    """Return features, labels, and whether each clip has a label."""
     X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
@@ -239,7 +235,7 @@ def _check_clips(
 def _route(
     model: Any, X: Array, labelled: Array, params: dict[str, Any], **given: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the bank's `fit` gets, and what the head's: by routing, or what the bank's names."""
+    """Return the arguments of the bank's `fit` and of the head's, by routing or by name."""
     given = {name: value for name, value in given.items() if value is not None}
     for_bank, for_head = given, {}
     if get_config()["enable_metadata_routing"]:
@@ -256,7 +252,7 @@ def _route(
 
 
 def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
-    """The fitted bank of a bottleneck."""
+    """Return the fitted bank of a bottleneck."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
@@ -26,15 +28,18 @@ MAX_WEIGHTS = 2**27
 """Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
 
 
-def find_classes(y: Array) -> Array:
-    """The classes of training labels, sorted; two or more."""
+def find_classes(y: Array) -> tuple[Array, Array]:
+    """Return the classes of training labels, sorted, and the position of each label in them.
+
+    Raise if there are fewer than two.
+    """
     check_classification_targets(y)
-    classes = np.unique(y)
+    classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ExperimentError(
             f"only one class {classes.tolist()} in all {len(y)} labels; a classifier needs two"
         )
-    return classes
+    return classes, codes
 
 
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
@@ -44,7 +49,7 @@ def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
 
 
 def encode(y: Array, classes: Array) -> Array:
-    """The position of each label in `classes`."""
+    """Return the position of each label in `classes`."""
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ExperimentError(
@@ -54,15 +59,8 @@ def encode(y: Array, classes: Array) -> Array:
     return np.searchsorted(classes, y)
 
 
-def softmax(logits: Array) -> Array:
-    """Each row's scores as probabilities, in float64."""
-    logits = np.asarray(logits, dtype=np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
-
-
 def as_logits(decisions: Array) -> Array:
-    """Decision values [N] or [N, 1] of two classes as [N, 2]; those of more as they are."""
+    """Return decision values [N] or [N, 1] of two classes as [N, 2], and others unchanged."""
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
         return decisions
@@ -70,29 +68,45 @@ def as_logits(decisions: Array) -> Array:
     return np.hstack([np.zeros_like(decisions), decisions])
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Prediction by hyperplanes: one for two classes, else one for each class."""
+class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Prediction by logits, in float64, [N, classes]; the largest wins."""
 
     classes_: Array
+
+    @abstractmethod
+    def _check(self, X: Any) -> Array:
+        """Return clips as an array that `_logits` reads."""
+
+    @abstractmethod
+    def _logits(self, X: Array) -> Array:
+        """Return the logits of checked clips."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
+        check_is_fitted(self)
+        logits = self._logits(self._check(X)) / getattr(self, "temperature_", 1.0)
+        return np.asarray(softmax(logits, axis=1))
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each clip."""
+        check_is_fitted(self)
+        best = self._logits(self._check(X)).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+
+class LinearClassifier(LogitClassifier):
+    """Prediction by hyperplanes: one for two classes, else one for each class."""
+
     coef_: Array
     intercept_: Array
 
     def decision_function(self, X: Any) -> Array:
-        """Decision values: [N] for two classes, else [N, classes]."""
+        """Return decision values: [N] for two classes, else [N, classes]."""
+        check_is_fitted(self)
         logits = self._logits(self._check(X))
         return np.asarray(logits[:, 1] if len(self.classes_) == 2 else logits)
 
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        return softmax(self._logits(self._check(X)) / getattr(self, "temperature_", 1.0))
-
-    def predict(self, X: Any) -> Array:
-        """The class on whose side each row is."""
-        best = self._logits(self._check(X)).argmax(axis=1)
-        return np.asarray(self.classes_[best])
-
     def _check(self, X: Any) -> Array:
-        check_is_fitted(self)
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _logits(self, X: Array) -> Array:
@@ -100,7 +114,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def best_cut(scores: Array, positive: Array) -> float:
-    """The cut of the best F1, where clips above it are called positive.
+    """Return the cut of the best F1, where clips above it are called positive.
 
     It is halfway between two neighbouring scores, or between 0 and the lowest; of several the
     nearest to one half. One half where no cut is possible.
@@ -129,9 +143,9 @@ def check_probabilities(given: Array, shape: tuple[int, int], where: str = "pred
 
 
 def move_cut(table: Array, cut: float) -> Array:
-    """Probabilities [N, 2] whose log-odds are less by the cut's: one half becomes the cut.
+    """Return probabilities [N, 2] with the log-odds of the cut subtracted.
 
-    Their order stays, also where they are rounded.
+    A probability at the cut becomes one half. Their order stays, also where they are rounded.
     """
     if cut == 0.5:
         return table
@@ -141,7 +155,7 @@ def move_cut(table: Array, cut: float) -> Array:
 
 
 def fit_temperature(logits: Array, codes: Array) -> float:
-    """The temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
+    """Return the temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
 
     It changes how confident a model is, and never which class comes first.
     """
@@ -150,17 +164,15 @@ def fit_temperature(logits: Array, codes: Array) -> float:
     logits = np.asarray(logits, dtype=np.float64)
 
     def log_loss(log_temperature: float) -> float:
-        scaled = logits / np.exp(log_temperature)
-        peak = scaled.max(axis=1)
-        total = peak + np.log(np.exp(scaled - peak[:, None]).sum(axis=1))
-        return float((total - scaled[np.arange(len(codes)), codes]).mean())
+        logs = log_softmax(logits / np.exp(log_temperature), axis=1)
+        return -float(logs[np.arange(len(codes)), codes].mean())
 
     # Where the classes are separated, the best temperature is 0: the bounds keep it finite.
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
 
 
 def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
-    """The rows of training clips, and those of the share that validates, of each class alike."""
+    """Return the rows that train and the share that validates, which has the same classes."""
     classes, counts = np.unique(y, return_counts=True)
     held = max(round(fraction * len(y)), len(classes))
     if counts.min() < 2 or len(y) - held < len(classes):
@@ -190,12 +202,12 @@ def check_layer(*shape: int) -> None:
     if math.prod(shape) > MAX_WEIGHTS:
         raise ExperimentError(
             f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
-            f"{MAX_WEIGHTS:,}); give fewer hidden units or heads"
+            f"{MAX_WEIGHTS:,}); give fewer hidden units"
         )
 
 
 def reads_frames(estimator: Any) -> bool:
-    """Whether an estimator's X is sequences of frames [N, T, D], as its tags say."""
+    """Return True if an estimator reads sequences of frames [N, T, D], by its tags."""
     tags = get_tags(estimator).input_tags
     return bool(tags.three_d_array and not tags.two_d_array)
 
@@ -211,7 +223,7 @@ def reads_of(estimator: Any) -> str:
 
 
 def keywords(method: Any) -> frozenset[str]:
-    """The names of a method's parameters but X and y."""
+    """Return the names of a method's parameters but X and y."""
     return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}
 
 

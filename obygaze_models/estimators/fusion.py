@@ -158,7 +158,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _folds(
         self, X: Array, y: Array, labelled: Array, arguments: Mapping[str, Any]
     ) -> tuple[Folds, list[RunWarning]]:
-        """Rows that train and rows that are held out, film by film; and what must be said of them.
+        """Return the rows that train and that are held out, film by film, and warnings about them.
 
         Where a part would leave no film with some class, or some store, films are divided.
         """
@@ -188,7 +188,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
+        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
         check_is_fitted(self, "models_")
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         if self.stacker_ is None:
@@ -196,23 +196,23 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.stacker_.predict_proba(self.logits_of(self.models_, X)))
 
     def predict(self, X: Any) -> Array:
-        """The class with the highest probability."""
+        """Return the class with the highest probability."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """The features of its stores, which vary alike; 0 where a clip lacks one."""
+        """Return the features of its stores, which vary alike; 0 where a clip lacks one."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
     def lacks(self, X: Any) -> Array:
-        """Which of its stores each clip is missing in, [N, stores]."""
+        """Return True for each store that lacks a clip, [N, stores]."""
         own = self._columns.values()
         return np.stack([np.isnan(np.asarray(X)[:, c]).any(axis=1) for c in own], axis=1)
 
     def logits_of(self, models: Sequence[Any], X: Array) -> Array:
-        """What the stacker reads: the log-odds of each store's model; of more classes all logs."""
+        """Return each model's log-odds for the stacker, or all logs of more than two classes."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 
@@ -223,19 +223,19 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {name: np.arange(*spans[name]) for name in self.use or self.stores}
 
     def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """The first column of each of some stores side by side, and the one past its last."""
+        """Return the first column and the one past the last of stores that are side by side."""
         ends = accumulate(self.stores[name] for name in names)
         return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 
 
 def _take(name: str, value: Any, rows: Array) -> Any:
-    """What `fit` is given, for some of the training clips."""
+    """Return an argument of `fit` for some of the training clips."""
     whole = value is None or name == "concept_names" or name.endswith("_val")
     return value if whole else np.asarray(value)[rows]
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
-    """The one classifier of a fusion and what it reads; other models and features as they are."""
+    """Return a fusion's only classifier and what it reads, or the model and features given."""
     if isinstance(model, StoreFusion) and model.stacker_ is None:
         return model.models_[0], None if X is None else model.scaled(X)
     return model, X

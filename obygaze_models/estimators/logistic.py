@@ -66,7 +66,7 @@ class LogisticProbe(LinearClassifier):
         """Fit on features [N, D], one label a row, and a weight for each row (default: 1)."""
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
-        self.classes_ = find_classes(y)
+        self.classes_, _ = find_classes(y)
         solver = "saga" if self.l1_ratio else "lbfgs"
         if len(self.classes_) == 2 and self.l1_ratio in (0, 1):
             solver = "liblinear"

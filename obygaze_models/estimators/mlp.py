@@ -11,22 +11,21 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
+    LogitClassifier,
     check_both,
     check_layer,
     encode,
     find_classes,
     fit_temperature,
     hold_out,
-    softmax,
 )
 from obygaze_models.scoring.metrics import Array
 
@@ -64,7 +63,7 @@ class Training:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class TorchClassifier(LogitClassifier):
     """What `MLPProbe` and the probes of frames share; each describes the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -94,21 +93,19 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """Clips, and labels where they are given, as arrays."""
+        """Return clips, and labels where they are given, as arrays."""
 
     @abstractmethod
     def _start(self, training: Training) -> Steps:
-        """The weights by name; what trains them on rows, for the sum of the clips' losses; and
-        the loss on the validation clips.
+        """Return the weights by name, and two functions.
+
+        One trains them on rows and returns the sum of the clips' losses. The other returns the
+        loss on the validation clips.
         """
 
     @abstractmethod
     def _keep(self, weights: Mapping[str, Any]) -> None:
         """Keep the weights of the best epoch."""
-
-    @abstractmethod
-    def _logits(self, X: Array) -> Array:
-        """The logits of checked clips by the weights that were kept."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Train; the validation clips stop the training and choose the epoch.
@@ -136,7 +133,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         import torch
 
         X, y = self._check(X, y, reset=True)
-        self.classes_ = find_classes(y)
+        self.classes_, codes = find_classes(y)
         chance = check_random_state(self.random_state)
         rows = np.arange(len(y))
         if X_val is not None:
@@ -151,7 +148,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         val_codes = None if y_val is None else encode(y_val, self.classes_)
         class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
         generator = torch.Generator().manual_seed(chance.randint(2**31 - 1))
-        codes = encode(y, self.classes_)
         training = Training(X, codes, rows, X_val, val_codes, class_weights, generator)
         self._keep(self._train(training))
         self.temperature_ = 1.0
@@ -161,7 +157,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return training
 
     def _train(self, training: Training) -> dict[str, Any]:
-        """The weights of the best epoch: of the lowest validation loss, or else of the last."""
+        """Return the weights of the epoch with the lowest validation loss, or of the last."""
         import torch
 
         weights, run, validate = self._start(training)
@@ -194,16 +190,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"the {name} overflowed in epoch {len(self.history_)}; scale the features, or lower "
             f"learning_rate_init ({self.learning_rate_init:g})"
         )
-
-    def predict_proba(self, X: Any) -> Array:
-        """The probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self)
-        return softmax(self._logits(self._check(X)) / self.temperature_)
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each clip."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
 
 
 @dataclass(eq=False, repr=False)
@@ -283,7 +269,7 @@ class MLPProbe(TorchClassifier):
         return validate_data(self, X, y, dtype=np.float32, reset=reset)
 
     def _sizes(self) -> list[int]:
-        """The number of inputs, of units of each hidden layer, and of classes."""
+        """Return the number of inputs, of units of each hidden layer, and of classes."""
         hidden = np.atleast_1d(np.asarray(self.hidden_layer_sizes))
         if hidden.ndim != 1 or hidden.dtype.kind != "i" or not len(hidden) or (hidden < 1).any():
             raise ExperimentError(
@@ -293,7 +279,7 @@ class MLPProbe(TorchClassifier):
         return [self.n_features_in_, *hidden.tolist(), len(self.classes_)]
 
     def _start(self, training: Training) -> Steps:
-        """All weights in one row, and steps that take no more of Python than they need.
+        """Keep all weights in one row, and spend little time in Python at each step.
 
         The gradient is computed here, and Adam called as a function. 20 epochs of 1,364 clips of
         512 numbers take 0.44 s on one core; with autograd 0.80 s, and with autograd and
@@ -313,18 +299,8 @@ class MLPProbe(TorchClassifier):
         gradient = torch.empty_like(row)
         layers, gradients = _split_layers(row, sizes), _split_layers(gradient, sizes)
         mean, square, step = torch.zeros_like(row), torch.zeros_like(row), torch.zeros(())
-        take_step = partial(
-            adam,
-            [row],
-            [gradient],
-            [mean],
-            [square],
-            [],
-            [step],
-            lr=self.learning_rate_init,
-            **ADAM,
-        )
-
+        state: list[list[Any]] = [[row], [gradient], [mean], [square], [], [step]]
+        take_step = partial(adam, *state, lr=self.learning_rate_init, **ADAM)
         decay = torch.ones_like(row)
         for weight, _ in _split_layers(decay, sizes):
             weight -= self.learning_rate_init * self.weight_decay
@@ -364,7 +340,7 @@ class MLPProbe(TorchClassifier):
 
 
 def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
-    """Weights and then offsets, drawn as torch's own linear layer draws them."""
+    """Draw weights and then offsets as torch's own linear layer draws them."""
     import torch
 
     check_layer(inputs + 1, outputs)
@@ -373,7 +349,7 @@ def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
 
 
 def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
-    """Each layer's weights [inputs, outputs] and offsets, as views of one row of numbers."""
+    """Return each layer's weights [inputs, outputs] and offsets, as views of one row."""
     layers, start = [], 0
     for inputs, outputs in pairwise(sizes):
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
@@ -385,7 +361,7 @@ def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
 def _forward(
     features: Any, layers: list[tuple[Any, Any]], dropout: float = 0.0, generator: Any = None
 ) -> list[Any]:
-    """The input of each layer, and last the logits."""
+    """Return the input of each layer, and last the logits."""
     activations = [features]
     *hidden, (last, last_offset) = layers
     for weight, offset in hidden:
@@ -398,7 +374,7 @@ def _forward(
 
 
 def _loss(logits: Any, targets: Any, *, author: bool) -> tuple[Any, Any]:
-    """The mean cross-entropy, and its gradient by the logits.
+    """Return the mean cross-entropy, and its gradient by the logits.
 
     By hand: with autograd, steps this small take 1.2 times as long.
     """

@@ -121,7 +121,7 @@ ESTIMATORS = {
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
-    """The estimators of installed packages: used; and ignored, as another has their name."""
+    """Return the estimators of installed packages: used; and ignored, as another has their name."""
     names, used, ignored = {*ESTIMATORS}, list[Plugin](), list[Plugin]()
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
@@ -130,7 +130,7 @@ def plugins() -> tuple[list[Plugin], list[Plugin]]:
 
 
 def find_entry(name: str) -> Entry:
-    """The entry of a name: ours, an installed package's, or ``module:Class`` itself."""
+    """Return the entry of a name: ours, an installed package's, or ``module:Class`` itself."""
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     if _CLASS.fullmatch(name):
@@ -145,7 +145,7 @@ def find_entry(name: str) -> Entry:
 def make_estimator(
     name: str, options: Mapping[str, Any] | None = None, *, random_state: Chance = None
 ) -> Any:
-    """An unfitted estimator, its options checked; `PluginError` where a plug-in's code fails.
+    """Return an unfitted estimator with checked options; `PluginError` if a plug-in fails.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> An
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
-    """For each estimator its title, its options with their defaults, and its package."""
+    """Return the title, the options with their defaults and the package of each estimator."""
     used, ignored = plugins()
     described = {name: _describe(name) for name in ESTIMATORS}
     described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
@@ -286,7 +286,7 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """The package of each class that an entry point names: a skops file may hold these.
+    """Return the package of each class that an entry point names: a skops file may hold these.
 
     Only these, and nothing else of such a package: skops builds what a file names, and a forged
     file could name any function that the package's modules have imported.
@@ -300,12 +300,12 @@ def trusted_classes() -> dict[str, str]:
 
 
 def load_class(path: str) -> Any:
-    """The class of ``module:Class``."""
+    """Return the class of ``module:Class``."""
     return load_object(path, ExperimentError)
 
 
 def parts_of(estimator: Any) -> list[Any]:
-    """An estimator and those within it."""
+    """Return an estimator and those within it."""
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]
@@ -317,7 +317,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """The best estimator of a search, or what it searches over if unfitted; others as they are."""
+    """Return a search's best estimator, or the one it tunes if unfitted; others unchanged."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator
@@ -347,7 +347,7 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:
-    """The versions of the packages of an estimator and its parts, and digests of their files.
+    """Return the versions of the packages that an estimator needs, and digests of their files.
 
     Ours and scikit-learn are left out. Of a package without a version the digest still changes
     with any of its files.
@@ -373,7 +373,7 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
 
 
 def _files_of(package: str) -> list[Path]:
-    """The files of a package; of a module, its own, and those in its folder that it imports.
+    """Return the files of a package; of a module, its own, and those in its folder that it imports.
 
     Also what is only imported while a model is fitted.
     """

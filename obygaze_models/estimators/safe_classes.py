@@ -57,8 +57,8 @@ _VECTORS = """
     min_ offset scale_ scales_ shares_ threshold xbar_
 """
 _MATRICES = """
-    cavs_ coef_ coefs_ components_ feature_log_prob_ film_shares_ gate layer position query
-    scalings_ theta_ value
+    cavs_ coef_ coefs_ components_ feature_log_prob_ film_shares_ layer query scalings_ theta_
+    value
 """
 MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
 """How many axes the arrays have that a prediction reads: with one more, NumPy would spread a row
@@ -66,19 +66,19 @@ of numbers over a table of any size. That their sizes agree, a trial on one clip
 
 
 def class_path(name: str) -> str:
-    """The key in `SAFE` of a class: ``package.module.Class`` as ``package.module:Class``."""
+    """Return the key in `SAFE` of a class: ``package.module.Class`` as ``package.module:Class``."""
     *modules, kind = name.split(".")
     return f"{'.'.join(module for module in modules if module[0] != '_')}:{kind}"
 
 
 def class_name(value: Any) -> str:
-    """A value's class, or the function that it is, as ``package.module.name``."""
+    """Return a value's class, or the function that it is, as ``package.module.name``."""
     kind = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"
 
 
 def unsafe_classes(model: Any, trusted: Collection[str] = ()) -> list[str]:
-    """The classes within a model that are neither in `SAFE` nor named in `trusted`."""
+    """Return the classes within a model that are neither in `SAFE` nor named in `trusted`."""
     names = {class_name(part) for _, part in _parts(model)}
     return sorted(name for name in names if class_path(name) not in SAFE and name not in trusted)
 
@@ -106,7 +106,7 @@ def refit_neighbours(model: Any) -> Any:
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every object within a model but plain ones, and where it is."""
+    """Return every object within a model but plain ones, and where it is."""
     waiting = [("model", model, 0)]
     for _ in range(MAX_VALUES):
         if not waiting:

@@ -100,8 +100,7 @@ class LinearSVMProbe(LinearClassifier):
         check_both(X_val, y_val)
         Cs, cv = as_cs(self.C), as_cv(self.cv)
         X, y = validate_data(self, X, y, dtype=np.float64)
-        self.classes_ = find_classes(y)
-        codes = encode(y, self.classes_)
+        self.classes_, codes = find_classes(y)
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
             val_codes = encode(y_val, self.classes_)

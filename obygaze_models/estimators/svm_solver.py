@@ -80,7 +80,7 @@ class LinearSVMFit:
         return self.bounded > 1 - 1e-9
 
     def decide(self, X: Array) -> Array:
-        """Decision values [N], in float64."""
+        """Return decision values [N], in float64."""
         return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
 
 
@@ -113,13 +113,13 @@ class LinearSVM:
         self._newton: _Newton | None = None
 
     def products(self) -> Array:
-        """``X @ X.T``."""
+        """Return ``X @ X.T``."""
         if self._products is None:
             self._products = self.X @ self.X.T
         return self._products
 
     def part(self, rows: Array) -> LinearSVM:
-        """The problem of some of the clips."""
+        """Return the problem of some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
         products = self.products()[np.ix_(rows, rows)] if self._is_small else None
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
@@ -133,7 +133,7 @@ class LinearSVM:
         return fit
 
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
-        """None where libsvm does not end in `STEPS_PER_CLIP`: the classes are far from separable.
+        """Fit by libsvm; None if it takes more than `STEPS_PER_CLIP`, far from separable classes.
 
         Larger C take even longer, and are left to Newton's method.
         """
@@ -167,7 +167,7 @@ class LinearSVM:
     def _describe(
         self, coef: Array, intercept: float, C: float, shares: Array, solver: str
     ) -> LinearSVMFit:
-        """`shares` are the duals as shares of their bounds."""
+        """Describe a fit; `shares` are the duals as shares of their bounds."""
         costs = C * self._costs
         gap = _duality_gap(self.X, self._signs, costs, coef, intercept, self.X @ coef, shares)
         bounded = float((shares >= 1 - 1e-9).mean())
@@ -251,7 +251,7 @@ def choose_svm(
 
 
 def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]]:
-    """Training and test rows of each fold; none where there are too few clips for two folds."""
+    """Return each fold's training and test rows; none if there are too few clips for two folds."""
     if isinstance(cv, Integral):
         count = min(int(cv), int(np.bincount(y, minlength=2).min()))
         if groups is not None:
@@ -264,14 +264,14 @@ def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Ar
 
 
 def as_cv(cv: Any) -> Any:
-    """A parameter `cv` as a number of folds, a splitter, or a list of each fold's rows."""
+    """Return a parameter `cv` as a number of folds, a splitter, or a list of each fold's rows."""
     if cv is None:
         return 5
     return cv if isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
-    """The values of C that a parameter gives, one or several."""
+    """Return the values of C that a parameter gives, one or several."""
     Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
     if not Cs or not all(np.isfinite(value) and value > 0 for value in Cs):
         raise ExperimentError(f"C is {C!r}; give a number above 0, or several to choose from")
@@ -361,7 +361,7 @@ class _Newton:
         return np.clip(prior + (1 - signs * (self.values + self.intercept)) / width, 0, 1)
 
     def _hessian(self, rows: Array, weights: Array, ridge: float) -> Array:
-        """Of the smoothed objective by the normal and the offset, from the clips within it."""
+        """Return the smoothed objective's Hessian by the normal and the offset."""
         size = self.X.shape[1]
         hessian = np.zeros((size + 1, size + 1))
         for start in range(0, len(rows), CHUNK):
@@ -376,7 +376,7 @@ class _Newton:
     def _step_length(
         self, costs: Array, lag: Array, moves: Array, along: Array, width: float, decrease: float
     ) -> float:
-        """How far to go: the objective is convex, so its slope along the way has one zero."""
+        """Find how far to go: the objective is convex, so its slope along the way has one zero."""
         linear, quadratic = float(self.coef @ along), float(along @ along)
         weights = costs * moves * width
 
@@ -425,7 +425,7 @@ def _duality_gap(
     values: Array,
     shares: Array,
 ) -> float:
-    """How far the primal objective at a hyperplane is above the dual one at shares, relatively.
+    """Return how far the primal objective is above the dual one, as a share of the primal.
 
     The dual is never above the optimum. The duals of both classes must have the same sum: those of
     the larger side are scaled down.
@@ -445,7 +445,7 @@ def _duality_gap(
 
 
 def _best_intercept(values: Array, signs: Array, costs: Array) -> float:
-    """The offset of the least hinge loss; of an interval of such, the middle, as libsvm has it."""
+    """Return the offset of the least hinge loss; of an interval the middle, as libsvm does."""
     turns = signs - values  # where each clip's loss begins or ends
     order = np.argsort(turns)
     slopes = np.cumsum(costs[order]) - costs[signs > 0].sum()

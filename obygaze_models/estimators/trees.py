@@ -58,7 +58,7 @@ class TreeArrays:
             raise ExperimentError(f"a tree asks for a column out of its {self.width}")
 
     def apply(self, Z: Array) -> Array:
-        """The leaf of each clip, [N]."""
+        """Return the leaf of each clip, [N]."""
         columns = np.asarray(Z, dtype=np.float32)
         if columns.shape[1] != self.width:
             raise ExperimentError(f"a tree of {self.width} columns was given {columns.shape[1]}")
@@ -70,12 +70,12 @@ class TreeArrays:
         return nodes
 
     def predict_proba(self, Z: Array) -> Array:
-        """The shares of the classes in each clip's leaf, [N, classes]."""
+        """Return the shares of the classes in each clip's leaf, [N, classes]."""
         return np.asarray(self.value[self.apply(Z)])
 
 
 def as_tree(head: Any) -> TreeArrays | None:
-    """A fitted tree, scikit-learn's or one from a file, as arrays; None for another model."""
+    """Return a fitted tree as arrays, scikit-learn's or one from a file; None for others."""
     if isinstance(head, TreeArrays):
         return head
     if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):

@@ -28,6 +28,7 @@ T = TypeVar("T")
 FORMAT = "obygaze-model"
 FORMAT_VERSION, EARLIEST = 3, 2
 HEADER, CARD = "model.json", "README.md"
+_CARD = Path(__file__).with_name("model_card.md")
 MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
@@ -97,14 +98,14 @@ class About(dict[str, Any]):
 
 
 def read_about(path: Path) -> About:
-    """A model's description, without loading it."""
+    """Return a model's description, without loading it."""
     about: About = read_header(Path(path))["about"]
     about.check()
     return about
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The content of a model's header, all of it of the right types."""
+    """Return the content of a model's header, all of it of the right types."""
     if not (path / HEADER).is_file():
         # A folder of models, or a run, which keeps them two folders further down.
         for pattern in ("*", "models/*/*"):
@@ -123,12 +124,12 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def digest_of(header: Mapping[str, Any]) -> str:
-    """Of the header's content, so that spaces and line ends do not matter."""
+    """Return the digest of the header's content: spaces and line ends do not matter."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
 def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:
-    """Parsed JSON, or texts (not `strict`), as a type."""
+    """Return parsed JSON, or texts (not `strict`), as a type."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except _PROBLEMS as problem:
@@ -136,28 +137,40 @@ def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bo
 
 
 def damaged(where: object, reason: object, remedy: str = REMEDY) -> ExperimentError:
-    """The error for a file, or a model, that cannot be used."""
+    """Return the error for a file, or a model, that cannot be used."""
     return ExperimentError(f"{where} is damaged, or was edited ({reason}); {remedy}")
 
 
 def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] | None]]:
-    """The file of each clip, without its extension: start and end, or None for all of it.
+    """Return the file of each clip, without its extension: start and end, or None for all of it.
 
     It is kept with a model as ``footage``. Clips with neither file nor times are left out.
     """
     files: dict[str, list[list[float] | None]] = {}
-    rows = [items.row(clip) for clip in ids]
-    times = zip(rows, items.starts[rows].tolist(), items.ends[rows].tolist(), strict=True)
-    for row, start, end in times:
-        has_start = not math.isnan(start)
-        if (name := _name(items.media[row], items.films[row], has_start=has_start)) is not None:
-            span = [start, end] if has_start and not math.isnan(end) else None
+    for name, span in _spans(items, ids):
+        if name:
             files.setdefault(name, []).append(span)
     return files
 
 
+def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
+    """Return each clip's file, as in `footage_of`, and its start and end.
+
+    Clips of a film with times have the film for a file. The file is empty where there is neither.
+    """
+    spans = []
+    rows = [items.row(clip) for clip in ids]
+    times = zip(rows, items.starts[rows].tolist(), items.ends[rows].tolist(), strict=True)
+    for row, start, end in times:
+        name = items.films[row] if math.isfinite(start) else ""
+        if items.media[row]:
+            name = media_stem(items.media[row])
+        spans.append((name, [start, end] if math.isfinite(start + end) else None))
+    return spans
+
+
 def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
-    """For each clip whether a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
+    """Return for each clip whether a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
 
     Parameters
     ----------
@@ -169,20 +182,11 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
         Some of them.
     """
     trained_on = frozenset(about["seen"])
-    asked = [items[items.row(clip)] for clip in ids]
-    footage = about.get("footage", {}).items()
-    spans: list[tuple[str | None, Any]] = [(name, span) for name, own in footage for span in own]
-    spans += [
-        (
-            _name(item.media, item.film, has_start=item.start is not None),
-            None if item.start is None else (item.start, item.end),
-        )
-        for item in asked
-    ]
-    number = {name: code for code, name in enumerate(dict.fromkeys(name for name, _ in spans))}
-    files = np.array([number[name] for name, _ in spans], dtype=np.int64)
+    spans = [(name, span) for name, own in about.get("footage", {}).items() for span in own]
+    others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
+    spans += _spans(items, ids)
+    _, files = np.unique([name for name, _ in spans], return_inverse=True)
     times = np.array([span or WHOLE for _, span in spans], dtype=float).reshape(-1, 2)
-    others, tested = np.split(np.arange(len(spans)), [len(spans) - len(asked)])
     renamed = meet_in_time((files, *times.T), tested, others).tolist()
     return [
         "yes" if clip in trained_on else SEEN_RENAMED if meets else "no"
@@ -204,7 +208,7 @@ def read_models(folder: Path) -> dict[str, About]:
 
 
 def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Which predictions are no test: of clip -> what `seen_in_training` said of it."""
+    """Yield which predictions are no test, by clip -> what `seen_in_training` said of it."""
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
         yield f"{counts['yes']:,} of {total} were used to train the model: on these this is no test"
@@ -213,17 +217,10 @@ def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
         yield f"{clips} seconds of files that it was trained on, under other ids"
 
 
-def _name(media: str, film: str, *, has_start: bool) -> str | None:
-    """As `overlap.met` has it; but a film without times is no more than where a clip is from."""
-    if media:
-        return media_stem(media)
-    return film if film and has_start else None
-
-
 def model_card(
     name: str, about: Mapping[str, Any], manifest: Manifest, *, trained: int, validated: int
 ) -> str:
-    """The card of a model.
+    """Return the card of a model.
 
     Parameters
     ----------
@@ -238,56 +235,46 @@ def model_card(
     """
     features = about["features"]
     backbone = features["backbone"]
-    parts = backbone.get("parts", [backbone])
-    weights = " and ".join(f"`{part['weights_sha256']}`" for part in parts)
-    warnings = "".join(f"\n**{RunWarning(**one)}**\n" for one in about["warnings"])
-    negative, *_, positive = about["classes"]
-    pooled = f", {features['pooling']} over its tokens" if features["pooling"] else ""
+    weights = [f"`{part['weights_sha256']}`" for part in backbone.get("parts", [backbone])]
+    reading = f", {features['pooling']} over its tokens" if features["pooling"] else ""
     if about["reads"] == "frames":
-        pooled = f", the sequence of {features['shape'][0]} frames of a clip"
+        reading = f", the sequence of {features['shape'][0]} frames of a clip"
     options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
     more = len(about["seen"]) - trained - validated
-    only = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
-    facts = "".join(f"- {line}\n" for line in describe_facts(about["facts"]))
+    purpose = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
+    negative, *_, positive = about["classes"]
+    facts = describe_facts(about["facts"])
     if "cut" in about:
-        facts += f'- cut, above which it says "{positive}": {about["cut"]:.2f}\n'
-    return f"""# {name}: {about["task"]}
-{warnings}
-Tells {", ".join(about["classes"])} apart, clip by clip, from features of a film clip. Made by
-`obygaze models train`; `obygaze models predict` asks it.
-
-## What to beware of
-
-- It was not tested: `obygaze models run` says how well such a model does on clips that it has
-  not seen.
-- "{positive}" is what annotators of these films called so, under their definition; "{negative}" is
-  not the absence of anything else. Films of other times and places were not among them.
-- A probability is the model's, not an annotator's. It is meant for reading film collections in
-  bulk, not for judging a film or a person.
-
-## What it was trained on
-
-- estimator: {about["estimator"]}{f" ({options})" if options else ""}
-- features: `{features["array"]}`{pooled}, of the backbone {backbone["name"]}, weights SHA-256
-  {weights}; others are refused
-- {counted(trained, "clip")} of the manifest {manifest.name} to learn from, and {validated:,} to
-  choose and to stop{f"; {more:,} more, which {only}" if more > 0 else ""}
-- annotations: {manifest.licence or "licence not stated"}. {manifest.citation or ""}
-
-## What it chose
-
-{facts}- the rest is in `model.json`: every parameter, every fact, and each clip that it has seen
-"""
+        facts.append(f'cut, above which it says "{positive}": {about["cut"]:.2f}')
+    return _CARD.read_text(encoding="utf-8").format(
+        name=name,
+        about=about,
+        features=features,
+        manifest=manifest,
+        warnings="".join(f"\n**{RunWarning(**warning)}**\n" for warning in about["warnings"]),
+        classes=", ".join(about["classes"]),
+        negative=negative,
+        positive=positive,
+        options=f" ({options})" if options else "",
+        reading=reading,
+        weights=" and ".join(weights),
+        trained=counted(trained, "clip"),
+        validated=validated,
+        more=f"; {more:,} more, which {purpose}" if more > 0 else "",
+        licence=manifest.licence or "licence not stated",
+        citation=manifest.citation or "",
+        facts="".join(f"- {line}\n" for line in facts),
+    )
 
 
 def unreliable_concepts(facts: Mapping[str, Any]) -> list[str]:
-    """The concepts whose directions are unreliable; ``warnings`` has the reason of each."""
+    """Return the concepts whose directions are unreliable; ``warnings`` has the reason of each."""
     subjects = {warning["subject"] for warning in facts.get("warnings", [])}
     return [name for name in facts.get("concepts", {}) if name in subjects]
 
 
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
-    """A line for each fact that is one number or word, and a few lines on concepts."""
+    """Return a line for each fact that is one number or word, and a few lines on concepts."""
     lines = [
         f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
         for key, value in facts.items()

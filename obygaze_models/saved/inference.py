@@ -74,7 +74,7 @@ class Predictions:
         return list(self.about["classes"])
 
     def to_csv(self) -> str:
-        """A row a clip: the predicted class, each class's probability, whether it was seen."""
+        """Return a row a clip: its class, each class's probability, and whether it was seen."""
         shares = {
             f"probability_{name}": [f"{value:.6f}" for value in values]
             for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True)
@@ -265,35 +265,36 @@ def predict_frames(
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """The mean probabilities of each clip over the models that predict it, ids in order.
+    """Return the mean probabilities of each clip over the models that predict it, ids in order.
 
     A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
     labels. A clip is seen where one of its models has seen it.
     """
-    ids = sorted({clip for part in parts for clip in part.ids})
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    total = np.zeros((len(ids), *parts[0].probabilities.shape[1:]))
-    times, counts = np.full((len(ids), *parts[0].times.shape[1:]), np.nan), np.zeros(len(ids))
-    thresholds, loudness = np.zeros(len(ids)), np.full_like(times, np.nan)
+    clips = np.concatenate([part.ids for part in parts])
+    ids, first, rows, counts = np.unique(
+        clips, return_index=True, return_inverse=True, return_counts=True
+    )
+
+    def average(values: Sequence[Array]) -> Array:
+        total = np.zeros((len(ids), *values[0].shape[1:]))
+        np.add.at(total, rows, np.concatenate(values))
+        return np.asarray((total.T / counts).T)
+
     states = ("no", SEEN_RENAMED, "yes")
     seen = np.zeros(len(ids), dtype=np.intp)
-    for part in parts:
-        rows = [row_of[clip] for clip in part.ids]
-        total[rows] += part.probabilities
-        times[rows] = part.times
-        loudness[rows] = np.nan if part.loudness is None else part.loudness
-        counts[rows] += 1
-        thresholds[rows] += part.threshold
-        seen[rows] = np.maximum(seen[rows], list(map(states.index, part.seen)))
+    np.maximum.at(seen, rows, [states.index(state) for part in parts for state in part.seen])
+    loudness = np.concatenate(
+        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
+    )
     return FramePredictions(
         parts[0].about,
-        ids,
-        times,
-        (total.T / counts).T,
-        thresholds / counts,
+        ids.tolist(),
+        np.concatenate([part.times for part in parts])[first],
+        average([part.probabilities for part in parts]),
+        average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
         [states[code] for code in seen.tolist()],
         unique_warnings(warning for part in parts for warning in part.warnings),
-        None if np.isnan(loudness).all() else loudness,
+        None if np.isnan(loudness).all() else loudness[first],
     )
 
 
@@ -420,7 +421,7 @@ class _Clips(NamedTuple):
 
 
 def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
-    """The clips of a store that are asked for, by default all that are done."""
+    """Return the clips of a store that are asked for, by default all that are done."""
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
@@ -471,7 +472,7 @@ def features_of(
 
 
 def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of several stores begin with the store's number."""
+    """Return a recipe's settings; those of several stores begin with the store's number."""
     parts = list(enumerate(recipe.get("parts", ()), 1))
     named = {f"{number}: {key}": part[key] for number, part in parts for key in part}
     return named if parts else recipe

@@ -13,6 +13,7 @@ import contextlib
 import copy
 import hashlib
 import importlib
+import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,10 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.files import new_folder, read_bytes
 from obygaze_features.common.text import first_line, join_some
 from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import (
     ENTRY_POINT_GROUP,
     best_of,
@@ -40,6 +46,7 @@ from obygaze_models.estimators.safe_classes import (
     refit_neighbours,
     unsafe_classes,
 )
+from obygaze_models.estimators.trees import as_tree
 from obygaze_models.saved.about import (
     FORMAT,
     FORMAT_VERSION,
@@ -60,6 +67,12 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
+#: Options of earlier versions that only a fit read, and what the others must be to predict alike.
+_FORMER_OF_FIT = ("balance", "hidden", "kind", "random_state", "refit")
+_FORMER = {
+    "attention": "query", "heads": 1, "position": False, "pooling": "top-k",
+    "hidden_layer_sizes": (),
+}  # fmt: skip
 #: What a trial asks of a model, where it has it.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
@@ -100,8 +113,6 @@ def save_model(
     """
     import msgspec
     from safetensors.numpy import save
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
 
     path, model = Path(path), best_of(model)
     parts = _Parts()
@@ -175,7 +186,7 @@ def check_savable(model: Any) -> None:
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
-    """A value as JSON; its arrays go to `parts` under names that say where they are from."""
+    """Return a value as JSON; its arrays go to `parts` under names that say where they are from."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         # In the file's byte order and without strides, which safetensors does not look at.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
@@ -200,11 +211,6 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
 
 
 def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
-    from sklearn.frozen import FrozenEstimator
-    from sklearn.pipeline import Pipeline
-
-    from obygaze_models.estimators.trees import as_tree
-
     path = _path_of(type(value))
     if isinstance(value, FrozenEstimator):
         return {"frozen": _encode(value.estimator, name, parts)}
@@ -242,7 +248,7 @@ def _encode_all(items: Mapping[str, Any], name: str, parts: _Parts) -> dict[str,
 
 
 def _decode(value: Any, parts: _Parts) -> Any:
-    """The value that `_encode` was given; nothing is made but plain values and known classes."""
+    """Return the value that `_encode` was given; make only plain values and known classes."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -292,7 +298,7 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
     """Make an estimator of ours, and set what it learned."""
-    model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
+    model = _make(value["class"], _decode_all(value["parameters"], parts))
     names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
     if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
         clips, codes, classes = (fitted[key] for key in _ROWS)
@@ -309,7 +315,7 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 
 
 def _path_of(kind: type) -> str | None:
-    """The path of a class that is saved as JSON and arrays; None for all others."""
+    """Return the path of a class that is saved as JSON and arrays; None for all others."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
     return path if path in OWN else None
 
@@ -321,8 +327,18 @@ def _find_class(path: Any) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def _make(path: Any, parameters: dict[str, Any]) -> Any:
+    """Make an unfitted estimator, without options that it had in earlier versions."""
+    kind = _find_class(path)
+    if path.startswith("obygaze_models."):
+        for name in parameters.keys() - inspect.signature(kind).parameters.keys():
+            if name in _FORMER_OF_FIT or parameters[name] == _FORMER.get(name):
+                del parameters[name]
+    return kind(**parameters)
+
+
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
-    """The name of the skops file of an estimator from elsewhere."""
+    """Return the name of the skops file of an estimator from elsewhere."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not hasattr(value, "get_params"):
         raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
@@ -370,15 +386,13 @@ def _decode_foreign(data: bytes) -> Any:
 
 
 def _loadable(types: Iterable[str]) -> set[str]:
-    """Of what skops does not trust, what a skops file may hold; our classes check their arrays."""
+    """Return what a skops file may hold of what skops does not trust."""
     known = trusted_classes()
     return {name for name in types if name in known or class_path(name) in SAFE - OWN}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
     """Refuse to save what `load_model` would not read."""
-    from obygaze_models.estimators.classes import reads_frames
-
     try:
         with plugin_errors([type(model).__module__]):
             decoded = _decode(tree, parts)
@@ -399,10 +413,6 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
 
 def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     """Let a model that was read predict one clip, so that its parts are known to fit."""
-    from sklearn.pipeline import Pipeline
-
-    from obygaze_models.estimators.classes import keywords
-
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []

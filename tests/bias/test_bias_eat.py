@@ -163,7 +163,7 @@ def test_files_of_embeddings(tmp_path):
 def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
     X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
-    bank = ConceptBank("mean-difference").fit(X, Y, concept_names=names)
+    bank = ConceptBank(C=1.0).fit(X, Y, concept_names=names)
     backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
     save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
     with warnings.catch_warnings():

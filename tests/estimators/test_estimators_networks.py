@@ -148,11 +148,8 @@ def test_a_temperature_is_chosen_on_validation():
 
 MODELS = [
     om.AttentionProbe(random_state=0),
-    om.AttentionProbe("gated", heads=2, position=True, random_state=0),
     om.FrameMIL(random_state=0),
-    om.FrameMIL("max", random_state=0),
-    om.FrameMIL("noisy-or", random_state=0),
-    om.FrameMIL(hidden_layer_sizes=(16,), random_state=0),
+    om.FrameMIL(1, random_state=0),
 ]
 
 
@@ -180,21 +177,20 @@ def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
     second = clone(model).set_params(random_state=1).fit(X, y)
     assert not np.array_equal(together, second.predict_proba(X))
 
-    if not getattr(model, "position", False):
-        cut = clone(model).fit(X, y)
-        np.testing.assert_array_equal(cut.predict_proba(X), together)
-        cut.n_frames_in_ = 5
-        np.testing.assert_allclose(together[::4], cut.predict_proba(X[::4, :5]), atol=1e-6)
-        filled = np.nan_to_num(X[::4], nan=7.0)
-        assert not np.allclose(together[::4], model.predict_proba(filled))
+    cut = clone(model).fit(X, y)
+    np.testing.assert_array_equal(cut.predict_proba(X), together)
+    cut.n_frames_in_ = 5
+    np.testing.assert_allclose(together[::4], cut.predict_proba(X[::4, :5]), atol=1e-6)
+    filled = np.nan_to_num(X[::4], nan=7.0)
+    assert not np.allclose(together[::4], model.predict_proba(filled))
 
 
 def test_the_query_is_cross_attention(drawn):
     """The collapsed form equals torch's own attention with one query and a linear layer."""
     X, y = drawn
-    model = om.AttentionProbe(heads=3, max_iter=5, random_state=0).fit(X, y)
+    model = om.AttentionProbe(max_iter=5, random_state=0).fit(X, y)
     weights = model.predict_attention(X)
-    assert weights.shape == (60, 6, 3)
+    assert weights.shape == (60, 6)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
     assert (weights[::4, 5] == 0).all()  # of absent frames
     X = np.nan_to_num(X)
@@ -207,16 +203,19 @@ def test_the_query_is_cross_attention(drawn):
     np.testing.assert_allclose(model.predict_proba(X), logits.softmax(1).numpy(), atol=1e-5)
 
 
-def test_noisy_or_is_one_minus_the_product(drawn):
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_clip_has_the_mean_log_odds_of_its_highest_frames(drawn, k):
     X, y = drawn
     X, y = X[y != "sure"], y[y != "sure"]
-    model = om.FrameMIL("noisy-or", max_iter=5, random_state=0).fit(X, y)
+    model = om.FrameMIL(k, max_iter=5, random_state=0).fit(X, y)
     frames = np.nan_to_num(model.predict_frames(X)[..., 1], nan=0.0)
-    expected = 1 - np.prod(1 - frames, axis=1)
-    np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, atol=1e-5)
+    highest = np.sort(frames, axis=1)[:, -k:]
+    expected = np.log(highest / (1 - highest)).mean(axis=1)
+    shares = model.predict_proba(X)[:, 1]
+    np.testing.assert_allclose(np.log(shares / (1 - shares)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", MODELS[::2], ids=repr)
+@pytest.mark.parametrize("model", MODELS[:2], ids=repr)
 def test_the_threshold_has_the_best_f1_on_validation(drawn, model):
     X, y = drawn
     X, y = X[y != "sure"], y[y != "sure"]

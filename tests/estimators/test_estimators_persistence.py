@@ -266,14 +266,37 @@ def reshape(name, *shape):
 
 
 def widen(header, arrays):
-    """Few numbers in the file; frames x units in memory."""
-    shapes = {"layer0": (1, 1000), "offset0": 1000, "layer1": (1000, 1), "offset1": 1}
+    """Few numbers in the file; frames x outputs in memory."""
+    shapes = {"layer0": (1, 1000), "offset0": 1000}
     for name, shape in shapes.items():
         arrays[f"model.weights_.{name}"] = np.zeros(shape, "float32")
     arrays["model.mean_"] = np.zeros(1, "float32")
     pairs = [[name, {"array": f"model.weights_.{name}"}] for name in shapes]
     learned(header, n_frames_in_=2**20, n_features_in_=1, weights_={"mapping": pairs})
-    parameters(header, hidden_layer_sizes=[1000])
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("bank", {"kind": "svm", "balance": "weights", "refit": True, "random_state": 0}),
+    ("attention-probe", {"attention": "query", "heads": 1, "position": False, "hidden": 64}),
+    ("frame-mil", {"pooling": "top-k", "hidden_layer_sizes": {"tuple": []}}),
+])  # fmt: skip
+def test_options_of_earlier_versions_are_read(models, copied, name, options):
+    folder = copied(name)
+    forge(folder, lambda header, arrays: parameters(header, **options))
+    again, _ = om.load_model(folder)
+    assert (answers(again, asked(again)) == answers(models[name], asked(again))).all()
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
+    ("frame-mil", {"pooling": "noisy-or"}),
+])  # fmt: skip
+def test_models_that_would_predict_otherwise_are_refused(copied, name, options):
+    folder = copied(name)
+    forge(folder, lambda header, arrays: parameters(header, **options))
+    with pytest.raises(ExperimentError, match="train the model again") as raised:
+        om.load_model(folder)
+    assert next(iter(options)) in str(raised.value)
 
 
 def own_names():
