@@ -64,7 +64,7 @@ def train(
     if as_json:
         echo_json({**asdict(model), "path": str(model.path)})
         return
-    for line in model.join.lines():
+    for line in model.join.brief.lines():
         echo(f"  {line}")
     held_out = f"{model.validated:,} held out to choose and to stop"
     if model.seen > model.trained + model.validated:

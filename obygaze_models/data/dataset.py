@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from obygaze_features.common.text import counted, join_some
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
 
 
+NAMED = 5
+"""How many clips a message names."""
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
     "without_features": "labelled clips have no features in the store or stores",
@@ -157,15 +160,54 @@ class Join:
     without_features: list[str]
     without_label: list[str]
 
-    def lines(self) -> list[str]:
-        """How many there are, and what is missing on either side, for people to read."""
-        lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
-        return lines + [f"{len(ids)} {text}: {join_some(ids)}" for _, text, ids in self.missing()]
+    @property
+    def brief(self) -> Joined:
+        """What a run records of it, however many clips there are."""
+        lists = {key: getattr(self, key) for key in _MISSING}
+        missing = [Missing(key, len(ids), ids[:NAMED]) for key, ids in lists.items() if ids]
+        return Joined(self.labelled, self.used, missing)
 
-    def missing(self) -> list[tuple[str, str, list[str]]]:
-        """The same in parts: the list's name, what its clips lack, and its clips."""
-        lists = [(name, text, getattr(self, name)) for name, text in _MISSING.items()]
-        return [entry for entry in lists if entry[2]]
+
+class Missing(msgspec.Struct, frozen=True):
+    """How many clips lack something, and the first of them.
+
+    Parameters
+    ----------
+    key
+        The list of `Join` that has all of them.
+    clips
+        How many.
+    first
+        The ids of some.
+    """
+
+    key: str
+    clips: int
+    first: list[str]
+
+    @property
+    def lack(self) -> str:
+        """What they lack."""
+        return _MISSING[self.key]
+
+    @property
+    def named(self) -> str:
+        """The first of them, and how many more there are."""
+        more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
+        return ", ".join(self.first) + more
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """How many labelled clips there are, how many are used, and what the others lack."""
+
+    labelled: int
+    used: int
+    missing: list[Missing]
+
+    def lines(self) -> list[str]:
+        """Return how many there are, and what is missing on either side, for people to read."""
+        lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
+        return lines + [f"{part.clips} {part.lack}: {part.named}" for part in self.missing]
 
 
 def load_dataset(

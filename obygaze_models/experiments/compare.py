@@ -275,6 +275,7 @@ def _leaks(
 ) -> Iterator[RunWarning]:
     """Which of the models were trained on clips that are scored here."""
     for side in (first, second):
-        if leaked := len(scored & set(side.run.record.leaked)):
-            clips = f"{leaked} of these {counted(len(scored), 'clip')}"
-            yield leak_warning(test, clips, side.ref.run)
+        clips = side.run.clips()
+        if leaked := sum(clips[clip].leaked for clip in scored):
+            which = f"{leaked} of these {counted(len(scored), 'clip')}"
+            yield leak_warning(test, which, side.ref.run)

@@ -122,8 +122,8 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
         else:
             text = f"{name}: {test.share:.0%} of the {test.clips:,} test clips are positive."
             yield RunWarning("positives", name, text)
-    for name, lack, ids in record.join.missing():
-        yield RunWarning("join", name, f"{len(ids):,} {lack}.")
+    for part in record.join.missing:
+        yield RunWarning("join", part.key, f"{part.clips:,} {part.lack}.")
     if record.official:
         yield RunWarning("official", "", describe_official(record))
     for text in describe_cuts(record):
@@ -155,10 +155,12 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
     """What a run does not allow a table to conclude; `where` names the rows that are of it."""
     messages = list(messages_of(record))
     warnings = [warning for warning in messages if warning.voids_scores]
-    if lost := record.join.without_features:
+    for part in record.join.missing:
+        if part.key != "without_features":
+            continue
         text = (
-            f"{counted(len(lost), 'labelled clip')} of {record.join.labelled:,} have no features "
-            f"in {record.store.name}, such as {', '.join(lost[:3])}."
+            f"{counted(part.clips, 'labelled clip')} of {record.join.labelled:,} have no features "
+            f"in {record.store.name}, such as {', '.join(part.first[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
     named = [message for message in messages if message.code in ("skipped", "concepts", "leak")]
@@ -316,7 +318,7 @@ def describe_plan(plan: Plan) -> str:
         *(note for note in plan_notes(plan) if note != films.note),
         tested,
         _describe_zeros(plan),
-        *plan.join.lines(),
+        *plan.join.brief.lines(),
         *(f"skipped: {skip.task}, {skip.what}: {skip.why}" for skip in plan.skipped),
     ]
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ") for line in lines if line)

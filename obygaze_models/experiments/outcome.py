@@ -338,6 +338,11 @@ class Outcome:
         return any(spec.has_bank or spec.fusion == "late" for spec in learners)
 
     @cached_property
+    def leaked(self) -> set[str]:
+        """The test clips that leak in any fit."""
+        return {clip for _, leak in self.leaks for clip in leak.ids}
+
+    @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:
         """Of each fit, and its training task."""
         return [
@@ -416,7 +421,7 @@ class Outcome:
             "features": Features(
                 **about_features(experiment, plan.store), frames=experiment.frame_array
             ),
-            "join": plan.join,
+            "join": plan.join.brief,
             "fits": [
                 FitRecord(
                     task=problem.train.key,
@@ -432,7 +437,7 @@ class Outcome:
                 for fold in plan.folds[problem.train.key]
             ],
             "skipped": self.skipped,
-            "leaked": sorted({clip for _, leak in self.leaks for clip in leak.ids}),
+            "leaked": len(self.leaked),
             "leaks": self.leak_counts,
             "films": plan.films,
             "versions": plan.versions,

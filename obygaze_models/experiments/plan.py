@@ -241,15 +241,15 @@ class Plan:
         items = self.manifest.items
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
-    def clips(self) -> dict[str, Clip]:
-        """All clips that are labelled, in the manifest's order, and what part each takes."""
+    def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
+        """Return all labelled clips, in the manifest's order, and what part each takes."""
         reasons = dict.fromkeys(self.join.without_fold, "no fold")
         reasons |= dict.fromkeys(self.join.without_features, "no features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
         clips = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
         for name, clip in clips.items():
             used = reasons.get(name, "") if clip.level in levels else "not in the task"
-            clips[name] = replace(clip, fold=folds.get(name), used=used)
+            clips[name] = replace(clip, fold=folds.get(name), used=used, leaked=name in leaked)
         return clips
 
     def estimate(self) -> tuple[float, list[Skipped]]:

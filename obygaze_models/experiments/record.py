@@ -17,7 +17,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import obygaze_scheme
 from obygaze_features.manifests.items import group_noun
-from obygaze_models.data.dataset import Join
+from obygaze_models.data.dataset import Joined
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
@@ -306,7 +306,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     join
         Which clips came together and which did not.
     leaked
-        The test clips that leak in any fit.
+        How many test clips leak in any fit; ``clips.csv`` says which.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
     tasks
@@ -331,10 +331,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     official: Official | None
     store: StoreRecord
     features: Features
-    join: Join
+    join: Joined
     fits: Annotated[list[FitRecord], _SOME]
     skipped: list[Skipped]
-    leaked: list[str]
+    leaked: int
     leaks: list[LeakCount]
     films: Films
     tests: dict[str, TestSet]

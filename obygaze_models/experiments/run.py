@@ -89,7 +89,8 @@ def run_experiment(
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
-            clips, any_test = plan.clips(), plan.problems[0].tests[0]
+            any_test = plan.problems[0].tests[0]
+            clips = plan.clips(leaked=outcome.leaked)
             reasons = explain_models(plan.data, outcome.explained)
             finished.begin()
             tables = {

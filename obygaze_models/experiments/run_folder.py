@@ -80,6 +80,8 @@ class Clip:
         Why it took no part; empty if it did.
     group
         By which the run kept clips together: the film, unless it named another column.
+    leaked
+        Whether a fit that tested it has used it, too.
     """
 
     id: str
@@ -93,6 +95,7 @@ class Clip:
     fold: int | None
     used: str
     group: str = ""
+    leaked: bool = False
 
     @property
     def number(self) -> int | None:
@@ -382,7 +385,10 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
 
 def format_clips(clips: Iterable[Clip]) -> str:
     """``clips.csv``."""
-    rows = [vars(clip) | {"concepts": "|".join(clip.concepts)} for clip in clips]
+    rows = [
+        vars(clip) | {"concepts": "|".join(clip.concepts), "leaked": "yes" if clip.leaked else ""}
+        for clip in clips
+    ]
     return format_table(
         {
             field.name: ["" if row[field.name] is None else str(row[field.name]) for row in rows]
@@ -393,11 +399,11 @@ def format_clips(clips: Iterable[Clip]) -> str:
 
 def _read_clips(path: Path) -> dict[str, Clip]:
     """The clips by id, in the table's order."""
-    rows = read_table(path, required=[f.name for f in fields(Clip) if f.name != "group"]).rows()
+    rows = read_table(path, required=[field.name for field in fields(Clip)]).rows()
     content = [
         {key: None if key in ("start", "end", "fold") and not row[key] else row[key] for key in row}
         | {"concepts": [*filter(None, row["concepts"].split("|"))]}
-        | {"group": row.get("group", row["film"])}  # an earlier run's are films
+        | {"leaked": row["leaked"] == "yes"}
         for row in rows
     ]
     clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)

@@ -107,9 +107,12 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
     joined = run.record.join
     assert (joined.labelled, joined.used) == (149, 146)
-    assert joined.without_fold == [no_fold]
-    assert sorted(joined.without_features) == [no_features, failed]
-    assert set(joined.without_label) == {*world.clips("NS"), no_label}
+    missing = {part.key: part for part in joined.missing}
+    assert missing["without_fold"].first == [no_fold]
+    assert sorted(missing["without_features"].first) == [no_features, failed]
+    unlabelled = missing["without_label"]
+    assert unlabelled.clips == len({*world.clips("NS"), no_label})
+    assert {*unlabelled.first} < {*world.clips("NS"), no_label}
     clips = run.clips()
     assert clips.keys() == set(world.ids) - {no_label}
     assert [clips[clip].used for clip in (no_features, failed)] == ["no features"] * 2

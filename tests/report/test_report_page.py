@@ -114,7 +114,7 @@ def test_a_page_opens_on_the_run_that_tests_most(results):
 def leaky(run):
     leak = {"task": "HN vs S", "test": "EN vs S", "clips": 10, "validation": 0, "otherwise": 1}
     leaks = [leak | {"fit": number, "train": 2 + number} for number in range(3)]
-    return with_record(run, leaks=leaks, leaked=["tt0-001"])
+    return with_record(run, leaks=leaks, leaked=1)
 
 
 def test_alarms_say_what_changes_the_conclusion(run, results):
