@@ -22,7 +22,7 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.figures import SUFFIXES, save_figure
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.tables import format_rows
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import UsageError, translate
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -187,26 +187,22 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
 
     selectors: dict[str, Selector] = {}
     for text in sets:
-        name, equals, selector = text.partition("=")
-        if name not in ("x", "y", "a", "b") or not equals or name in selectors:
+        name, _, selector = text.partition("=")
+        if name not in ("x", "y", "a", "b") or name in selectors:
             raise UsageError(f"--sets {text}: give x=SET, y=SET, a=SET and b=SET, each once")
         selectors[name] = _selector(selector)
-    for name in "xab":
-        if name not in selectors:
-            raise UsageError(f"--sets: {name} is missing; add --sets {name}=SET")
+    if missing := sorted({"x", "a", "b"} - selectors.keys()):
+        raise UsageError(f"--sets: {missing[0]} is missing; add --sets {missing[0]}=SET")
     name = "given sets"
     x, a, b = (selectors[key] for key in "xab")
-    return Battery(name, (AssociationTest(name, x, a, b, selectors.get("y")),))
+    return Battery((AssociationTest(name, x, a, b, selectors.get("y")),), name)
 
 
 def _selector(text: str) -> Selector:
     if text.startswith("@"):
-        try:
+        foreign = OSError, UnicodeDecodeError
+        with translate(UsageError, text[1:], "cannot be read: {}", foreign=foreign):
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-        except OSError as problem:
-            raise UsageError(f"{text[1:]} cannot be read: {problem.strerror}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{text[1:]} is not UTF-8; save it as UTF-8") from None
         return tuple(filter(None, map(str.strip, lines)))
     parts = tuple(filter(None, text.split(",")))
     if ":" not in text:

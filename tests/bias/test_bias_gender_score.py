@@ -89,14 +89,16 @@ def test_short_names_of_columns_and_cooccurrence(tmp_path):
     )
     scooter, lipstick = by_object(read_scored_captions(write(tmp_path / "s.csv", *rows)))
     man, woman = (GOLDEN[0] + 0.3) / 2, GOLDEN[1]
-    assert (scooter.said.man, scooter.said.woman) == pytest.approx((man, woman))
-    assert scooter.said.man_share == pytest.approx(man / (man + woman))
-    assert scooter.cooccurrence == GenderBalance(2, 1)
-    assert (lipstick.said.man, lipstick.said.man_share, lipstick.filled) == (None, None, None)
+    said = scooter.balances["said"]
+    assert (said.man, said.woman) == pytest.approx((man, woman))
+    assert said.man_share == pytest.approx(man / (man + woman))
+    assert scooter.balances["cooccurrence"] == GenderBalance(2, 1, 0)
+    said = lipstick.balances["said"]
+    assert (said.man, said.man_share, "filled" in lipstick.balances) == (None, None, False)
     # Without groups, captions tell; without objects, there is one line.
     rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
     table = write(tmp_path / "t.csv", *rows)
-    assert all_objects(read_scored_captions(table)).said == GenderBalance(0.5, 0.25)
+    assert all_objects(read_scored_captions(table)).balances["said"] == GenderBalance(0.5, 0.25)
 
 
 @pytest.mark.parametrize(("gender", "captions"), [
