@@ -6,7 +6,7 @@ Each test is a row of the results, beside the published number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +15,10 @@ import msgspec
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, join_some, shorten, shorten_digest, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, associate_each
-from obygaze_models.bias.inputs import format_interval, read_struct
+from obygaze_models.bias.inputs import Row, format_table, read_struct
 from obygaze_models.bias.vectors import Vectors
 from obygaze_models.figures.dots import Line, Point, dot_plot
 
@@ -158,56 +157,21 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TestResult:
-    """The result of a test, or of one `item` of X where each is tested alone.
-
-    `x`, `y`, `a` and `b` are the numbers of items; `published` is the number of the same model, if
-    there is one.
-    """
-
-    test: str
-    item: str | None
-    x: int
-    y: int
-    a: int
-    b: int
-    association: Association
-    published: Published | None
-
-    @property
-    def name(self) -> str:
-        """The test, and the item."""
-        return self.test if self.item is None else f"{self.test}: {self.item}"
-
-    @property
-    def significant(self) -> bool:
-        """Whether p is below `SIGNIFICANT`."""
-        return self.association.p < SIGNIFICANT
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as one row of a table, or of JSON."""
-        row = vars(self) | vars(self.association)
-        row |= {
-            "significant": self.significant,
-            "published_d": self.published and self.published.d,
-            "published_significant": self.published and self.published.significant,
-        }
-        return {name: row[name] for name in row if name not in ("association", "published")}
-
-
-@dataclass(frozen=True)
 class BatteryResults:
-    """A battery's results; `left_out` has the reason for each test left out, `lost` lost items."""
+    """A battery's results, a row for each test, or for each `item` of X that is tested alone.
+
+    `left_out` has the reason for each test left out, `lost` the items without an embedding.
+    """
 
     battery: str
     model: str | None
-    results: tuple[TestResult, ...]
+    results: tuple[dict[str, Any], ...]
     left_out: Mapping[str, str]
     lost: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the results as rows of a table."""
-        return [result.to_dict() for result in self.results]
+        return list(self.results)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -227,33 +191,31 @@ class BatteryResults:
     def describe(self) -> str:
         """Return a table of the results, and how p was computed."""
         header = [self.battery, "X", "Y", "A", "B", "d", "95%", "T", "p"]
-        cells = []
-        for row in self.results:
-            test = row.association
-            line = [row.name, row.x, row.y or "-", row.a, row.b, _starred(test.d, row.significant)]
-            line.append(format_interval(test.low, test.high, "+.2f"))
-            line += [f"{test.statistic:+.4f}", format_p(test.p)]
-            if self._has_published:
-                published = row.published
-                line.append(_starred(published.d, published.significant) if published else "-")
-            cells.append(line)
+        cells = ["{name}", "{x}", "{y}", "{a}", "{b}", "{d:+.2f}{star}"]
+        cells += ["{low:+.2f} to {high:+.2f}", "{statistic:+.4f}", "{p}"]
         if self._has_published:
             header.append(str(self.model))
-        return f"{align(header, cells)}\n{self._methods}; 95% of d over draws"
+            cells.append("{published_d:+.2f}{published_star}")
+        rows = []
+        for row in self.results:
+            stars = {"star": _star(row, ""), "published_star": _star(row, "published_")}
+            names = {"name": _name(row), "y": row["y"] or "-", "p": format_p(row["p"])}
+            rows.append({**row, **stars, **names})
+        return f"{format_table(header, cells, rows)}\n{self._methods}; 95% of d over draws"
 
     def figure(self) -> Figure:
         """Draw the effect sizes with their intervals, beside the published ones."""
         points = [
             Point(
-                row.item or row.test,
-                row.association.d,
-                row.association.low,
-                row.association.high,
-                row.published.d if row.published else None,
-                group=row.test if row.item else "",
-                mark="*" if row.significant else "",
-                reference_mark="*" if row.published and row.published.significant else "",
-                note=format_p(row.association.p),
+                row["item"] or row["test"],
+                row["d"],
+                row["low"],
+                row["high"],
+                row["published_d"],
+                group=row["test"] if row["item"] else "",
+                mark=_star(row, "").strip(),
+                reference_mark=_star(row, "published_").strip(),
+                note=format_p(row["p"]),
             )
             for row in self.results
         ]
@@ -263,7 +225,7 @@ class BatteryResults:
             title=title + (f" (published: {self.model})" if self._has_published else ""),
             axis="effect size d",
             ends=("X nearer to B", "X nearer to A"),
-            description="; ".join(f"{row.name}: p {row.association.p:.3g}" for row in self.results),
+            description="; ".join(f"{_name(row)}: p {row['p']:.3g}" for row in self.results),
             lines=[Line(0.0, "no association")],
             interval="95% interval over draws of items",
             value="here",
@@ -274,23 +236,26 @@ class BatteryResults:
 
     @property
     def _has_published(self) -> bool:
-        return any(row.published for row in self.results)
+        return any(row["published_d"] is not None for row in self.results)
 
     @property
     def _methods(self) -> str:
         """What a star means, and how p was computed; it can differ by test."""
         words = {
-            "exact": "over all partitions ({:,})",
-            "sampled": "over random partitions ({:,})",
+            "exact": "over all partitions ({partitions:,})",
+            "sampled": "over random partitions ({partitions:,})",
             "normal": "from a normal distribution",
         }
-        tests = [row.association for row in self.results]
-        methods = dict.fromkeys(words[test.p_is].format(test.partitions) for test in tests)
+        methods = dict.fromkeys(words[row["p_is"]].format(**row) for row in self.results)
         return f"* p < {SIGNIFICANT}, one-sided; p {' or '.join(methods)}"
 
 
-def _starred(d: float, significant: bool) -> str:
-    return f"{d:+.2f}{'*' if significant else ' '}"
+def _name(row: Row) -> str:
+    return row["test"] if row["item"] is None else f"{row['test']}: {row['item']}"
+
+
+def _star(row: Row, whose: str) -> str:
+    return "*" if row[f"{whose}significant"] else " "
 
 
 def format_p(p: float) -> str:
@@ -358,7 +323,7 @@ def run_battery(
         ids = [item for sets in selected.values() for name in names for item in sets[name]]
         read = dict(zip(*source.read(list(dict.fromkeys(ids))), strict=True))
         embeddings |= dict.fromkeys(names, read)
-    results: list[TestResult] = []
+    results: list[dict[str, Any]] = []
     lost: list[str] = []
     for test in [test for test in battery.tests if test.name in selected]:
         rows: dict[str, dict[str, ArrayLike]] = {}
@@ -410,13 +375,27 @@ def _run_test(
     rows: Mapping[str, Mapping[str, ArrayLike]],
     settings: Settings,
     model: str | None,
-) -> list[TestResult]:
+) -> list[dict[str, Any]]:
+    """Return the row of a test, or one for each item of X."""
     x, y, a, b = (rows[name] for name in "XYAB")
-    if test.y is not None:
-        sizes = len(x), len(y), len(a), len(b)
+    tested: dict[str | None, Association] = {}
+    sizes = {"x": 1, "y": 0, "a": len(a), "b": len(b)}
+    published = None
+    if test.y is None:
+        tested |= zip(x, associate_each(x, a, b, settings), strict=True)
+    else:
+        tested[None] = associate(x, y, a, b, settings)
+        sizes |= {"x": len(x), "y": len(y)}
         published = test.published.get(model or "")
-        return [TestResult(test.name, None, *sizes, associate(x, y, a, b, settings), published)]
     return [
-        TestResult(test.name, item, 1, 0, len(a), len(b), association, None)
-        for item, association in zip(x, associate_each(x, a, b, settings), strict=True)
+        {
+            "test": test.name,
+            "item": item,
+            **sizes,
+            **asdict(result),
+            "significant": result.p < SIGNIFICANT,
+            "published_d": published and published.d,
+            "published_significant": published and published.significant,
+        }
+        for item, result in tested.items()
     ]

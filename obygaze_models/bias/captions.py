@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, check_cells, format_interval, read_rows
+from obygaze_models.bias.inputs import Lexicon, check_cells, format_table, read_rows
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
 
@@ -126,20 +125,22 @@ class Rates:
 
     def describe(self) -> str:
         """Return a table of the rates, and the words that are too rare to count."""
-        names = {"emotion": "emotion", "intensity": "intensity", "condition": "condition"}
+        header = ["emotion", "intensity", "condition"]
+        cells = [f"{{{name}}}" for name in header]
         if self.several_lists:
-            names["words"] = "words of"
-        cells = []
+            header.append("words of")
+            cells.append("{words}")
+        left = len(header)
+        header += ["count", "captions", "per 1000", "95%"]
+        cells += ["{count:,}", "{captions:,}", "{rate:.2f}", "{low:.2f} to {high:.2f}"]
+        rows = []
         for rate in self.rates:
-            count, per_1000, interval = "-", "-", "-"
-            if self.counted[rate.words]:
-                count, per_1000 = f"{rate.count:,}", f"{rate.rate:.2f}"
-                interval = format_interval(rate.low, rate.high, ".2f")
-            group = [getattr(rate, name) or "-" for name in names]
-            cells.append([*group, count, f"{rate.captions:,}", per_1000, interval])
-        header = [*names.values(), "count", "captions", "per 1000", "95%"]
+            row = asdict(rate) | {"intensity": rate.intensity or "-"}
+            if not self.counted[rate.words]:
+                row |= dict.fromkeys(("count", "rate", "low"))
+            rows.append(row)
         number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
-        table = align(header, cells, left=len(names))
+        table = format_table(header, cells, rows, left=left)
         lines = [f"{number}, words of {self.lexicon}", table]
         for name in self.lists:
             rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]

@@ -8,7 +8,8 @@ classifier. The score says how far the object in an image supports the gender in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
@@ -17,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table, align, map_columns
+from obygaze_features.common.tables import Table, map_columns
 from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
     check_cells,
+    format_table,
     numbers,
     read_rows,
     require,
@@ -40,14 +42,22 @@ GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"
 MEASURES = {
-    "said": ("gender score of the caption", "said: man", "woman"),
-    "filled": ("gender score with either filled in", "filled in: man", "woman"),
-    "assigned": ("assigned by the score", "assigned: man", "woman", "tied"),
-    "cooccurrence": ("co-occurrence", "captions of: man", "woman", "neither"),
+    "said": ("gender score of the caption", {"man": "said: man", "woman": "woman"}),
+    "filled": ("gender score with either filled in", {"man": "filled in: man", "woman": "woman"}),
+    "assigned": (
+        "assigned by the score",
+        {"man": "assigned: man", "woman": "woman", "neither": "tied"},
+    ),
+    "cooccurrence": (
+        "co-occurrence",
+        {"man": "captions of: man", "woman": "woman", "neither": "neither"},
+    ),
 }
-"""The measures of an object: their titles in a figure, and the columns of a table.
+"""The measures of an object: their titles in a figure, and the headers of their columns.
 
-A third column is for counts: of those that are neither's.
+``said`` is the mean gender score of captions of men, and of women; ``filled`` that of all captions
+with man filled in, and with woman. ``assigned`` counts the captions that score higher with man, and
+with woman; ``cooccurrence`` counts those of men, and of women.
 """
 MAX_OBJECTS = 20
 """Objects that are drawn and printed, those with most captions first."""
@@ -65,57 +75,6 @@ _COLUMNS = {
     "similarity_woman": ["sim_woman"],
 }
 _VARIANTS = tuple(_COLUMNS)[4:]
-
-
-@dataclass(frozen=True)
-class GenderBalance:
-    """A number for man and one for woman; where captions are counted, `neither` has the rest."""
-
-    man: float | None
-    woman: float | None
-    neither: int | None = None
-
-    @property
-    def man_share(self) -> float | None:
-        """Man / (man + woman); None if both are 0 or one is unknown.
-
-        Examples
-        --------
-        >>> truncate(GenderBalance(616, 217).man_share)
-        '.73'
-        """
-        if self.man is None or self.woman is None or not self.man + self.woman:
-            return None
-        return self.man / (self.man + self.woman)
-
-
-@dataclass(frozen=True)
-class ObjectScores:
-    """An object's captions, and their balance by each of `MEASURES` that the table allows.
-
-    Parameters
-    ----------
-    object, captions
-        Its label, and the number of captions.
-    balances
-        ``said``: the mean gender score of captions of men, and of women. ``filled``: that of all
-        captions with man filled in, and with woman. ``assigned``: how many captions score higher
-        with man, and with woman. ``cooccurrence``: how many captions are of men, and of women.
-    """
-
-    object: str
-    captions: int
-    balances: Mapping[str, GenderBalance]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as a row of a table."""
-        row: dict[str, Any] = {"object": self.object, "captions": self.captions}
-        for measure, balance in self.balances.items():
-            row |= {f"{measure}_man": balance.man, f"{measure}_woman": balance.woman}
-            if balance.neither is not None:
-                row[f"{measure}_neither"] = balance.neither
-            row[f"{measure}_to_man"] = balance.man_share
-        return row
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,33 +107,32 @@ class ScoredCaptions:
         if "score_man" in columns:
             pairs = list(zip(columns["score_man"], columns["score_woman"], strict=True))
             columns["leans_to"] = [_higher(*pair) for pair in pairs]
-            columns["to_man"] = [GenderBalance(*pair).man_share for pair in pairs]
+            columns["to_man"] = [share_of_man(*pair) for pair in pairs]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         return {
-            "all": all_objects(self).to_dict(),
-            "objects": [scores.to_dict() for scores in by_object(self)],
+            "all": all_objects(self),
+            "objects": by_object(self),
             "captions": self.rows(),
         }
 
     def describe(self) -> str:
         """Return a table of the objects, and of all together."""
         objects, together = by_object(self), all_objects(self)
-        header = ["object", "captions"]
-        for name in together.balances:
-            header += [*MEASURES[name][1:], "to-m"]
-        rows = []
-        for scores in [*objects[:MAX_OBJECTS], together]:
-            row = [scores.object, f"{scores.captions:,}"]
-            for balance in scores.balances.values():
-                row += [_cell(balance.man), _cell(balance.woman)]
-                if balance.neither is not None:
-                    row.append(_cell(balance.neither))
-                row.append(truncate(balance.man_share))
-            rows.append(row)
-        lines = [align(header, rows)]
+        header, cells = ["object", "captions"], ["{object}", "{captions:,}"]
+        for measure, (_, names) in MEASURES.items():
+            if f"{measure}_man" in together:
+                header += [*names.values(), "to-m"]
+                number = ":," if "neither" in names else ":.4f"
+                cells += [f"{{{measure}_{name}{number}}}" for name in names]
+                cells.append(f"{{{measure}_to_man}}")
+        rows = [
+            {name: truncate(v) if name.endswith("_to_man") else v for name, v in row.items()}
+            for row in [*objects[:MAX_OBJECTS], together]
+        ]
+        lines = [format_table(header, cells, rows)]
         if (more := len(objects) - MAX_OBJECTS) > 0:
             lines.append(f"and {more:,} more objects; all of them with: -o NAME.json")
         lines.append("to-m: man / (man + woman), cut to two decimals as in the published table.")
@@ -187,15 +145,16 @@ class ScoredCaptions:
     def figure(self) -> Figure:
         """Draw how far each object leans to woman or to man, by each measure; .5 is neither."""
         objects = by_object(self) or [all_objects(self)]
+        measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
         if len(objects) > MAX_OBJECTS:
             title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
         return grouped_dots(
             {
-                scores.object: [Dot(balance.man_share) for balance in scores.balances.values()]
-                for scores in objects[:MAX_OBJECTS]
+                row["object"]: [Dot(row[f"{name}_to_man"]) for name in measures]
+                for row in objects[:MAX_OBJECTS]
             },
-            numbered_series([MEASURES[name][0] for name in objects[0].balances]),
+            numbered_series([MEASURES[name][0] for name in measures]),
             title=title,
             axis="man / (man + woman), cut to two decimals; .5 is neither",
             description="How far the captions of each object lean to woman or to man.",
@@ -232,6 +191,19 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     _refuse("similarity", sim, sim == -1, "has no gender score: 1 + similarity is a divisor")
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
+
+
+def share_of_man(man: float | None, woman: float | None) -> float | None:
+    """Return man / (man + woman); None if both are 0 or one is unknown.
+
+    Examples
+    --------
+    >>> truncate(share_of_man(616, 217))
+    '.73'
+    """
+    if man is None or woman is None or not man + woman:
+        return None
+    return man / (man + woman)
 
 
 def truncate(ratio: float | None) -> str:
@@ -293,7 +265,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         return ScoredCaptions(table, genders, scores)
 
 
-def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
+def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
     """Return the measures of each object, those with most captions first."""
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(captions.table.columns.get("object", ())):
@@ -302,7 +274,7 @@ def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
     return [_measure(captions, name, rows_of[name]) for name in most_first]
 
 
-def all_objects(captions: ScoredCaptions) -> ObjectScores:
+def all_objects(captions: ScoredCaptions) -> dict[str, Any]:
     """Return the measures of all captions together."""
     return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
 
@@ -340,34 +312,30 @@ def _genders(table: Table) -> tuple[str, ...] | None:
     return None if set(genders).isdisjoint(GENDERS) else genders
 
 
-def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
-    balances: dict[str, GenderBalance] = {}
+def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
+    """Return the measures of some captions that their table allows, as one row."""
     scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
     genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
+    measured: dict[str, dict[str, float | None]] = {}
     if "score" in scores:
-        means = [
-            _mean([s for s, gender in zip(scores["score"], genders, strict=True) if gender == of])
-            for of in GENDERS
-        ]
-        balances["said"] = GenderBalance(means[0], means[1])
+        said = list(zip(genders, scores["score"], strict=True))
+        measured["said"] = {of: _mean([s for gender, s in said if gender == of]) for of in GENDERS}
     if "score_man" in scores:
-        balances["filled"] = GenderBalance(_mean(scores["score_man"]), _mean(scores["score_woman"]))
-        higher = list(map(_higher, scores["score_man"], scores["score_woman"]))
-        balances["assigned"] = _count(higher)
+        measured["filled"] = {of: _mean(scores[f"score_{of}"]) for of in GENDERS}
+        measured["assigned"] = _count(map(_higher, scores["score_man"], scores["score_woman"]))
     if genders:
-        balances["cooccurrence"] = _count(genders)
-    return ObjectScores(name, len(rows), balances)
+        measured["cooccurrence"] = _count(genders)
+    row: dict[str, Any] = {"object": name, "captions": len(rows)}
+    for measure, numbers_of in measured.items():
+        row |= {f"{measure}_{of}": number for of, number in numbers_of.items()}
+        row[f"{measure}_to_man"] = share_of_man(numbers_of["man"], numbers_of["woman"])
+    return row
 
 
-def _count(genders: Sequence[str]) -> GenderBalance:
-    men, women = (genders.count(gender) for gender in GENDERS)
-    return GenderBalance(men, women, len(genders) - men - women)
-
-
-def _cell(value: int | float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+def _count(genders: Iterable[str]) -> dict[str, float | None]:
+    counts = Counter(genders)
+    men, women = counts["man"], counts["woman"]
+    return {"man": men, "woman": women, "neither": counts.total() - men - women}
 
 
 def _mean(scores: Sequence[float]) -> float | None:

@@ -1,10 +1,10 @@
-"""Files that users give: CSV tables, JSON and lists of words, checked, with this room's errors."""
+"""Tables in and out, JSON files and lists of words: read, checked and printed alike."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import Table, align, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError, translate
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+Row = Mapping[str, Any]
+"""A row of results, by column."""
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
@@ -82,15 +84,30 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
     return values
 
 
-def format_interval(low: float | None, high: float | None, spec: str) -> str:
-    """Format the ends of an interval; a dash stands for a missing one.
+def format_table(
+    header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
+) -> str:
+    """Format rows for a terminal: a template a column, the first `left` columns to the left.
+
+    A cell whose template needs a number that is None is a dash.
 
     Examples
     --------
-    >>> format_interval(0.25, 0.5, ".1%"), format_interval(None, None, ".1%")
-    ('25.0% to 50.0%', '-')
+    >>> rows = [{"name": "a", "low": 0.25, "high": 0.5}, {"name": "b", "low": None, "high": None}]
+    >>> print(format_table(["image", "95%"], ["{name}", "{low:.1%} to {high:.1%}"], rows))
+    image             95%
+    -----  --------------
+    a      25.0% to 50.0%
+    b                   -
     """
-    return "-" if low is None else f"{low:{spec}} to {high:{spec}}"
+
+    def cell(template: str, row: Row) -> str:
+        try:
+            return template.format(**row)
+        except TypeError:  # None has no format
+            return "-"
+
+    return align(header, [[cell(text, row) for text in templates] for row in rows], left=left)
 
 
 def tokens(text: str) -> list[str]:

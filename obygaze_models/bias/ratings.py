@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table, align
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, format_interval, numbers, read_rows, require
+from obygaze_models.bias.inputs import check_cells, format_table, numbers, read_rows, require
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
 
@@ -94,23 +94,22 @@ class Ratings:
 
     def describe(self) -> str:
         """Return a table of the shares, and of how reliable two raters or more are."""
-        cells = [
-            [s.group, s.rater, f"{s.count:,}", f"{s.images:,}", f"{s.share:.1%}",
-             format_interval(s.low, s.high, ".1%")]
-            for s in group_shares(self)
-        ]  # fmt: skip
-        text = align(["group", "rater", "sexualised", "images", "share", "95%"], cells, left=2)
-        pairs = self.pairs()
-        rows = [
-            [f"{p['first']}, {p['second']}", p["alpha"], f"{p['agreement']:.1%}"] for p in pairs
+        header = ["group", "rater", "sexualised", "images", "share", "95%"]
+        cells = ["{group}", "{rater}", "{count:,}", "{images:,}", "{share:.1%}"]
+        text = format_table(header, [*cells, "{low:.1%} to {high:.1%}"], self.rows(), left=2)
+        pairs = [
+            {
+                "raters": f"{pair['first']}, {pair['second']}",
+                "same": f"{pair['agreement']:.1%}",
+                **pair,
+            }
+            for pair in self.pairs()
         ]
         if len(pairs) > 1:
-            rows.insert(0, [f"all {len(self.raters)}", self.alpha, ""])
-        for row in rows:
-            row[1] = "-" if row[1] is None else f"{row[1]:.6f}"
-        if rows:
-            text += "\n\n" + align(["raters", "Cronbach's alpha", "same label"], rows)
-        return text
+            pairs.insert(0, {"raters": f"all {len(self.raters)}", "alpha": self.alpha, "same": ""})
+        header = ["raters", "Cronbach's alpha", "same label"]
+        cells = ["{raters}", "{alpha:.6f}", "{same}"]
+        return f"{text}\n\n{format_table(header, cells, pairs)}" if pairs else text
 
     def notes(self) -> list[str]:
         """Return what may be wrong with the probabilities."""
