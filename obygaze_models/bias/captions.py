@@ -102,11 +102,6 @@ class Rates:
     left_out: dict[str, dict[str, int]]
 
     @property
-    def several_lists(self) -> bool:
-        """Whether any group is counted with words of another emotion than its own."""
-        return any(rate.words != rate.emotion for rate in self.rates)
-
-    @property
     def lists(self) -> list[str]:
         """The lists that any group is counted with."""
         return list(dict.fromkeys(rate.words for rate in self.rates))
@@ -117,21 +112,13 @@ class Rates:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rates as rows of a table."""
-        rows = [asdict(rate) for rate in self.rates]
-        if not self.several_lists:
-            for row in rows:
-                del row["words"]
-        return rows
+        return [asdict(rate) for rate in self.rates]
 
     def describe(self) -> str:
         """Return a table of the rates, and the words that are too rare to count."""
-        header = ["emotion", "intensity", "condition"]
-        cells = [f"{{{name}}}" for name in header]
-        if self.several_lists:
-            header.append("words of")
-            cells.append("{words}")
-        left = len(header)
+        header = ["emotion", "intensity", "condition", "words of"]
         header += ["count", "captions", "per 1000", "95%"]
+        cells = ["{emotion}", "{intensity}", "{condition}", "{words}"]
         cells += ["{count:,}", "{captions:,}", "{rate:.2f}", "{low:.2f} to {high:.2f}"]
         rows = []
         for rate in self.rates:
@@ -140,7 +127,7 @@ class Rates:
                 row |= dict.fromkeys(("count", "rate", "low"))
             rows.append(row)
         number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
-        table = format_table(header, cells, rows, left=left)
+        table = format_table(header, cells, rows, left=4)
         lines = [f"{number}, words of {self.lexicon}", table]
         for name in self.lists:
             rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]
@@ -171,7 +158,7 @@ class Rates:
         groups: dict[str, dict[str, Dot]] = {}
         for rate in self.rates:
             name = f"{rate.emotion} {rate.intensity}".strip()
-            if self.several_lists:
+            if rate.words != rate.emotion:
                 name += f": {rate.words} words"
             dots = groups.setdefault(name, dict.fromkeys(conditions, Dot(None)))
             dots[rate.condition] = Dot(rate.rate, rate.low, rate.high)
@@ -278,17 +265,15 @@ def emotion_rates(
         for word in words:
             (common if total[word] >= minimum else rare)[name][word] = total[word]
     emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
-    groups: dict[tuple[int, str, int], list[ImageCaptions]] = {}
+    groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
     for image in images:
         if image.captions:
-            order = emotions.index(image.emotion), conditions.index(image.condition)
-            groups.setdefault((order[0], image.intensity, order[1]), []).append(image)
-    rates = [
-        _rate(members, name, common[name])
-        for (emotion, *_), members in sorted(groups.items())
-        for name in lexicon.words
-        if all_words or name == emotions[emotion] or emotions[emotion] not in lexicon.words
-    ]
+            key = image.emotion, image.intensity, image.condition
+            groups.setdefault(key, []).append(image)
+    rates = []
+    for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
+        own = [] if all_words else [name for name in lexicon.words if name == key[0]]
+        rates += [_rate(groups[key], name, common[name]) for name in own or lexicon.words]
     return Rates(
         images=sum(map(len, groups.values())),
         captions=sum(image.captions for image in images),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,19 +37,6 @@ _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
 _KEYS = ("image_id", "group")
 
 
-@dataclass(frozen=True)
-class Share:
-    """The share of a group's images that a rater labels as sexualised, with Wilson's 95%."""
-
-    group: str
-    rater: str
-    count: int
-    images: int
-    share: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """The labels of each rater: whether an image is sexualised, [images, raters].
@@ -70,7 +57,7 @@ class Ratings:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the shares as rows of a table."""
-        return [asdict(share) for share in group_shares(self)]
+        return group_shares(self)
 
     def pairs(self) -> list[dict[str, Any]]:
         """Return Cronbach's alpha and the share of equal labels of every two raters."""
@@ -125,7 +112,8 @@ class Ratings:
         """Draw a dot a rater, for each group."""
         dots: dict[str, list[Dot]] = {}
         for share in group_shares(self):
-            dots.setdefault(share.group, []).append(Dot(share.share, share.low, share.high))
+            dot = Dot(share["share"], share["low"], share["high"])
+            dots.setdefault(share["group"], []).append(dot)
         return grouped_dots(
             dots,
             numbered_series(self.raters),
@@ -168,15 +156,16 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     return Ratings(tuple(table["group"]), names, labels, uneven)
 
 
-def group_shares(ratings: Ratings) -> list[Share]:
-    """Return a share for each group, in the table's order, and rater."""
+def group_shares(ratings: Ratings) -> list[dict[str, Any]]:
+    """Return the share of sexualised images of each group, in the table's order, and rater."""
     shares = []
     groups = np.array(ratings.groups)
     for group in dict.fromkeys(ratings.groups):
         labels = ratings.sexualised[groups == group]
         for rater, count in zip(ratings.raters, labels.sum(axis=0).tolist(), strict=True):
-            interval = wilson_interval(count, len(labels))
-            shares.append(Share(group, rater, count, len(labels), count / len(labels), *interval))
+            low, high = wilson_interval(count, len(labels))
+            share = {"count": count, "images": len(labels), "share": count / len(labels)}
+            shares.append({"group": group, "rater": rater, **share, "low": low, "high": high})
     return shares
 
 

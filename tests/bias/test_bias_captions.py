@@ -100,10 +100,10 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"r.{kind}")]
     result = obygaze("bias", "captions", path, "--minimum", 1, *outputs, code=0)
     assert "intensities" not in result.stderr
-    assert [list(row.values())[:6] for row in csv_rows(tmp_path / "r.csv")] == [
-        ["objectified", "angry", "high", "3", "2", "1500.0"],
+    assert [list(row.values())[:7] for row in csv_rows(tmp_path / "r.csv")] == [
+        ["objectified", "angry", "high", "angry", "3", "2", "1500.0"],
         # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
-        ["non-objectified", "sad", "low", "1", "1", "1000.0"],
+        ["non-objectified", "sad", "low", "sad", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
     assert tips(tmp_path / "r.svg") == drawn
@@ -116,7 +116,7 @@ def test_notes_on_rates_of_nothing_and_blank_captions(tmp_path, obygaze):
     result = obygaze("bias", "captions", folder)
     assert "no word of happy occurs 100 times" in result.stderr
     assert "fewer than 100 times: happy 1" in result.stdout
-    cells = ["happy", "1", "objectified", "-", "1", "-", "-"]
+    cells = ["happy", "1", "objectified", "happy", "-", "1", "-", "-"]
     assert result.stdout.splitlines()[3].split() == cells
     assert "angry" not in result.output
     write(folder / "ann_HA1_O_1.txt", "a smile", "", "  ", "a dog")
@@ -204,7 +204,12 @@ def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
     assert ratings.raters == ("ann", CLASSIFIER)
     assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
     [share] = group_shares(read_ratings(table, [CLASSIFIER]))
-    assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
+    assert [share[name] for name in ("rater", "count", "images", "share")] == [
+        CLASSIFIER,
+        3,
+        5,
+        0.6,
+    ]
     # Probabilities that do not sum to about one are counted.
     rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
     result = obygaze("bias", "ratings", write(table, header.replace(",", ";"), *rows))
