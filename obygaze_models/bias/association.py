@@ -222,10 +222,8 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
         )
         with numbers:
             table = np.asarray(values, dtype=np.float64)
-        if not table.size:
-            raise BiasError(f"the set {name} is empty")
-        if table.ndim != 2:
-            raise BiasError(f"the set {name} has shape {table.shape}; give one row for each item")
+        if table.ndim != 2 or not table.size:
+            raise BiasError(f"the set {name} is empty, or has no row for each item")
         for other, unit in units.items():
             if unit.shape[1] != table.shape[1]:
                 raise BiasError(

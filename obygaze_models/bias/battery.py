@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.package import reference_file
@@ -135,25 +136,16 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
             f"no table has the columns {join_some([*selector])} (there are {columns or 'none'}); "
             "give the manifest that has them (--manifest), or ids"
         )
-    problems = []
     for table in candidates:
-        rows = [
-            row
-            for row in range(len(table["id"]))
-            if all(table[name][row] in values for name, values in selector.items())
-        ]
-        available = {name: {table[name][row] for row in rows} for name in selector}
-        missing = [
-            f"{name} {value!r}"
-            for name, values in selector.items()
-            for value in values
-            if value not in available[name]
-        ]
+        missing: list[str] = []
+        items = pd.DataFrame({name: table[name] for name in ("id", *selector)})
+        items = items[items[[*selector]].isin(selector).all(axis=1)]
+        for name, values in selector.items():
+            missing += [f"{name} {value!r}" for value in sorted({*values} - {*items[name]})]
         if not missing:
-            return [table["id"][row] for row in rows]
-        problems.append(missing)
+            return items["id"].tolist()
     wanted = ",".join(f"{name}:{'|'.join(values)}" for name, values in selector.items())
-    raise BiasError(f"no item has the {min(problems, key=len)[0]} (wanted: {wanted})")
+    raise BiasError(f"no item has the {missing[0]} (wanted: {wanted})")
 
 
 @dataclass(frozen=True)

@@ -100,13 +100,9 @@ class Ratings:
 
     def notes(self) -> list[str]:
         """Return what may be wrong with the probabilities."""
-        if not self.uneven:
-            return []
         images = counted(self.uneven, "image")
-        return [
-            f"the probabilities of {images} do not sum to about 1; the most probable class was "
-            "taken anyway"
-        ]
+        uneven = f"the probabilities of {images} do not sum to about 1; the largest was taken"
+        return [uneven] if self.uneven else []
 
     def figure(self) -> Figure:
         """Draw a dot a rater, for each group."""
