@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.package import reference_file
@@ -127,6 +126,8 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
 
     Every value must be there: a set that lacks one of its stimuli is another set.
     """
+    import pandas as pd
+
     if not isinstance(selector, dict):
         return list(selector)
     candidates = [table for table in tables if selector.keys() <= table.keys()]

@@ -42,18 +42,12 @@ GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"
 MEASURES = {
-    "said": ("gender score of the caption", {"man": "said: man", "woman": "woman"}),
-    "filled": ("gender score with either filled in", {"man": "filled in: man", "woman": "woman"}),
-    "assigned": (
-        "assigned by the score",
-        {"man": "assigned: man", "woman": "woman", "neither": "tied"},
-    ),
-    "cooccurrence": (
-        "co-occurrence",
-        {"man": "captions of: man", "woman": "woman", "neither": "neither"},
-    ),
+    "said": ("gender score of the caption", "said", ""),
+    "filled": ("gender score with either filled in", "filled in", ""),
+    "assigned": ("assigned by the score", "assigned", "tied"),
+    "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""The measures of an object: their titles in a figure, and the headers of their columns.
+"""The measures of an object: their titles in a figure and in a table, and of the uncounted rest.
 
 ``said`` is the mean gender score of captions of men, and of women; ``filled`` that of all captions
 with man filled in, and with woman. ``assigned`` counts the captions that score higher with man, and
@@ -122,12 +116,17 @@ class ScoredCaptions:
         """Return a table of the objects, and of all together."""
         objects, together = by_object(self), all_objects(self)
         header, cells = ["object", "captions"], ["{object}", "{captions:,}"]
-        for measure, (_, names) in MEASURES.items():
-            if f"{measure}_man" in together:
-                header += [*names.values(), "to-m"]
-                number = ":," if "neither" in names else ":.4f"
-                cells += [f"{{{measure}_{name}{number}}}" for name in names]
-                cells.append(f"{{{measure}_to_man}}")
+        for measure, (_, title, rest) in MEASURES.items():
+            if f"{measure}_man" not in together:
+                continue
+            number = ":," if rest else ":.4f"
+            header += [f"{title}: man", "woman"]
+            cells += [f"{{{measure}_{gender}{number}}}" for gender in GENDERS]
+            if rest:
+                header.append(rest)
+                cells.append(f"{{{measure}_neither:,}}")
+            header.append("to-m")
+            cells.append(f"{{{measure}_to_man}}")
         rows = [
             {name: truncate(v) if name.endswith("_to_man") else v for name, v in row.items()}
             for row in [*objects[:MAX_OBJECTS], together]

@@ -56,8 +56,16 @@ class Ratings:
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the shares as rows of a table."""
-        return group_shares(self)
+        """Return the share of sexualised images of each group, in the table's order, and rater."""
+        shares = []
+        groups = np.array(self.groups)
+        for group in dict.fromkeys(self.groups):
+            labels = self.sexualised[groups == group]
+            for rater, count in zip(self.raters, labels.sum(axis=0).tolist(), strict=True):
+                low, high = wilson_interval(count, len(labels))
+                share = {"count": count, "images": len(labels), "share": count / len(labels)}
+                shares.append({"group": group, "rater": rater, **share, "low": low, "high": high})
+        return shares
 
     def pairs(self) -> list[dict[str, Any]]:
         """Return Cronbach's alpha and the share of equal labels of every two raters."""
@@ -107,7 +115,7 @@ class Ratings:
     def figure(self) -> Figure:
         """Draw a dot a rater, for each group."""
         dots: dict[str, list[Dot]] = {}
-        for share in group_shares(self):
+        for share in self.rows():
             dot = Dot(share["share"], share["low"], share["high"])
             dots.setdefault(share["group"], []).append(dot)
         return grouped_dots(
@@ -150,19 +158,6 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
             )
         labels = np.column_stack([_labels(table, name) for name in names])
     return Ratings(tuple(table["group"]), names, labels, uneven)
-
-
-def group_shares(ratings: Ratings) -> list[dict[str, Any]]:
-    """Return the share of sexualised images of each group, in the table's order, and rater."""
-    shares = []
-    groups = np.array(ratings.groups)
-    for group in dict.fromkeys(ratings.groups):
-        labels = ratings.sexualised[groups == group]
-        for rater, count in zip(ratings.raters, labels.sum(axis=0).tolist(), strict=True):
-            low, high = wilson_interval(count, len(labels))
-            share = {"count": count, "images": len(labels), "share": count / len(labels)}
-            shares.append({"group": group, "rater": rater, **share, "low": low, "high": high})
-    return shares
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.captions import emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
-from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, group_shares, read_ratings
+from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, read_ratings
 from tests.kit.files import csv_rows, tips, write
 
 EMOTIONS = shipped_lexicon("emotions")
@@ -203,7 +203,7 @@ def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
     ratings = read_ratings(table)
     assert ratings.raters == ("ann", CLASSIFIER)
     assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
-    [share] = group_shares(read_ratings(table, [CLASSIFIER]))
+    [share] = read_ratings(table, [CLASSIFIER]).rows()
     assert [share[name] for name in ("rater", "count", "images", "share")] == [
         CLASSIFIER,
         3,
