@@ -304,6 +304,7 @@ def run_battery(
             "give two stores of the same weights"
         )
     parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
+    source_of = {name: source for names, source in parts.items() for name in names}
     left_out: dict[str, str] = {}
     selected: dict[str, dict[str, list[str]]] = {}
     for test in battery.tests:
@@ -324,10 +325,9 @@ def run_battery(
         for name, items in selected[test.name].items():
             rows[name] = {i: embeddings[name][i] for i in items if i in embeddings[name]}
             if absent := [item for item in items if item not in rows[name]]:
-                where = parts.get("XYAB") or parts["XY" if name in "XY" else "AB"]
                 missing.append(
                     f"{len(absent)} of the {counted(len(items), 'item')} of {name} have no "
-                    f"embedding in {where.where}, such as {absent[0]!r}"
+                    f"embedding in {source_of[name].where}, such as {absent[0]!r}"
                 )
         try:
             if missing and not skip_missing:

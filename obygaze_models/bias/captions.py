@@ -56,26 +56,6 @@ class ImageCaptions:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """How often a group's captions have the words of one list.
-
-    `rate` is 1000 `count` / `captions`; `low` and `high` are the ends of a 95% interval over
-    draws of images, None if there is only one.
-    """
-
-    condition: str
-    emotion: str
-    intensity: str
-    words: str
-    count: int
-    captions: int
-    rate: float
-    low: float | None
-    high: float | None
-    images: int
-
-
-@dataclass(frozen=True)
 class Rates:
     """The rates of all groups, and what was counted.
 
@@ -86,7 +66,8 @@ class Rates:
     lexicon
         The name of the lists of words.
     rates
-        A rate for each group and list.
+        A row for each group and list of words: ``rate`` is 1000 ``count`` / ``captions``. ``low``
+        and ``high`` are the ends of a 95% interval over draws of images, None for a single image.
     minimum, counted, left_out
         For each list, word -> how often it occurs in all captions: at least `minimum` times, or
         less often.
@@ -96,7 +77,7 @@ class Rates:
     captions: int
     blank: int
     lexicon: str
-    rates: tuple[Rate, ...]
+    rates: tuple[dict[str, Any], ...]
     minimum: int
     counted: dict[str, dict[str, int]]
     left_out: dict[str, dict[str, int]]
@@ -104,7 +85,7 @@ class Rates:
     @property
     def lists(self) -> list[str]:
         """The lists that any group is counted with."""
-        return list(dict.fromkeys(rate.words for rate in self.rates))
+        return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -112,7 +93,7 @@ class Rates:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rates as rows of a table."""
-        return [asdict(rate) for rate in self.rates]
+        return list(self.rates)
 
     def describe(self) -> str:
         """Return a table of the rates, and the words that are too rare to count."""
@@ -122,8 +103,8 @@ class Rates:
         cells += ["{count:,}", "{captions:,}", "{rate:.2f}", "{low:.2f} to {high:.2f}"]
         rows = []
         for rate in self.rates:
-            row = asdict(rate) | {"intensity": rate.intensity or "-"}
-            if not self.counted[rate.words]:
+            row = rate | {"intensity": rate["intensity"] or "-"}
+            if not self.counted[rate["words"]]:
                 row |= dict.fromkeys(("count", "rate", "low"))
             rows.append(row)
         number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
@@ -141,7 +122,7 @@ class Rates:
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
             yield f"{lines} left out: no caption"
-        names = dict.fromkeys(rate.intensity for rate in self.rates)
+        names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
             yield f"intensities are called {listed} and counted as different; write them alike"
@@ -154,14 +135,14 @@ class Rates:
 
     def figure(self) -> Figure:
         """Draw a dot a condition, for each emotion and intensity."""
-        conditions = list(dict.fromkeys(rate.condition for rate in self.rates))
+        conditions = list(dict.fromkeys(rate["condition"] for rate in self.rates))
         groups: dict[str, dict[str, Dot]] = {}
         for rate in self.rates:
-            name = f"{rate.emotion} {rate.intensity}".strip()
-            if rate.words != rate.emotion:
-                name += f": {rate.words} words"
+            name = f"{rate['emotion']} {rate['intensity']}".strip()
+            if rate["words"] != rate["emotion"]:
+                name += f": {rate['words']} words"
             dots = groups.setdefault(name, dict.fromkeys(conditions, Dot(None)))
-            dots[rate.condition] = Dot(rate.rate, rate.low, rate.high)
+            dots[rate["condition"]] = Dot(rate["rate"], rate["low"], rate["high"])
         return grouped_dots(
             {name: list(dots.values()) for name, dots in groups.items()},
             numbered_series(conditions),
@@ -286,7 +267,7 @@ def emotion_rates(
     )
 
 
-def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) -> Rate:
+def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) -> dict[str, Any]:
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
     low = high = None
@@ -294,11 +275,18 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
         low, high = bootstrap_interval(
             (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
         )
-    count, total, first = int(hits.sum()), int(captions.sum()), images[0]
-    return Rate(
-        first.condition, first.emotion, first.intensity, name, count, total,
-        float(_per_1000(hits, captions)), low, high, len(images),
-    )  # fmt: skip
+    return {
+        "condition": images[0].condition,
+        "emotion": images[0].emotion,
+        "intensity": images[0].intensity,
+        "words": name,
+        "count": int(hits.sum()),
+        "captions": int(captions.sum()),
+        "rate": float(_per_1000(hits, captions)),
+        "low": low,
+        "high": high,
+        "images": len(images),
+    }
 
 
 def _per_1000(hits: Array, captions: Array, axis: int = -1) -> Array:

@@ -90,14 +90,9 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
     """Return all columns to select items by."""
-    return {
-        "id": items.ids,
-        "kind": items.kinds,
-        "film": items.films,
-        "media": items.media,
-        "text": items.texts,
-        **items.extra,
-    }
+    cells = items.ids, items.kinds, items.films, items.media, items.texts
+    names = "id", "kind", "film", "media", "text"
+    return {**dict(zip(names, cells, strict=True)), **items.extra}
 
 
 def _open_concepts(path: Path) -> Vectors:

@@ -35,9 +35,13 @@ def rates_of(folder, minimum):
     rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum).rates
     short = {"objectified": "O", "non-objectified": "NO"}
     return {
-        (r.emotion, r.intensity, short[r.condition]): [r.count, r.captions, r.rate]
+        (r["emotion"], r["intensity"], short[r["condition"]]): [
+            r["count"],
+            r["captions"],
+            r["rate"],
+        ]
         for r in rates
-        if r.emotion == r.words
+        if r["emotion"] == r["words"]
     }
 
 
@@ -79,12 +83,13 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
     rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
-    assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
+    shown = ("condition", "rate", "low", "high")
+    assert [same[name] for name in shown] == ["objectified", 500, 500, 500]
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert (rest.rate, rest.low, rest.high) == (500, 250, 750)
+    assert [rest[name] for name in shown[1:]] == [500, 250, 750]
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
-    assert (rate.low, rate.high, rate.images) == (None, None, 1)
+    assert (rate["low"], rate["high"], rate["images"]) == (None, None, 1)
 
 
 TABLE = (
