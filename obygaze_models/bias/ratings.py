@@ -157,7 +157,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
                 f"probabilities {', '.join(CLASSES)}"
             )
         labels = np.column_stack([_labels(table, name) for name in names])
-    return Ratings(tuple(table["group"]), names, labels, uneven)
+    return Ratings(tuple(table["group"]), names, labels, uneven if CLASSIFIER in names else 0)
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
