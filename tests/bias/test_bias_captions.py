@@ -31,17 +31,20 @@ def write_captions(folder, files):
     return folder
 
 
+NUMBERS = ("count", "captions", "rate")
+
+
+def pick(row, names):
+    return [row[name] for name in names]
+
+
 def rates_of(folder, minimum):
     rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum).rates
     short = {"objectified": "O", "non-objectified": "NO"}
     return {
-        (r["emotion"], r["intensity"], short[r["condition"]]): [
-            r["count"],
-            r["captions"],
-            r["rate"],
-        ]
-        for r in rates
-        if r["emotion"] == r["words"]
+        (row["emotion"], row["intensity"], short[row["condition"]]): pick(row, NUMBERS)
+        for row in rates
+        if row["emotion"] == row["words"]
     }
 
 
@@ -84,9 +87,9 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     folder = write_captions(tmp_path / "f", alike | apart)
     rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
     shown = ("condition", "rate", "low", "high")
-    assert [same[name] for name in shown] == ["objectified", 500, 500, 500]
+    assert pick(same, shown) == ["objectified", 500, 500, 500]
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert [rest[name] for name in shown[1:]] == [500, 250, 750]
+    assert pick(rest, shown[1:]) == [500, 250, 750]
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate["low"], rate["high"], rate["images"]) == (None, None, 1)
@@ -209,12 +212,7 @@ def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
     assert ratings.raters == ("ann", CLASSIFIER)
     assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
     [share] = read_ratings(table, [CLASSIFIER]).rows()
-    assert [share[name] for name in ("rater", "count", "images", "share")] == [
-        CLASSIFIER,
-        3,
-        5,
-        0.6,
-    ]
+    assert pick(share, ("rater", "count", "images", "share")) == [CLASSIFIER, 3, 5, 0.6]
     # Probabilities that do not sum to about one are counted.
     rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
     result = obygaze("bias", "ratings", write(table, header.replace(",", ";"), *rows))
