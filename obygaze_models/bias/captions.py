@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_number
-from obygaze_features.errors import BiasError
+from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, read_rows
+from obygaze_models.bias.inputs import Lexicon, check_cells, format_table, read_rows
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
-from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,49 +29,30 @@ if TYPE_CHECKING:
 MIN_COUNT = 100
 """Words that occur less often in all captions together are left out."""
 DRAWS = 1000
-INTENSITIES = ("1", "2")
+INTENSITIES = {"1", "2"}
 """As file names have them. Nobody has published which is high, so 2 is not called high."""
-#: How many numbers the draws of an interval hold at a time.
-_NUMBERS_AT_ONCE = 4_000_000
-_NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[0-9]*)_(?P<condition>[^_]+)_[^_]+")
-#: Image, condition, emotion and intensity.
-_Key = tuple[str, str, str, str]
+#: Draws of an interval that are in memory at a time.
+_DRAWS_AT_ONCE = 100
+_NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
+_KEYS = ("image_id", "condition", "emotion")
+Array = NDArray[Any]
+#: Where captions are from; their image, condition, emotion and intensity; and the captions.
+_Row = tuple[str, str, str, str, str, Sequence[str]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ImageCaptions:
     """The number of an image's captions, and how often each word of a lexicon occurs in them.
 
     `blank` counts lines or cells without a caption.
     """
 
-    image: str
     condition: str
     emotion: str
     intensity: str
-    captions: int
-    counts: Counter[str]
+    captions: int = 0
     blank: int = 0
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How often a group's captions have the words of one list.
-
-    `rate` is 1000 `count` / `captions`; `low` and `high` are the ends of a 95% interval over
-    draws of images, None if there is only one.
-    """
-
-    condition: str
-    emotion: str
-    intensity: str
-    words: str
-    count: int
-    captions: int
-    rate: float
-    low: float | None
-    high: float | None
-    images: int
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -86,7 +66,8 @@ class Rates:
     lexicon
         The name of the lists of words.
     rates
-        A rate for each group and list.
+        A row for each group and list of words: ``rate`` is 1000 ``count`` / ``captions``. ``low``
+        and ``high`` are the ends of a 95% interval over draws of images, None for a single image.
     minimum, counted, left_out
         For each list, word -> how often it occurs in all captions: at least `minimum` times, or
         less often.
@@ -96,51 +77,39 @@ class Rates:
     captions: int
     blank: int
     lexicon: str
-    rates: tuple[Rate, ...]
+    rates: tuple[dict[str, Any], ...]
     minimum: int
     counted: dict[str, dict[str, int]]
     left_out: dict[str, dict[str, int]]
 
     @property
-    def several_lists(self) -> bool:
-        """Whether any group is counted with words of another emotion than its own."""
-        return any(rate.words != rate.emotion for rate in self.rates)
-
-    @property
     def lists(self) -> list[str]:
         """The lists that any group is counted with."""
-        return list(dict.fromkeys(rate.words for rate in self.rates))
+        return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return all of it as JSON values."""
         return asdict(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rates as rows of a table."""
-        rows = [asdict(rate) for rate in self.rates]
-        if not self.several_lists:
-            for row in rows:
-                del row["words"]
-        return rows
+        """Return the rates as rows of a table."""
+        return list(self.rates)
 
     def describe(self) -> str:
-        """A table of the rates, and the words that are too rare to count."""
+        """Return a table of the rates, and the words that are too rare to count."""
         header = ["emotion", "intensity", "condition", "words of"]
-        cells = [
-            [rate.emotion, rate.intensity or "-", rate.condition, rate.words] for rate in self.rates
-        ]
-        for row in (header, *cells) if not self.several_lists else ():
-            row.pop()
-        left = len(header)
         header += ["count", "captions", "per 1000", "95%"]
-        for row, rate in zip(cells, self.rates, strict=True):
-            if self.counted[rate.words]:
-                row += [f"{rate.count:,}", f"{rate.captions:,}", f"{rate.rate:.2f}"]
-                row.append("-" if rate.low is None else f"{rate.low:.2f} to {rate.high:.2f}")
-            else:
-                row += ["-", f"{rate.captions:,}", "-", "-"]
+        cells = ["{emotion}", "{intensity}", "{condition}", "{words}"]
+        cells += ["{count:,}", "{captions:,}", "{rate:.2f}", "{low:.2f} to {high:.2f}"]
+        rows = []
+        for rate in self.rates:
+            row = rate | {"intensity": rate["intensity"] or "-"}
+            if not self.counted[rate["words"]]:
+                row |= dict.fromkeys(("count", "rate", "low"))
+            rows.append(row)
         number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
-        lines = [f"{number}, words of {self.lexicon}", align(header, cells, left=left)]
+        table = format_table(header, cells, rows, left=4)
+        lines = [f"{number}, words of {self.lexicon}", table]
         for name in self.lists:
             rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]
             if rare:
@@ -149,12 +118,12 @@ class Rates:
         return "\n".join(lines)
 
     def notes(self) -> Iterator[str]:
-        """What may be wrong with the captions, or hides rates."""
+        """Yield what may be wrong with the captions, or hides rates."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
             yield f"{lines} left out: no caption"
-        names = dict.fromkeys(rate.intensity for rate in self.rates)
-        if not {"high", "low"}.isdisjoint(names) and not set(INTENSITIES).isdisjoint(names):
+        names = dict.fromkeys(rate["intensity"] for rate in self.rates)
+        if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
             yield f"intensities are called {listed} and counted as different; write them alike"
         for name in self.lists:
@@ -165,31 +134,20 @@ class Rates:
                 )
 
     def figure(self) -> Figure:
-        """A dot a condition, for each emotion and intensity."""
-        conditions = list(dict.fromkeys(rate.condition for rate in self.rates))
-        dots: dict[str, dict[str, Dot]] = {}
+        """Draw a dot a condition, for each emotion and intensity."""
+        conditions = list(dict.fromkeys(rate["condition"] for rate in self.rates))
+        groups: dict[str, dict[str, Dot]] = {}
         for rate in self.rates:
-            name = f"{rate.emotion} {rate.intensity}".strip()
-            if self.several_lists:
-                name += f": {rate.words} words"
-            dots.setdefault(name, {})[rate.condition] = Dot(rate.rate, rate.low, rate.high)
-        groups = {
-            name: [row.get(condition, Dot(None)) for condition in conditions]
-            for name, row in dots.items()
-        }
-        drawn = {name: row for name, row in groups.items() if any(dot.value for dot in row)}
-        if not self.several_lists or not drawn:
-            drawn = groups
-        axis = "emotion words per 1000 captions"
-        if any(dot.low is not None for row in drawn.values() for dot in row):
-            axis += "; lines: 95% over draws of images"
-        if empty := len(groups) - len(drawn):
-            axis += f"; {counted(empty, 'group')} without such words not drawn"
+            name = f"{rate['emotion']} {rate['intensity']}".strip()
+            if rate["words"] != rate["emotion"]:
+                name += f": {rate['words']} words"
+            dots = groups.setdefault(name, dict.fromkeys(conditions, Dot(None)))
+            dots[rate["condition"]] = Dot(rate["rate"], rate["low"], rate["high"])
         return grouped_dots(
-            drawn,
+            {name: list(dots.values()) for name, dots in groups.items()},
             numbered_series(conditions),
             title=f"Emotion words in {counted(self.captions, 'caption')}",
-            axis=axis,
+            axis="emotion words per 1000 captions; lines: 95% over draws of images",
             description="How often the captions of each group have words of an emotion.",
             number_format=lambda rate: format_number(rate, digits=1),
         )
@@ -215,63 +173,47 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
             f'the lexicon {lexicon.name} is not for captions; give it "groups" with "condition" '
             'and "emotion", and name each list of "words" after an emotion'
         )
-    return [
-        ImageCaptions(*key, len(captions) - blank, lexicon.count(" ".join(captions)), blank)
-        for key, captions in (_of_folder if path.is_dir() else _of_table)(path, lexicon)
-        for blank in [sum(not caption.strip() for caption in captions)]
-    ]
+    images: dict[tuple[str, ...], ImageCaptions] = {}
+    rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
+    for where, image_id, condition, emotion, intensity, captions in rows:
+        condition = lexicon.group("condition", condition, where)
+        emotion = lexicon.group("emotion", emotion, where)
+        group = condition, emotion, intensity
+        image = images.setdefault((image_id, *group), ImageCaptions(*group))
+        blank = sum(not caption.strip() for caption in captions)
+        image.blank += blank
+        image.captions += len(captions) - blank
+        image.counts.update(lexicon.count(" ".join(captions)))
+    if not any(image.captions for image in images.values()):
+        raise BiasError(
+            f"{path} has no captions; give a table with some in its column caption, or a folder "
+            "of .txt files such as SUBJECT_AN1_NO_1.txt with one in each line"
+        )
+    return list(images.values())
 
 
-def _of_folder(folder: Path, lexicon: Lexicon) -> Iterator[tuple[_Key, list[str]]]:
-    path = None
+def _folder_rows(folder: Path) -> Iterator[_Row]:
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
                 f"{path}: the name gives no group; name it as SUBJECT_AN1_NO_1.txt or "
-                "SUBJECT_NE_NO_1.txt: subject, emotion and intensity, condition, number"
+                "SUBJECT_NE_NO_1.txt: subject, emotion and intensity (1 or 2), condition, number"
             )
-        try:
-            groups = _groups(lexicon, match["condition"], match["emotion"])
-        except BiasError as problem:
-            raise BiasError(f"{path}: {problem}") from None
-        if match["intensity"] not in ("", *INTENSITIES):
-            raise BiasError(
-                f"{path}: the intensity {match['intensity']} is not one of {', '.join(INTENSITIES)}"
-            )
-        try:
+        with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as problem:
-            raise BiasError(
-                f"{path} is not UTF-8 (byte {problem.start}); save it as UTF-8"
-            ) from None
-        if not text.strip():
-            raise BiasError(f"{path} has no captions; write one in each line")
+        group = match["condition"], match["emotion"], match["intensity"]
         # The end of the last line does not begin another one.
-        yield (path.stem, *groups, match["intensity"]), text.removesuffix("\n").split("\n")
-    if path is None:
-        raise BiasError(f"{folder} has no .txt files of captions, such as SUBJECT_AN1_NO_1.txt")
+        yield str(path), path.stem, *group, text.removesuffix("\n").split("\n")
 
 
-def _of_table(path: Path, lexicon: Lexicon) -> Iterator[tuple[_Key, list[str]]]:
-    images: dict[_Key, list[str]] = {}
-    with read_rows(path, ["image_id", "condition", "emotion", "caption"]) as table:
-        names = (table[name] for name in ("image_id", "condition", "emotion"))
-        rows = zip(*names, table.get("intensity"), table["caption"], strict=True)
-        for row, (image, condition, emotion, intensity, caption) in enumerate(rows):
-            if not image:
-                raise table.problem(row, "the image_id is missing")
-            try:
-                key = (image, *_groups(lexicon, condition, emotion), intensity)
-            except BiasError as problem:
-                raise table.problem(row, str(problem)) from None
-            images.setdefault(key, []).append(caption)
-        if not any(map(str.strip, table["caption"])):
-            raise BiasError(f"{path}: the column caption is empty")
-    yield from images.items()
-
-
-def _groups(lexicon: Lexicon, condition: str, emotion: str) -> tuple[str, str]:
-    return lexicon.group("condition", condition), lexicon.group("emotion", emotion)
+def _table_rows(path: Path) -> Iterator[_Row]:
+    with read_rows(path, [*_KEYS, "caption"]) as table:
+        check_cells(table, "image_id")
+        keys = zip(*map(table.get, (*_KEYS, "intensity", "caption")), strict=True)
+        for line, (image, condition, emotion, intensity, caption) in zip(
+            table.lines, keys, strict=True
+        ):
+            yield f"{path}, line {line}", image, condition, emotion, intensity, [caption]
 
 
 def emotion_rates(
@@ -281,7 +223,7 @@ def emotion_rates(
     minimum: int = MIN_COUNT,
     all_words: bool = False,
 ) -> Rates:
-    """The rates of emotion words in each group.
+    """Return the rates of emotion words in each group.
 
     Parameters
     ----------
@@ -303,44 +245,49 @@ def emotion_rates(
     for name, words in lexicon.words.items():
         for word in words:
             (common if total[word] >= minimum else rare)[name][word] = total[word]
+    emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
     groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
     for image in images:
         if image.captions:
             key = image.emotion, image.intensity, image.condition
             groups.setdefault(key, []).append(image)
-    emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
-    ordered = sorted(
-        groups, key=lambda key: (emotions.index(key[0]), key[1], conditions.index(key[2]))
+    rates = []
+    for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
+        own = [] if all_words else [name for name in lexicon.words if name == key[0]]
+        rates += [_rate(groups[key], name, common[name]) for name in own or lexicon.words]
+    return Rates(
+        images=sum(map(len, groups.values())),
+        captions=sum(image.captions for image in images),
+        blank=sum(image.blank for image in images),
+        lexicon=lexicon.name,
+        rates=tuple(rates),
+        minimum=minimum,
+        counted=common,
+        left_out=rare,
     )
-    rates = [
-        _rate(groups[key], name, common[name])
-        for key in ordered
-        for name in lexicon.words
-        if all_words or name == key[0] or key[0] not in lexicon.words
-    ]
-    captions, blank = (
-        sum(getattr(image, name) for image in images) for name in ("captions", "blank")
-    )
-    with_captions = sum(map(len, groups.values()))
-    return Rates(with_captions, captions, blank, lexicon.name, tuple(rates), minimum, common, rare)
 
 
-def _rate(images: Sequence[ImageCaptions], name: str, words: Iterable[str]) -> Rate:
-    words = list(words)
+def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) -> dict[str, Any]:
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
-    count, total = int(hits.sum()), int(captions.sum())
     low = high = None
     if len(images) > 1:
-        batch = max(1, _NUMBERS_AT_ONCE // len(hits))
-        samples = hits, captions
-        low, high = bootstrap_interval(samples, _per_1000, DRAWS, 0, paired=True, batch=batch)
-    first = images[0]
-    return Rate(
-        first.condition, first.emotion, first.intensity, name, count, total, 1000 * count / total,
-        low, high, len(images),
-    )  # fmt: skip
+        low, high = bootstrap_interval(
+            (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
+        )
+    return {
+        "condition": images[0].condition,
+        "emotion": images[0].emotion,
+        "intensity": images[0].intensity,
+        "words": name,
+        "count": int(hits.sum()),
+        "captions": int(captions.sum()),
+        "rate": float(_per_1000(hits, captions)),
+        "low": low,
+        "high": high,
+        "images": len(images),
+    }
 
 
-def _per_1000(hits: Array, captions: Array, axis: int) -> Array:
+def _per_1000(hits: Array, captions: Array, axis: int = -1) -> Array:
     return np.asarray(1000 * hits.sum(axis=axis) / captions.sum(axis=axis))

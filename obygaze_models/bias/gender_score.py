@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from obygaze_features.common.tables import Table, align, map_columns
+from obygaze_features.common.tables import Table, map_columns
 from obygaze_features.common.text import counted
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
     check_cells,
+    format_table,
     numbers,
     read_rows,
     require,
@@ -41,14 +42,16 @@ GENDERS = ("man", "woman")
 BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"
 MEASURES = {
-    "said": ("gender score of the caption", "said: man", "woman"),
-    "filled": ("gender score with either filled in", "filled in: man", "woman"),
-    "assigned": ("assigned by the score", "assigned: man", "woman", "tied"),
-    "cooccurrence": ("co-occurrence", "captions of: man", "woman", "neither"),
+    "said": ("gender score of the caption", "said", ""),
+    "filled": ("gender score with either filled in", "filled in", ""),
+    "assigned": ("assigned by the score", "assigned", "tied"),
+    "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""The measures of an object, fields of `ObjectScores`: titles in a figure, columns of a table.
+"""The measures of an object: their titles in a figure and in a table, and of the uncounted rest.
 
-A third column is for counts: of those that are neither's.
+``said`` is the mean gender score of captions of men, and of women; ``filled`` that of all captions
+with man filled in, and with woman. ``assigned`` counts the captions that score higher with man, and
+with woman; ``cooccurrence`` counts those of men, and of women.
 """
 MAX_OBJECTS = 20
 """Objects that are drawn and printed, those with most captions first."""
@@ -68,121 +71,89 @@ _COLUMNS = {
 _VARIANTS = tuple(_COLUMNS)[4:]
 
 
-@dataclass(frozen=True)
-class GenderBalance:
-    """A number for man and one for woman; `neither` counts the rest."""
-
-    man: float | None
-    woman: float | None
-    neither: int = 0
-
-    @property
-    def man_share(self) -> float | None:
-        """Man / (man + woman); None if both are 0 or one is unknown.
-
-        Examples
-        --------
-        >>> truncate(GenderBalance(616, 217).man_share)
-        '.73'
-        """
-        if self.man is None or self.woman is None or not self.man + self.woman:
-            return None
-        return self.man / (self.man + self.woman)
-
-
 @dataclass(frozen=True, eq=False)
 class ScoredCaptions:
-    """Captions and their scores; a score is None where the table has nothing of its kind.
+    """Captions and their scores.
 
-    `objects` is empty if the table names none. `genders` are the table's groups, else what the
-    words of the captions say; None if no words say anything.
+    Parameters
+    ----------
+    table
+        The captions as they were read.
+    genders
+        The table's groups, else what the words of the captions say; None if no words say anything.
+    scores
+        ``score`` of the captions as they are, ``score_man`` and ``score_woman`` of both variants.
     """
 
     table: Table
-    objects: tuple[str, ...]
     genders: tuple[str, ...] | None
-    score: Array | None = None
-    man: Array | None = None
-    woman: Array | None = None
+    scores: Mapping[str, Array]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each caption: the table's columns, and its scores."""
-        columns: dict[str, Any] = {
-            name: self.table[name] for name in ("id", "caption") if name in self.table.columns
+        """Return a row for each caption: the table's columns, and its scores."""
+        kept = ("id", "caption", "object")
+        columns: dict[str, Sequence[Any]] = {
+            name: self.table[name] for name in kept if name in self.table.columns
         }
-        if self.objects:
-            columns["object"] = self.objects
         if self.genders is not None:
             columns["group"] = self.genders
-        if self.score is not None:
-            columns["score"] = self.score.tolist()
-        if self.man is not None and self.woman is not None:
-            columns["score_man"] = self.man.tolist()
-            columns["score_woman"] = self.woman.tolist()
-            columns["leans_to"] = _higher(self.man, self.woman)
-            columns["to_man"] = [
-                GenderBalance(*pair).man_share
-                for pair in zip(columns["score_man"], columns["score_woman"], strict=True)
-            ]
+        columns |= {name: scores.tolist() for name, scores in self.scores.items()}
+        if "score_man" in columns:
+            pairs = list(zip(columns["score_man"], columns["score_woman"], strict=True))
+            columns["leans_to"] = [_higher(*pair) for pair in pairs]
+            columns["to_man"] = [share_of_man(*pair) for pair in pairs]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return all of it as JSON values."""
         return {
-            "all": all_objects(self).to_dict(),
-            "objects": [scores.to_dict() for scores in by_object(self)],
+            "all": all_objects(self),
+            "objects": by_object(self),
             "captions": self.rows(),
         }
 
     def describe(self) -> str:
-        """A table of the objects, and of all together."""
+        """Return a table of the objects, and of all together."""
         objects, together = by_object(self), all_objects(self)
-        measures = {
-            name: columns
-            for name, (_, *columns) in MEASURES.items()
-            if getattr(together, name) is not None
-        }
-        header = ["object", "captions"]
-        for columns in measures.values():
-            header += [*columns, "to-m"]
-        rows = []
-        for scores in [*objects[:MAX_OBJECTS], together]:
-            row = [scores.object, f"{scores.captions:,}"]
-            for name, columns in measures.items():
-                balance = getattr(scores, name)
-                parts = (balance.man, balance.woman, balance.neither)[: len(columns)]
-                row += [*map(_cell, parts), truncate(balance.man_share)]
-            rows.append(row)
-        lines = [align(header, rows)]
+        header, cells = ["object", "captions"], ["{object}", "{captions:,}"]
+        for measure, (_, title, rest) in MEASURES.items():
+            if f"{measure}_man" not in together:
+                continue
+            number = ":," if rest else ":.4f"
+            header += [f"{title}: man", "woman"]
+            cells += [f"{{{measure}_{gender}{number}}}" for gender in GENDERS]
+            if rest:
+                header.append(rest)
+                cells.append(f"{{{measure}_neither:,}}")
+            header.append("to-m")
+            cells.append(f"{{{measure}_to_man}}")
+        rows = [
+            {name: truncate(v) if name.endswith("_to_man") else v for name, v in row.items()}
+            for row in [*objects[:MAX_OBJECTS], together]
+        ]
+        lines = [format_table(header, cells, rows)]
         if (more := len(objects) - MAX_OBJECTS) > 0:
             lines.append(f"and {more:,} more objects; all of them with: -o NAME.json")
         lines.append("to-m: man / (man + woman), cut to two decimals as in the published table.")
         return "\n".join(lines)
 
     def notes(self) -> list[str]:
-        """Nothing is wrong with a table that can be read."""
+        """Return nothing: a table that can be read needs no notes."""
         return []
 
     def figure(self) -> Figure:
-        """How far each object leans to woman or to man, by each measure: .5 is neither."""
+        """Draw how far each object leans to woman or to man, by each measure; .5 is neither."""
         objects = by_object(self) or [all_objects(self)]
-        titles = {
-            name: title
-            for name, (title, *_) in MEASURES.items()
-            if any(getattr(scores, name) for scores in objects)
-        }
-        dots = {
-            scores.object: [
-                Dot(getattr(getattr(scores, name), "man_share", None)) for name in titles
-            ]
-            for scores in objects[:MAX_OBJECTS]
-        }
+        measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
         if len(objects) > MAX_OBJECTS:
             title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
         return grouped_dots(
-            dots,
-            numbered_series([*titles.values()]),
+            {
+                row["object"]: [Dot(row[f"{name}_to_man"]) for name in measures]
+                for row in objects[:MAX_OBJECTS]
+            },
+            numbered_series([MEASURES[name][0] for name in measures]),
             title=title,
             axis="man / (man + woman), cut to two decimals; .5 is neither",
             description="How far the captions of each object lean to woman or to man.",
@@ -193,47 +164,8 @@ class ScoredCaptions:
         )
 
 
-@dataclass(frozen=True)
-class ObjectScores:
-    """An object's captions, and their balance by each measure.
-
-    Parameters
-    ----------
-    object, captions
-        Its label, and the number of captions.
-    said
-        The mean gender score of captions of men, and of women.
-    filled
-        The mean gender score of all captions with man filled in, and with woman.
-    assigned
-        How many captions score higher with man filled in, and how many with woman; ties are
-        neither's.
-    cooccurrence
-        How many captions are of men, and of women.
-    """
-
-    object: str
-    captions: int
-    said: GenderBalance | None
-    filled: GenderBalance | None
-    assigned: GenderBalance | None
-    cooccurrence: GenderBalance | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The scores as a row of a table."""
-        row: dict[str, Any] = {"object": self.object, "captions": self.captions}
-        for measure, (_, *columns) in MEASURES.items():
-            balance: GenderBalance | None = getattr(self, measure)
-            if balance is not None:
-                row |= {f"{measure}_man": balance.man, f"{measure}_woman": balance.woman}
-                if len(columns) == 3:
-                    row[f"{measure}_neither"] = balance.neither
-                row[f"{measure}_to_man"] = balance.man_share
-        return row
-
-
 def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: ArrayLike) -> Array:
-    """The gender score of each caption.
+    """Return the gender score of each caption.
 
     Parameters
     ----------
@@ -260,8 +192,21 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
 
+def share_of_man(man: float | None, woman: float | None) -> float | None:
+    """Return man / (man + woman); None if both are 0 or one is unknown.
+
+    Examples
+    --------
+    >>> truncate(share_of_man(616, 217))
+    '.73'
+    """
+    if man is None or woman is None or not man + woman:
+        return None
+    return man / (man + woman)
+
+
 def truncate(ratio: float | None) -> str:
-    """A ratio with two decimals, the rest cut off, as in the published table.
+    """Format a ratio with two decimals, the rest cut off, as in the published table.
 
     Examples
     --------
@@ -275,7 +220,7 @@ def truncate(ratio: float | None) -> str:
 
 
 def gender_of(caption: str, lexicon: Lexicon) -> str:
-    """The gender that a caption names: man, woman, both or neither.
+    """Return the gender that a caption names: man, woman, both or neither.
 
     Examples
     --------
@@ -304,41 +249,32 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
     """
     with read_rows(Path(path)) as source:
         table = map_columns(source, _COLUMNS)
-        headers = dict(zip(table.columns, source.columns, strict=True))
         check_cells(table, "object", unique="id")
-        objects = tuple(table.columns.get("object", ()))
-        columns = set(table.columns)
+        has_variants = not baseline and not table.columns.keys().isdisjoint(_VARIANTS)
+        scores: dict[str, Array] = {}
         if baseline:
             require(table, ["object"], "which co-occurrence needs")
-            genders = _genders(table, required=True)
-            return ScoredCaptions(table, objects, genders)
-        variants = not columns.isdisjoint(_VARIANTS)
-        as_is = not variants or not columns.isdisjoint({"probability", "similarity"})
-        scores: dict[str, Array] = {}
-        if variants:
-            require(table, [*_VARIANTS, "confidence"], "which the scores of both variants need")
-            scores |= {gender: _score(table, headers, f"_{gender}") for gender in GENDERS}
-        if as_is:
-            required = ["probability", "similarity", "confidence"]
-            if not variants and "caption" not in columns:
-                required.append("group")
-            require(table, required, "which the gender score needs")
-            scores["score"] = _score(table, headers)
-        genders = _genders(table, required=not variants)
-        return ScoredCaptions(table, objects, genders, **scores)
+        elif not has_variants or not table.columns.keys().isdisjoint({"probability", "similarity"}):
+            scores["score"] = _score(table)
+        if has_variants:
+            scores |= {f"score_{gender}": _score(table, f"_{gender}") for gender in GENDERS}
+        genders = _genders(table)
+        if genders is None and not has_variants:
+            raise BiasError(f"{path}: no caption names a man or a woman; give each a group")
+        return ScoredCaptions(table, genders, scores)
 
 
-def by_object(captions: ScoredCaptions) -> list[ObjectScores]:
-    """The measures of each object, those with most captions first."""
+def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
+    """Return the measures of each object, those with most captions first."""
     rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(captions.objects):
+    for row, name in enumerate(captions.table.columns.get("object", ())):
         rows_of.setdefault(name, []).append(row)
     most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
     return [_measure(captions, name, rows_of[name]) for name in most_first]
 
 
-def all_objects(captions: ScoredCaptions) -> ObjectScores:
-    """The measures of all captions together."""
+def all_objects(captions: ScoredCaptions) -> dict[str, Any]:
+    """Return the measures of all captions together."""
     return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
 
 
@@ -347,66 +283,59 @@ def _refuse(name: str, values: Array, bad: Array, reason: str) -> None:
         raise BiasError(f"{name} {values[bad].flat[0]:g} {reason}")
 
 
-def _higher(man: Array, woman: Array) -> list[str]:
-    """The variant of each caption that scores higher, or `TIE`."""
-    higher: list[str] = np.where(man > woman, "man", np.where(woman > man, "woman", TIE)).tolist()
-    return higher
+def _higher(man: float, woman: float) -> str:
+    """Return the variant of a caption that scores higher, or `TIE`."""
+    if man == woman:
+        return TIE
+    return "man" if man > woman else "woman"
 
 
-def _score(table: Table, headers: Mapping[str, str], variant: str = "") -> Array:
-    def column(name: str, low: float, high: float) -> Array:
-        return numbers(table, name, low, high, headers[name])
-
-    header = headers[f"similarity{variant}"]
-    similarity = column(f"similarity{variant}", -1, 1 + _ROUNDING)
+def _score(table: Table, variant: str = "") -> Array:
+    names = f"probability{variant}", f"similarity{variant}", "confidence"
+    require(table, names, "which the gender score needs")
+    probability, confidence = (numbers(table, name, 0, 1) for name in names[::2])
+    similarity = numbers(table, names[1], -1, 1 + _ROUNDING)
     if opposite := np.flatnonzero(similarity == -1).tolist():
-        reason = f"{header} -1 has no gender score, as 1 + {header} is a divisor"
+        reason = f"{names[1]} -1 has no gender score, as 1 + similarity is a divisor"
         raise table.problem(opposite[0], reason)
-    probability = column(f"probability{variant}", 0, 1)
-    return gender_score(probability, similarity, column("confidence", 0, 1))
+    return gender_score(probability, similarity, confidence)
 
 
-def _genders(table: Table, *, required: bool) -> tuple[str, ...] | None:
-    """The gender of each caption, by the table's groups or else by its words."""
+def _genders(table: Table) -> tuple[str, ...] | None:
+    """Return each caption's gender, by the table's groups or its words; None if neither tells."""
     lexicon = shipped_lexicon("genders")
-    if "group" not in table.columns:
-        if required:
-            require(table, ["caption"], "nor a group")
-        genders = tuple(gender_of(text, lexicon) for text in table.columns.get("caption", ()))
-        if not set(genders).isdisjoint(GENDERS):
-            return genders
-        if required:
-            raise BiasError(f"{table.path}: no caption names a man or a woman; give each a group")
-        return None
-    groups = []
-    for row, text in enumerate(table["group"]):
-        try:
-            groups.append(lexicon.group("group", text))
-        except BiasError as problem:
-            raise table.problem(row, str(problem)) from None
-    return tuple(groups)
+    if "group" in table.columns:
+        cells = zip(table.lines, table["group"], strict=True)
+        return tuple(lexicon.group("group", t, f"{table.path}, line {line}") for line, t in cells)
+    genders = tuple(gender_of(text, lexicon) for text in table.columns.get("caption", ()))
+    return None if set(genders).isdisjoint(GENDERS) else genders
 
 
-def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> ObjectScores:
-    said = filled = assigned = cooccurrence = None
-    if captions.genders is not None:
-        men, women = ([row for row in rows if captions.genders[row] == of] for of in GENDERS)
-        cooccurrence = GenderBalance(len(men), len(women), len(rows) - len(men) - len(women))
-        if captions.score is not None:
-            said = GenderBalance(_mean(captions.score[men]), _mean(captions.score[women]))
-    if captions.man is not None and captions.woman is not None:
-        as_man, as_woman = captions.man[rows], captions.woman[rows]
-        filled = GenderBalance(float(as_man.mean()), float(as_woman.mean()))
-        counts = Counter(_higher(as_man, as_woman))
-        assigned = GenderBalance(counts["man"], counts["woman"], counts[TIE])
-    return ObjectScores(name, len(rows), said, filled, assigned, cooccurrence)
+def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
+    """Return the measures of some captions that their table allows, as one row."""
+    scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
+    genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
+    measured: dict[str, dict[str, float | None]] = {}
+    if "score" in scores:
+        said = list(zip(genders, scores["score"], strict=True))
+        measured["said"] = {of: _mean([s for gender, s in said if gender == of]) for of in GENDERS}
+    if "score_man" in scores:
+        measured["filled"] = {of: _mean(scores[f"score_{of}"]) for of in GENDERS}
+        measured["assigned"] = _count(map(_higher, scores["score_man"], scores["score_woman"]))
+    if genders:
+        measured["cooccurrence"] = _count(genders)
+    row: dict[str, Any] = {"object": name, "captions": len(rows)}
+    for measure, numbers_of in measured.items():
+        row |= {f"{measure}_{of}": number for of, number in numbers_of.items()}
+        row[f"{measure}_to_man"] = share_of_man(numbers_of["man"], numbers_of["woman"])
+    return row
 
 
-def _cell(value: int | float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+def _count(genders: Iterable[str]) -> dict[str, float | None]:
+    counts = Counter(genders)
+    men, women = counts["man"], counts["woman"]
+    return {"man": men, "woman": women, "neither": counts.total() - men - women}
 
 
-def _mean(scores: Array) -> float | None:
-    return math.fsum(scores.tolist()) / len(scores) if len(scores) else None
+def _mean(scores: Sequence[float]) -> float | None:
+    return math.fsum(scores) / len(scores) if scores else None

@@ -1,11 +1,12 @@
-"""Files that users give: CSV tables, JSON and lists of words, checked, with this room's errors."""
+"""Tables in and out, JSON files and lists of words: read, checked and printed alike."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,40 +16,30 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import Table, align, read_table
 from obygaze_features.common.text import shorten, unknown_name
-from obygaze_features.errors import BiasError, ManifestError
+from obygaze_features.errors import BiasError, ManifestError, translate
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+Row = Mapping[str, Any]
+"""A row of results, by column."""
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
-def refuse_unknown_keys(value: Any, kind: type[msgspec.Struct], where: object) -> None:
-    """Refuse a JSON object with an unknown key; the nearest known one is named."""
-    for key in value if isinstance(value, dict) else ():
-        if key not in kind.__struct_fields__:
-            raise BiasError(f"{where}: {unknown_name('key', key, kind.__struct_fields__)}")
-
-
-def convert(value: Any, kind: type[Struct], where: object) -> Struct:
-    """A JSON object as a typed struct."""
-    refuse_unknown_keys(value, kind, where)
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as problem:
-        raise BiasError(f"{where}: {problem}") from None
-
-
 def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
-    """A JSON file of this format as a typed struct."""
+    """Read a JSON file of this format as a typed struct."""
     content = check_format(read_json(path, BiasError), path, name, version, BiasError)
-    return convert(content, kind, path)
+    for key in content:
+        if key not in kind.__struct_fields__:
+            raise BiasError(f"{path}: {unknown_name('key', key, kind.__struct_fields__)}")
+    with translate(BiasError, path, foreign=msgspec.ValidationError):
+        return msgspec.convert(content, kind)
 
 
 @contextlib.contextmanager
 def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """A CSV table, as spreadsheets write it too, which has rows; its errors are `BiasError`."""
+    """Read a CSV table, as spreadsheets write it too; problems with it are `BiasError`."""
     try:
         table = read_table(path, delimiter=None, required=required).without_escapes()
         if not len(table):
@@ -67,26 +58,19 @@ def require(table: Table, names: Sequence[str], purpose: str) -> None:
         )
 
 
-def check_cells(table: Table, *filled: str, unique: str) -> None:
+def check_cells(table: Table, *filled: str, unique: str = "") -> None:
     """Refuse an empty cell in the columns `filled`, and one twice in `unique`, if it has them."""
     for column in filled:
         if "" in (cells := table.columns.get(column, [])):
             raise table.problem(cells.index(""), f"the {column} is missing")
-    seen: set[str] = set()
+    first_row: dict[str, int] = {}
     for row, cell in enumerate(table.columns.get(unique, [])):
-        if cell in seen:
+        if first_row.setdefault(cell, row) != row:
             raise table.problem(row, f"duplicate {unique} {shorten(cell)}")
-        seen.add(cell)
 
 
-def numbers(
-    table: Table, column: str, low: float, high: float, header: str | None = None
-) -> NDArray[Any]:
-    """A column of numbers; an error names the first cell that is not a number in the range.
-
-    `header` is the column's name in the file, if it is another.
-    """
-    header = header or column
+def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
+    """Return a column of numbers; an error names the first cell without one in the range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -94,14 +78,40 @@ def numbers(
             if "_" in cell:  # Python reads 0_5 as 5
                 raise ValueError
         except ValueError:
-            raise table.problem(row, f"{header} {shorten(cell)} is not a number") from None
+            raise table.problem(row, f"{column} {shorten(cell)} is not a number") from None
         if not low <= value <= high:
-            raise table.problem(row, f"{header} {cell} is not from {low:g} to {high:g}")
+            raise table.problem(row, f"{column} {cell} is not from {low:g} to {high:g}")
     return values
 
 
+def format_table(
+    header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
+) -> str:
+    """Format rows for a terminal: a template a column, the first `left` columns to the left.
+
+    A cell whose template needs a number that is None is a dash.
+
+    Examples
+    --------
+    >>> rows = [{"name": "a", "low": 0.25, "high": 0.5}, {"name": "b", "low": None, "high": None}]
+    >>> print(format_table(["image", "95%"], ["{name}", "{low:.1%} to {high:.1%}"], rows))
+    image             95%
+    -----  --------------
+    a      25.0% to 50.0%
+    b                   -
+    """
+
+    def cell(template: str, row: Row) -> str:
+        try:
+            return template.format(**row)
+        except TypeError:  # None has no format
+            return "-"
+
+    return align(header, [[cell(text, row) for text in templates] for row in rows], left=left)
+
+
 def tokens(text: str) -> list[str]:
-    """The words of a caption: lower case, without . and , and split at single spaces.
+    """Split a caption at single spaces, in lower case and without . and , characters.
 
     Examples
     --------
@@ -124,38 +134,27 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def all_words(self) -> frozenset[str]:
         """The words of all lists."""
-        return frozenset(word for words in self.words.values() for word in words)
+        return frozenset(chain.from_iterable(self.words.values()))
 
-    @cached_property
-    def _group_of(self) -> dict[str, dict[str, str]]:
-        return {
-            column: {
-                alias.casefold(): name
-                for name, aliases in names.items()
-                for alias in (name, *aliases)
-            }
-            for column, names in self.groups.items()
-        }
-
-    def group(self, column: str, text: str) -> str:
-        """The group that a file's text names, by its name or an alias, in any case."""
-        group = self._group_of[column].get(text.casefold())
-        if group is None:
-            raise BiasError(unknown_name(column, text, self.groups[column]))
-        return group
+    def group(self, column: str, text: str, where: object) -> str:
+        """Return the group that a text names, by its name or an alias, in any case."""
+        for name, aliases in self.groups[column].items():
+            if text.casefold() in map(str.casefold, (name, *aliases)):
+                return name
+        raise BiasError(f"{where}: {unknown_name(column, text, self.groups[column])}")
 
     def count(self, text: str) -> Counter[str]:
-        """How often each word of any list is a token of a text."""
+        """Count how often each word of any list is a token of a text."""
         return Counter(filter(self.all_words.__contains__, tokens(text)))
 
 
 def shipped_lexicon(name: str) -> Lexicon:
-    """A lexicon that obygaze ships: ``emotions`` or ``genders``."""
+    """Return a lexicon that obygaze ships: ``emotions`` or ``genders``."""
     return read_lexicon(reference_file(f"lexicons/{name}.json"))
 
 
 def read_lexicon(path: str | Path) -> Lexicon:
-    """A lexicon of your own, in the form of manifests/lexicons/emotions.json."""
+    """Read a lexicon in the form of manifests/lexicons/emotions.json."""
     lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
     for name, words in lexicon.words.items():
         for word in words:

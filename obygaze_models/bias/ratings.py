@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.tables import Table, align
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
+from obygaze_models.bias.inputs import check_cells, format_table, numbers, read_rows, require
 from obygaze_models.figures.dots import grouped_dots, numbered_series
 from obygaze_models.figures.sheet import Dot
 
@@ -39,12 +39,12 @@ _KEYS = ("image_id", "group")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Whether each rater labels each image as sexualised, [images, raters].
+    """The labels of each rater: whether an image is sexualised, [images, raters].
 
-    `uneven` counts the images whose probabilities do not sum to about 1.
+    `groups` has the group of each image. `uneven` counts the images whose probabilities do not sum
+    to about 1.
     """
 
-    images: tuple[str, ...]
     groups: tuple[str, ...]
     raters: tuple[str, ...]
     sexualised: NDArray[Any]
@@ -56,91 +56,77 @@ class Ratings:
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """The shares as rows of a table."""
-        return [asdict(share) for share in group_shares(self)]
+        """Return the share of sexualised images of each group, in the table's order, and rater."""
+        shares = []
+        groups = np.array(self.groups)
+        for group in dict.fromkeys(self.groups):
+            labels = self.sexualised[groups == group]
+            for rater, count in zip(self.raters, labels.sum(axis=0).tolist(), strict=True):
+                low, high = wilson_interval(count, len(labels))
+                share = {"count": count, "images": len(labels), "share": count / len(labels)}
+                shares.append({"group": group, "rater": rater, **share, "low": low, "high": high})
+        return shares
+
+    def pairs(self) -> list[dict[str, Any]]:
+        """Return Cronbach's alpha and the share of equal labels of every two raters."""
+        pairs = []
+        for first, second in combinations(range(len(self.raters)), 2):
+            labels = self.sexualised[:, [first, second]]
+            pair = {"first": self.raters[first], "second": self.raters[second]}
+            agreement = float((labels[:, 0] == labels[:, 1]).mean())
+            pairs.append({**pair, "alpha": cronbach_alpha(labels), "agreement": agreement})
+        return pairs
 
     def to_dict(self) -> dict[str, Any]:
-        """Shares and reliability as JSON values."""
+        """Return shares and reliability as JSON values."""
         return {
-            "images": len(self.images),
+            "images": len(self.groups),
             "raters": list(self.raters),
             "shares": self.rows(),
             "alpha": self.alpha,
-            "pairs": [asdict(pair) for pair in rater_pairs(self)],
+            "pairs": self.pairs(),
         }
 
     def describe(self) -> str:
-        """A table of the shares, and of two raters or more how reliable they are."""
-        cells = [
-            [
-                *(s.group, s.rater, f"{s.count:,}", f"{s.images:,}"),
-                *(f"{s.share:.1%}", f"{s.low:.1%} to {s.high:.1%}"),
-            ]
-            for s in group_shares(self)
-        ]
+        """Return a table of the shares, and of how reliable two raters or more are."""
         header = ["group", "rater", "sexualised", "images", "share", "95%"]
-        text = align(header, cells, left=2)
-        pairs = rater_pairs(self)
-        rows = [
-            (f"{pair.first}, {pair.second}", pair.alpha, f"{pair.agreement:.1%}") for pair in pairs
+        cells = ["{group}", "{rater}", "{count:,}", "{images:,}", "{share:.1%}"]
+        text = format_table(header, [*cells, "{low:.1%} to {high:.1%}"], self.rows(), left=2)
+        pairs = [
+            {
+                "raters": f"{pair['first']}, {pair['second']}",
+                "same": f"{pair['agreement']:.1%}",
+                **pair,
+            }
+            for pair in self.pairs()
         ]
         if len(pairs) > 1:
-            rows.insert(0, (f"all {len(self.raters)}", self.alpha, ""))
-        if rows:
-            cells = [
-                [names, "-" if alpha is None else f"{alpha:.6f}", same]
-                for names, alpha, same in rows
-            ]
-            text += "\n\n" + align(["raters", "Cronbach's alpha", "same label"], cells)
-        return text
+            pairs.insert(0, {"raters": f"all {len(self.raters)}", "alpha": self.alpha, "same": ""})
+        header = ["raters", "Cronbach's alpha", "same label"]
+        cells = ["{raters}", "{alpha:.6f}", "{same}"]
+        return f"{text}\n\n{format_table(header, cells, pairs)}" if pairs else text
 
     def notes(self) -> list[str]:
-        """What may be wrong with the probabilities."""
-        if not self.uneven:
-            return []
+        """Return what may be wrong with the probabilities."""
         images = counted(self.uneven, "image")
-        return [
-            f"the probabilities of {images} do not sum to about 1; the most probable class was "
-            "taken anyway"
-        ]
+        uneven = f"the probabilities of {images} do not sum to about 1; the largest was taken"
+        return [uneven] if self.uneven else []
 
     def figure(self) -> Figure:
-        """A dot a rater, for each group."""
+        """Draw a dot a rater, for each group."""
         dots: dict[str, list[Dot]] = {}
-        for share in group_shares(self):
-            dots.setdefault(share.group, []).append(Dot(share.share, share.low, share.high))
+        for share in self.rows():
+            dot = Dot(share["share"], share["low"], share["high"])
+            dots.setdefault(share["group"], []).append(dot)
         return grouped_dots(
             dots,
             numbered_series(self.raters),
-            title=f"Images labelled as sexualised, of {len(self.images):,}",
+            title=f"Images labelled as sexualised, of {len(self.groups):,}",
             axis="share of the group's images; lines: Wilson's 95%",
             description="Which share of each group's images each rater labels as sexualised.",
             limits=(0, 1),
             percent=True,
         )
-
-
-@dataclass(frozen=True)
-class Share:
-    """The share of a group's images that a rater labels as sexualised, with Wilson's 95%."""
-
-    group: str
-    rater: str
-    count: int
-    images: int
-    share: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class RaterPair:
-    """Two raters: Cronbach's alpha of these two, and the share of images with the same label."""
-
-    first: str
-    second: str
-    alpha: float | None
-    agreement: float
 
 
 def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
@@ -155,57 +141,27 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     raters
         Only these columns; the probabilities are `CLASSIFIER`.
     """
+    uneven = 0
     with read_rows(Path(path), _KEYS) as table:
-        columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
-        has_probabilities = any(name in table.columns for name in CLASSES)
-        if has_probabilities:
-            require(table, CLASSES, "one of the five classes")
-            if CLASSIFIER in columns:
-                raise BiasError(
-                    f"{path}, line 1: the probabilities belong to the rater {CLASSIFIER}, and a "
-                    "column has the same name; rename the column"
-                )
-            columns.append(CLASSIFIER)
+        check_cells(table, *_KEYS, unique="image_id")
+        if not table.columns.keys().isdisjoint(CLASSES):
+            table, uneven = _classify(table)
+        columns = [name for name in table.columns if name not in _KEYS]
         for name in raters:
             if name not in columns:
                 raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
-        names = tuple(dict.fromkeys(raters)) or tuple(columns)
+        names = tuple(dict.fromkeys(raters or columns))
         if not names:
             raise BiasError(
-                f"{path} has no column of labels beside image_id and group, and no probabilities "
-                f"({', '.join(CLASSES)}); add one of them"
+                f"{path} has no column of labels beside image_id and group; add one, or the "
+                f"probabilities {', '.join(CLASSES)}"
             )
-        check_cells(table, *_KEYS, unique="image_id")
-        uneven, labels = 0, []
-        for name in names:
-            if has_probabilities and name == CLASSIFIER:
-                probabilities = _probabilities(table)
-                off = np.abs(probabilities.sum(axis=1) - 1)
-                uneven = int((off > PROBABILITY_TOLERANCE).sum())
-                most_probable = np.array(CLASSES)[probabilities.argmax(axis=1)]
-                labels.append(np.isin(most_probable, SEXUALISED))
-            else:
-                labels.append(_labels(table, name))
-    return Ratings(
-        tuple(table["image_id"]), tuple(table["group"]), names, np.column_stack(labels), uneven
-    )
-
-
-def group_shares(ratings: Ratings) -> list[Share]:
-    """A share for each group, in the table's order, and rater."""
-    shares = []
-    groups = np.array(ratings.groups)
-    for group in dict.fromkeys(ratings.groups):
-        labels = ratings.sexualised[groups == group]
-        for rater, count in zip(ratings.raters, labels.sum(axis=0).tolist(), strict=True):
-            low, high = wilson_interval(count, len(labels))
-            share = count / len(labels)
-            shares.append(Share(group, rater, count, len(labels), share, low, high))
-    return shares
+        labels = np.column_stack([_labels(table, name) for name in names])
+    return Ratings(tuple(table["group"]), names, labels, uneven if CLASSIFIER in names else 0)
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share, by SciPy.
+    """Return Wilson's 95% interval of a share, by SciPy.
 
     Examples
     --------
@@ -220,7 +176,7 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
 
 
 def cronbach_alpha(ratings: ArrayLike) -> float | None:
-    """Cronbach's alpha of ratings [items, raters]; None if all items have the same sum.
+    """Return Cronbach's alpha of ratings [items, raters]; None if all items have the same sum.
 
     Examples
     --------
@@ -229,10 +185,11 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     0.789474
     """
     values: NDArray[Any] = np.asarray(ratings, dtype=float)
-    if values.ndim != 2 or values.shape[1] < 2 or not len(values):
-        raise BiasError(f"alpha needs ratings of items by at least two raters, not {values.shape}")
-    if not np.isfinite(values).all():
-        raise BiasError("alpha needs a number from each rater for each item; some are missing")
+    is_table = values.ndim == 2 and len(values) > 0 and values.shape[1] >= 2
+    if not is_table or not np.isfinite(values).all():
+        raise BiasError(
+            f"alpha needs a number for each item from at least two raters (got {values.shape})"
+        )
     raters = values.shape[1]
     total = float(values.sum(axis=1).var())
     if math.isclose(total, 0, abs_tol=1e-15):
@@ -241,41 +198,34 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     return float(raters / (raters - 1) * (1 - separate / total))
 
 
-def rater_pairs(ratings: Ratings) -> list[RaterPair]:
-    """Every two raters."""
-    labels = ratings.sexualised
-    return [
-        RaterPair(
-            ratings.raters[first],
-            ratings.raters[second],
-            cronbach_alpha(labels[:, [first, second]]),
-            float((labels[:, first] == labels[:, second]).mean()),
+def _classify(table: Table) -> tuple[Table, int]:
+    """Put the most probable class in place of the probabilities, and count the uneven images."""
+    require(table, CLASSES, "one of the five classes")
+    if CLASSIFIER in table.columns:
+        raise BiasError(
+            f"{table.path}, line 1: the probabilities belong to the rater {CLASSIFIER}, and a "
+            "column has the same name; rename the column"
         )
-        for first, second in combinations(range(len(ratings.raters)), 2)
-    ]
-
-
-def _probabilities(table: Table) -> NDArray[Any]:
-    values = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
-    if empty := np.flatnonzero(values.sum(axis=1) == 0).tolist():
+    probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
+    sums = probabilities.sum(axis=1)
+    if empty := np.flatnonzero(sums == 0).tolist():
         raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
-    return values
+    columns = {name: cells for name, cells in table.columns.items() if name not in CLASSES}
+    columns[CLASSIFIER] = np.array(CLASSES)[probabilities.argmax(axis=1)].tolist()
+    uneven = int((np.abs(sums - 1) > PROBABILITY_TOLERANCE).sum())
+    return replace(table, columns=columns), uneven
 
 
-def _labels(table: Table, rater: str) -> NDArray[Any]:
-    labels = np.empty(len(table), dtype=bool)
+def _labels(table: Table, rater: str) -> list[bool]:
+    labels = []
     for row, cell in enumerate(table[rater]):
-        label = cell.strip().casefold()
-        if not label:
-            raise table.problem(
-                row, f"no label of {rater}; fill it in, or name the raters to use: --rater NAME"
-            )
-        if label not in _LABELS:
+        label = _LABELS.get(cell.strip().casefold())
+        if label is None:
             raise table.problem(
                 row,
                 f"unknown label {shorten(cell)} of {rater}; known are "
-                f"{join_some(list(_LABELS), 9)} (if {rater} is no rater, name the raters: "
+                f"{join_some(list(_LABELS), 9)} (to leave {rater} out, name the raters to use: "
                 "--rater NAME)",
             )
-        labels[row] = _LABELS[label]
+        labels.append(label)
     return labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from array import array
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.common.text import counted, shorten
-from obygaze_features.errors import BiasError
+from obygaze_features.errors import BiasError, translate
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.data.stores import read_features
 from obygaze_models.scoring.metrics import Array
 
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-#: Suffixes that do not say how the embeddings are written.
-_AMBIGUOUS = (".txt", ".tsv", ".dat")
 #: What the first cell of a CSV's header may be; otherwise its first line may be an embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
@@ -49,7 +47,7 @@ class Vectors:
 
 
 def open_vectors(source: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
-    """Embeddings of a store (a folder, an archive or a URL), a model's folder, or a file.
+    """Open the embeddings of a store (a folder, an archive or a URL), a model's folder, or a file.
 
     Parameters
     ----------
@@ -59,18 +57,18 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
     array, pooling
         For a store; see `obygaze_models.data.stores.read_features`.
     """
-    suffix = "" if "://" in str(source) else Path(source).suffix
-    if suffix in (".vec", ".csv"):
-        lines = _vec_lines if suffix == ".vec" else _csv_lines
+    if "://" not in str(source):
         path = Path(source)
-        return Vectors(str(path), lambda ids: _from_file(path, lines, ids))
-    if suffix in _AMBIGUOUS and Path(source).is_file():
-        raise BiasError(
-            f"{source}: embeddings are read from NAME.vec (the name, then numbers, separated "
-            "by spaces) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
-        )
-    if "://" not in str(source) and Path(source, "model.json").is_file():
-        return _of_concepts(Path(source))
+        if path.suffix in _READERS:
+            lines = _READERS[path.suffix]
+            return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
+        if path.is_file() and not zipfile.is_zipfile(path):
+            raise BiasError(
+                f"{path}: embeddings are read from NAME.vec (the name, then numbers, separated "
+                "by spaces) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
+            )
+        if (path / "model.json").is_file():
+            return _open_concepts(path)
     store = open_store(source)
     return Vectors(
         store.where,
@@ -81,7 +79,7 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
 
 
 def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
-    """The columns of a manifest's items, and the `level` of its default label set."""
+    """Return the columns of a manifest's items, and the `level` of its default label set."""
     columns = _columns(manifest.items)
     if manifest.default_labels or len(manifest.label_names) == 1:
         level_of = manifest.labels().level_of
@@ -90,18 +88,13 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
-    """All columns to select items by."""
-    return {
-        "id": items.ids,
-        "kind": items.kinds,
-        "film": items.films,
-        "media": items.media,
-        "text": items.texts,
-        **items.extra,
-    }
+    """Return all columns to select items by."""
+    cells = items.ids, items.kinds, items.films, items.media, items.texts
+    names = "id", "kind", "film", "media", "text"
+    return {**dict(zip(names, cells, strict=True)), **items.extra}
 
 
-def _of_concepts(path: Path) -> Vectors:
+def _open_concepts(path: Path) -> Vectors:
     from obygaze_models.saved.persistence import load_model
 
     model, about = load_model(path)
@@ -113,7 +106,6 @@ def _of_concepts(path: Path) -> Vectors:
         )
     names = [str(name) for name in bank.get_feature_names_out()]
     directions = dict(zip(names, bank.cavs_, strict=True))
-
     return Vectors(
         str(path),
         lambda ids: _take(directions, ids),
@@ -123,67 +115,55 @@ def _of_concepts(path: Path) -> Vectors:
 
 
 def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """The name and the SHA-256 of the weights, which an imported store may not record."""
+    """Return the name and the SHA-256 of the weights, which imported stores may lack."""
     weights = str(backbone.get("weights_sha256", ""))
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
-def _from_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
-    rows: dict[str, array[float]] = {}
-    try:
+def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
+    rows: dict[str, Array] = {}
+    foreign = OSError, UnicodeDecodeError, csv.Error
+    with translate(BiasError, path, "cannot be read: {}", foreign=foreign):
         for line, name, cells in lines(path, frozenset(ids)):
             where = f"{path}, line {line}"
             if name in rows:
                 raise BiasError(f"{where}: {shorten(name)} occurs twice")
-            row = rows[name] = array("d")
-            for cell in cells:
-                try:
-                    row.append(float(cell))
-                except ValueError:
-                    wrong = f"{shorten(cell)} of {shorten(name)} is not a number"
-                    raise BiasError(f"{where}: {wrong}") from None
-            first, width = next((name, len(row)) for name, row in rows.items())
-            if len(row) != width:
-                found = counted(len(row), "number")
-                raise BiasError(f"{where}: {found} where {shorten(first)} has {width}")
-    except OSError as problem:
-        raise BiasError(f"{path} cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise BiasError(f"{path} is not UTF-8") from None
+            with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
+                rows[name] = np.array(cells, dtype=np.float64)
+            first = next(iter(rows))
+            if len(cells) != len(rows[first]):
+                number = counted(len(cells), "number")
+                raise BiasError(f"{where}: {number} where {shorten(first)} has {len(rows[first])}")
     return _take(rows, ids)
 
 
 def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
-    """The ids that there are, and their rows."""
+    """Return the ids that there are, and their rows."""
     available = [item for item in ids if item in rows]
     return available, np.array([rows[item] for item in available])
 
 
 def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Line, name and numbers; lines of other names are skipped unread, as such files are long."""
-    empty = True
+    """Yield line, name and numbers; lines of other names are skipped unread, as they are many."""
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
-            empty = empty and text.isspace()
             name, _, rest = text.partition(" ")
             # Two whole numbers alone are word2vec's header.
             if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
-    if empty:
-        raise BiasError(f"{path} is empty; each line is a name and its numbers")
 
 
 def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, [])
-            if not header or header[0].strip().lower() not in _ID_COLUMNS:
-                raise BiasError(
-                    f"{path}, line 1: no header; name the first column id, the others as you like"
-                )
-            for row in reader:
-                if row and row[0] in ids:
-                    yield reader.line_num, row[0], row[1:]
-        except csv.Error as problem:
-            raise BiasError(f"{path}, line {reader.line_num}: {problem}") from None
+        header = next(reader, [])
+        if not header or header[0].strip().lower() not in _ID_COLUMNS:
+            raise BiasError(
+                f"{path}, line 1: no header; name the first column id, the others as you like"
+            )
+        for row in reader:
+            if row and row[0] in ids:
+                yield reader.line_num, row[0], row[1:]
+
+
+_READERS: dict[str, _Lines] = {".vec": _vec_lines, ".csv": _csv_lines}

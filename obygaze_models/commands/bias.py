@@ -22,7 +22,7 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.figures import SUFFIXES, save_figure
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.tables import format_rows
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import UsageError, translate
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -96,18 +96,10 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
 @bias.command()
 @click.argument("battery", required=False)
-@click.option(
-    "--store",
-    type=ADDRESS,
-    required=True,
-    help="Embeddings of X and Y: a store, NAME.vec, NAME.csv, or a bottleneck (its concepts).",
-)
+@click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if they are elsewhere.")
 @path_option(
-    "--manifest",
-    "manifests",
-    multiple=True,
-    help="Select items by this manifest's columns instead of the store's; can be repeated.",
+    "--manifest", "manifests", multiple=True, help="Columns to select items by; can be repeated."
 )
 @click.option(
     "--sets",
@@ -153,7 +145,8 @@ def eat(
     BATTERY is emotion, professions, or a JSON file of your own; each of its tests asks whether X
     are nearer to A than to B, more so than Y are. A set of --sets is ids (x=doc,nurse), columns
     with their values (x=gender:woman,profession:science|medicine) or a file with one id a line
-    (x=@women.txt); without y each item of x is tested alone.
+    (x=@women.txt); without y each item of x is tested alone. Columns are those of --store, or of
+    --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (its concepts).
 
     \b
     Examples:
@@ -169,8 +162,7 @@ def eat(
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        remark = "; not both" if sets else ""
-        raise UsageError(f"give the name of a battery, or --sets of one test{remark}")
+        raise UsageError("give the name of a battery, or --sets of one test, and not both")
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
@@ -187,26 +179,22 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
 
     selectors: dict[str, Selector] = {}
     for text in sets:
-        name, equals, selector = text.partition("=")
-        if name not in ("x", "y", "a", "b") or not equals or name in selectors:
+        name, _, selector = text.partition("=")
+        if name not in ("x", "y", "a", "b") or name in selectors:
             raise UsageError(f"--sets {text}: give x=SET, y=SET, a=SET and b=SET, each once")
         selectors[name] = _selector(selector)
-    for name in "xab":
-        if name not in selectors:
-            raise UsageError(f"--sets: {name} is missing; add --sets {name}=SET")
+    if missing := sorted({"x", "a", "b"} - selectors.keys()):
+        raise UsageError(f"--sets: {missing[0]} is missing; add --sets {missing[0]}=SET")
     name = "given sets"
     x, a, b = (selectors[key] for key in "xab")
-    return Battery(name, (AssociationTest(name, x, a, b, selectors.get("y")),))
+    return Battery((AssociationTest(name, x, a, b, selectors.get("y")),), name)
 
 
 def _selector(text: str) -> Selector:
     if text.startswith("@"):
-        try:
+        foreign = OSError, UnicodeDecodeError
+        with translate(UsageError, text[1:], "cannot be read: {}", foreign=foreign):
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-        except OSError as problem:
-            raise UsageError(f"{text[1:]} cannot be read: {problem.strerror}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{text[1:]} is not UTF-8; save it as UTF-8") from None
         return tuple(filter(None, map(str.strip, lines)))
     parts = tuple(filter(None, text.split(",")))
     if ":" not in text:
@@ -223,13 +211,9 @@ def _selector(text: str) -> Selector:
     "--minimum",
     type=click.IntRange(min=0),
     default=100,
-    help="Leave out words that occur less often in all captions together.",
+    help="Leave out words that occur less often.",
 )
-@click.option(
-    "--all-words",
-    is_flag=True,
-    help="Count each emotion's words in each group, not only in that of the emotion.",
-)
+@click.option("--all-words", is_flag=True, help="Count each emotion's words in every group.")
 @path_option(
     "--lexicon", help="Words and groups of your own, in a JSON file.  [default: the paper's]"
 )
@@ -239,8 +223,9 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
 
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
     folder of files such as ann_AN1_NO_3.txt, one caption a line: subject, emotion (AN, SA, HA) and
-    intensity, condition (NO, O), number. In neutral captions (ann_NE_NO_3.txt) the words of each
-    emotion are counted, for comparison.
+    intensity, condition (NO, O), number. In each group the words of its emotion are counted; in
+    neutral captions (ann_NE_NO_3.txt) those of every emotion, for comparison. Words that are rare
+    in all captions together are left out.
 
     \b
     Examples:
@@ -257,20 +242,15 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
 
 @bias.command()
 @folder_argument("table")
-@click.option(
-    "--rater",
-    "raters",
-    multiple=True,
-    help="Only this column; can be repeated. The five probabilities are called classifier.",
-)
+@click.option("--rater", "raters", multiple=True, help="Only this column; can be repeated.")
 @_with_outputs
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
     drawings, hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for
-    these. Porn, sexy and hentai are sexualised. Shares have Wilson's 95% interval; with two raters
-    or more there is Cronbach's alpha.
+    these (the rater classifier). Porn, sexy and hentai are sexualised. Shares have Wilson's 95%
+    interval; with two raters or more there is Cronbach's alpha.
 
     \b
     Examples:

@@ -318,7 +318,7 @@ class ScoreRow:
         tested = tested.drop_duplicates("id")
         shares = tested["label"].groupby([clips[clip].group for clip in tested["id"]]).mean()
         differences = []
-        for group in self.entry.groups:
+        for group in shares.index.intersection([*self.entry.groups]):
             guessed = baselines(float(shares[group]))[guess[0]][metric]
             score = self.entry.groups[group][metric]
             differences.append(np.nan if score is None or guessed is None else score - guessed)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.captions import emotion_rates, read_captions
 from obygaze_models.bias.inputs import shipped_lexicon
-from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, group_shares, read_ratings
+from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, read_ratings
 from tests.kit.files import csv_rows, tips, write
 
 EMOTIONS = shipped_lexicon("emotions")
@@ -31,13 +31,20 @@ def write_captions(folder, files):
     return folder
 
 
+NUMBERS = ("count", "captions", "rate")
+
+
+def pick(row, names):
+    return [row[name] for name in names]
+
+
 def rates_of(folder, minimum):
     rates = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS, minimum=minimum).rates
     short = {"objectified": "O", "non-objectified": "NO"}
     return {
-        (r.emotion, r.intensity, short[r.condition]): [r.count, r.captions, r.rate]
-        for r in rates
-        if r.emotion == r.words
+        (row["emotion"], row["intensity"], short[row["condition"]]): pick(row, NUMBERS)
+        for row in rates
+        if row["emotion"] == row["words"]
     }
 
 
@@ -79,12 +86,13 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
     rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
-    assert (same.condition, same.rate, same.low, same.high) == ("objectified", 500, 500, 500)
+    shown = ("condition", "rate", "low", "high")
+    assert pick(same, shown) == ["objectified", 500, 500, 500]
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert (rest.rate, rest.low, rest.high) == (500, 250, 750)
+    assert pick(rest, shown[1:]) == [500, 250, 750]
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
-    assert (rate.low, rate.high, rate.images) == (None, None, 1)
+    assert (rate["low"], rate["high"], rate["images"]) == (None, None, 1)
 
 
 TABLE = (
@@ -100,10 +108,10 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"r.{kind}")]
     result = obygaze("bias", "captions", path, "--minimum", 1, *outputs, code=0)
     assert "intensities" not in result.stderr
-    assert [list(row.values())[:6] for row in csv_rows(tmp_path / "r.csv")] == [
-        ["objectified", "angry", "high", "3", "2", "1500.0"],
+    assert [list(row.values())[:7] for row in csv_rows(tmp_path / "r.csv")] == [
+        ["objectified", "angry", "high", "angry", "3", "2", "1500.0"],
         # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
-        ["non-objectified", "sad", "low", "1", "1", "1000.0"],
+        ["non-objectified", "sad", "low", "sad", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
     assert tips(tmp_path / "r.svg") == drawn
@@ -116,7 +124,7 @@ def test_notes_on_rates_of_nothing_and_blank_captions(tmp_path, obygaze):
     result = obygaze("bias", "captions", folder)
     assert "no word of happy occurs 100 times" in result.stderr
     assert "fewer than 100 times: happy 1" in result.stdout
-    cells = ["happy", "1", "objectified", "-", "1", "-", "-"]
+    cells = ["happy", "1", "objectified", "happy", "-", "1", "-", "-"]
     assert result.stdout.splitlines()[3].split() == cells
     assert "angry" not in result.output
     write(folder / "ann_HA1_O_1.txt", "a smile", "", "  ", "a dog")
@@ -203,8 +211,8 @@ def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
     ratings = read_ratings(table)
     assert ratings.raters == ("ann", CLASSIFIER)
     assert ratings.sexualised.tolist() == [[False, item in (1, 3, 4)] for item in range(5)]
-    [share] = group_shares(read_ratings(table, [CLASSIFIER]))
-    assert (share.rater, share.count, share.images, share.share) == (CLASSIFIER, 3, 5, 0.6)
+    [share] = read_ratings(table, [CLASSIFIER]).rows()
+    assert pick(share, ("rater", "count", "images", "share")) == [CLASSIFIER, 3, 5, 0.6]
     # Probabilities that do not sum to about one are counted.
     rows = ["a;x;.2;.2;.2;.2;.2", "b;x;.333;.333;.333;0;0", "c;x;.9;0;.9;0;0", "d;x;0;0;.3;0;0"]
     result = obygaze("bias", "ratings", write(table, header.replace(",", ";"), *rows))
