@@ -35,7 +35,7 @@ from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.scoring.metrics import Array
 
-FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups")
+FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
 """What `fit` takes only for the bank."""
 
 
@@ -119,6 +119,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
         **params: Any,
     ) -> Self:
         """Fit the bank, then the head.
@@ -136,6 +138,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The same of the clips that choose the bank's C. They also teach the head.
         groups
             The film of each clip, for the bank's folds.
+        order, order_val
+            A number for each clip, by which the bank's refit orders them.
         params
             With metadata routing: what else the bank and the head request, such as the head's
             ``sample_weight``.
@@ -149,7 +153,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
         for_bank, for_head = _route(
             self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups,
+            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
         if len(labels) > 1 and for_head:
             raise ExperimentError(

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -61,7 +61,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     output: Output = "distance"
 
     def transform(self, X: Any) -> Array:
-        """Return the position of each clip along each direction, [N, K]: its signed distance.
+        """The position of each clip along each direction, [N, K]: its signed distance.
 
         A `ConceptBank` may return decision values; see its ``output``.
         """
@@ -70,7 +70,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the directions' names in the order of `transform`; ``random 1`` if random."""
+        """The names of the directions, in the order of `transform`: ``random 1`` if random."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
         numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
@@ -81,20 +81,27 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class ConceptBank(_Directions):
     """One direction for each concept; a clip may show any number of concepts.
 
-    A direction is the normal of a linear SVM, as in the paper. The clips of the rarer side cost
-    more, as in the released code.
-
     Parameters
     ----------
+    kind
+        ``"svm"``: normals of linear SVMs, as in the paper. ``"mean-difference"``: from the mean
+        of the negatives to that of the positives; the hyperplane is midway.
     C
         The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
-        concept.
+        concept; or the C of each concept by its name.
+    balance
+        For rare concepts. ``"weights"``: their clips cost more (the released code).
+        ``"subsample"``: as many negatives are drawn as there are positives (the paper).
     output
         What `transform` returns: signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
+    refit
+        Where validation clips chose C, fit once more on both, as the released code does.
     cv
         Without validation clips: the number of folds that choose C (None: 5), a splitter, or the
         training and test rows of each fold.
+    random_state
+        Fixes the draw of negatives.
     features
         By a concept's name the features that it is learned from: the first, and the one past the
         last. Its direction is 0 along the others. A concept that is not named reads all.
@@ -108,11 +115,11 @@ class ConceptBank(_Directions):
     scales_
         The normals' lengths before: decision value = distance * scale.
     C_
-        The C of each concept.
+        The C of each concept; None for a mean difference.
     quality_
         For each concept: ``on`` (the clips it was measured on: ``validation``,
         ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
-        ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
+        and of an SVM ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
         ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
     skipped_
         The reason for each concept that could not be learned.
@@ -132,16 +139,24 @@ class ConceptBank(_Directions):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "kind": [StrOptions({"svm", "mean-difference"})],
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
+        "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
+        "refit": ["boolean"],
         "cv": ["cv_object"],
+        "random_state": ["random_state"],
         "features": [Mapping, None],
     }
 
-    C: float | Sequence[float] = DEFAULT_CS
+    kind: Literal["svm", "mean-difference"] = "svm"
     _: KW_ONLY
+    C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS
+    balance: Literal["weights", "subsample"] = "weights"
     output: Output = "distance"
+    refit: bool = False
     cv: Any = 5
+    random_state: Chance = None
     features: Mapping[str, Sequence[int]] | None = None
 
     def fit(
@@ -154,6 +169,8 @@ class ConceptBank(_Directions):
         X_val: Any = None,
         concepts_val: Any = None,
         groups: Any = None,
+        order: Any = None,
+        order_val: Any = None,
     ) -> ConceptBank:
         """Learn a direction for each concept.
 
@@ -171,6 +188,9 @@ class ConceptBank(_Directions):
             Clips that choose C and measure quality. Without them folds of X do both.
         groups
             The film of each clip: a film stays in one fold.
+        order, order_val
+            A number for each clip, by which `refit` brings both sets into one order: solvers
+            stop at a tolerance, so that their last digits depend on it.
         """
         self._validate_params()
         targets = y if concepts is None else concepts
@@ -185,7 +205,7 @@ class ConceptBank(_Directions):
         fits, quality, remarks = zip(*found.values(), strict=True)
         self.names_ = [names[column] for column in found]
         self.quality_: list[dict[str, Any]] = list(quality)
-        self.C_ = [fit.C for fit in fits]
+        self.C_ = [fit.C if self.kind == "svm" else None for fit in fits]
         self.skipped_ = skipped
         unreliable = [
             RunWarning("concepts-unreliable", name, text)
@@ -206,10 +226,16 @@ class ConceptBank(_Directions):
         if unreliable:
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
+        if self.refit and held is not None:
+            X, targets = np.vstack([X, held[0]]), np.vstack([targets, held[1]])
+            if order is not None and order_val is not None:
+                rows = np.argsort(np.concatenate([order, order_val]), kind="stable")
+                X, targets = X[rows], targets[rows]
+            self._refit(X, targets[:, self.columns_])
         return self
 
     def cosines(self) -> Array:
-        """Return the cosine of each direction with each other, [K, K]."""
+        """The cosine of each direction with each other, [K, K]."""
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
@@ -222,7 +248,7 @@ class ConceptBank(_Directions):
     def _check(
         self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
     ) -> tuple[Array, Array]:
-        """Return features and concepts as arrays of the same clips."""
+        """Features and concepts as arrays that fit each other."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
@@ -246,11 +272,11 @@ class ConceptBank(_Directions):
     def _learn(
         self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
     ) -> tuple[dict[int, Learned], dict[str, str]]:
-        """Learn the columns that can be learned; return also why the others cannot."""
+        """What is learned of each column that can be, and the reasons why others cannot."""
         X, targets = clips
         groups = None if groups is None else np.asarray(groups)
-        cv, Cs = as_cv(self.cv), as_cs(self.C)
-        products = X @ X.T if len(X) <= GRAM_ROWS else None
+        cv, chance = as_cv(self.cv), check_random_state(self.random_state)
+        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
         skipped: dict[str, str] = {}
         learners: dict[int, Any] = {}
         for column, name in enumerate(names):
@@ -260,13 +286,15 @@ class ConceptBank(_Directions):
                 missing = "positive" if positives == 0 else "negative"
                 skipped[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
                 continue
+            if self.balance == "subsample":
+                rows = _subsample(rows, targets[:, column], chance)
             validation, own = None, self.own_features(X, name)
             if held is not None:
                 known = held[1][:, column] >= 0
                 validation = held[0][known], held[1][known, column]
             shared = products if own is X else None
-            learners[column] = delayed(_fit_concept)(
-                own, rows, targets[rows, column], Cs, validation, cv, groups, shared
+            learners[column] = delayed(self._fit_concept)(
+                name, own, rows, targets[rows, column], validation, cv, groups, shared
             )
         if not learners:
             reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
@@ -277,12 +305,81 @@ class ConceptBank(_Directions):
             found = Parallel(workers, prefer="threads")(learners.values())
         return dict(zip(learners, found, strict=True)), skipped
 
+    def _fit_concept(
+        self,
+        name: str,
+        X: Array,
+        rows: Array,
+        y: Array,
+        validation: Clips | None,
+        cv: Any,
+        groups: Array | None,
+        products: Array | None,
+    ) -> Learned:
+        """One concept's hyperplane, its quality, and what makes it unreliable."""
+        features = X if len(rows) == len(X) else X[rows]
+        if self.kind == "mean-difference":
+            fit = fit_mean_difference(features, y)
+            return fit, _quality(fit, features, y, validation, None), []
+        if isinstance(cv, list):
+            cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
+        part = None if products is None else products[np.ix_(rows, rows)]
+        choice = choose_svm(
+            LinearSVM(features, y == 1, self._class_weight, products=part),
+            self._choices(name),
+            validation=validation,
+            cv=cv,
+            groups=None if groups is None else groups[rows],
+        )
+        fit, clips = choice.fit, "validation clips" if validation is not None else "clips"
+        remarks = []
+        if choice.by == "default":
+            remarks.append(
+                f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+            )
+        if fit.degenerate:
+            remarks.append(
+                f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
+                "difference of means with an arbitrary offset; give larger C or scale the features"
+            )
+        quality = _quality(fit, features, y, validation, choice.held_out)
+        facts = {
+            "C": fit.C,
+            "aucs": {str(C): auc for C, auc in choice.aucs.items()},
+            "bounded": fit.bounded,
+            "margin": fit.margin,
+            "solver": fit.solver,
+            "converged": True,
+            "duality_gap": fit.duality_gap,
+        }
+        return fit, quality | facts, remarks
+
+    def _choices(self, name: str) -> list[float]:
+        if isinstance(self.C, Mapping) and name not in self.C:
+            raise ExperimentError(
+                f"no C is given for the concept {name!r}; there are {', '.join(self.C)}"
+            )
+        return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
+
     def own_features(self, X: Array, name: str) -> Array:
-        """Return the features that a concept is learned from, and 0 in the place of others."""
+        """The features that a concept is learned from, and 0 in the place of others."""
         if (span := (self.features or {}).get(name)) is None:
             return X
         first, end = span
         return np.pad(X[:, first:end], ((0, 0), (first, X.shape[1] - end)))
+
+    @property
+    def _class_weight(self) -> str | None:
+        return "balanced" if self.balance == "weights" else None
+
+    def _refit(self, X: Array, targets: Array) -> None:
+        """Learn the directions once more, with the C that were chosen; quality stays."""
+        chosen = {name: C for name, C in zip(self.names_, self.C_, strict=True) if C is not None}
+        again = clone(self).set_params(refit=False, C=chosen or self.C)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has warned
+            again.fit(X, targets, concept_names=self.names_)
+        self.cavs_, self.intercepts_, self.scales_ = again.cavs_, again.intercepts_, again.scales_
 
 
 @dataclass(eq=False, repr=False)
@@ -328,7 +425,7 @@ class RandomDirections(_Directions):
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
-    """Return the positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
+    """The positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
 
     ``"distance"``: the signed distance from each hyperplane. ``"decision"``: the SVM's decision
     value, which is the distance times the length of its normal.
@@ -337,59 +434,25 @@ def project(bank: Any, X: Array, output: str) -> Array:
     return np.asarray(distances * bank.scales_ if output == "decision" else distances)
 
 
-def _fit_concept(
-    X: Array,
-    rows: Array,
-    y: Array,
-    Cs: Sequence[float],
-    validation: Clips | None,
-    cv: Any,
-    groups: Array | None,
-    products: Array | None,
-) -> Learned:
-    """Return one concept's hyperplane, its quality, and what makes it unreliable."""
-    features = X if len(rows) == len(X) else X[rows]
-    if isinstance(cv, list):
-        cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
-    choice = choose_svm(
-        LinearSVM(
-            features, y == 1, products=None if products is None else products[np.ix_(rows, rows)]
-        ),
-        Cs,
-        validation=validation,
-        cv=cv,
-        groups=None if groups is None else groups[rows],
-    )
-    fit, remarks = choice.fit, []
-    if choice.by == "default":
-        clips = "clips" if validation is None else "validation clips"
-        remarks.append(
-            f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
-        )
-    if fit.degenerate:
-        remarks.append(
-            f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-            "difference of means with an arbitrary offset; give larger C or scale the features"
-        )
-    facts = {
-        "C": fit.C,
-        "aucs": {str(C): auc for C, auc in choice.aucs.items()},
-        "bounded": fit.bounded,
-        "margin": fit.margin,
-        "solver": fit.solver,
-        "converged": True,
-        "duality_gap": fit.duality_gap,
-    }
-    return fit, _quality(fit, features, y, validation, choice.held_out) | facts, remarks
+def fit_mean_difference(X: Array, y: Array) -> LinearSVMFit:
+    """The hyperplane midway between the means of negatives and positives."""
+    positive, negative = (X[y == code].mean(axis=0) for code in (1, 0))
+    coef = positive - negative
+    if not np.any(coef):
+        raise ExperimentError("a concept's positives and negatives have the very same mean")
+    offset = -float(coef @ (positive + negative) / 2)
+    return LinearSVMFit(coef, offset, 0.0, 0.0, "closed form", 0.0)
 
 
 def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
-    """Return a direction of other labels, learned as a bank learned that of a concept, at its C."""
-    own = bank.own_features(X, bank.names_[concept])
+    """A direction of other labels, learned as a bank learned that of a concept, at its C."""
+    own, C = bank.own_features(X, bank.names_[concept]), bank.C_[concept]
+    if C is None:
+        return fit_mean_difference(own, y)
     shared = products if own is X else None
-    return LinearSVM(own, y == 1, products=shared).fit(bank.C_[concept])
+    return LinearSVM(own, y == 1, bank._class_weight, products=shared).fit(C)
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -400,10 +463,17 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
     return None if names is None else tuple(names)
 
 
+def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
+    """All rows of the rarer kind, and as many of the other."""
+    kinds = [rows[targets[rows] == code] for code in (0, 1)]
+    fewer = min(map(len, kinds))
+    return np.sort(np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds]))
+
+
 def _quality(
     fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
-    """Measure a hyperplane on clips that it was not fitted on, where there are any."""
+    """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
     on, truth = "training", y
     if validation is not None and 0 < validation[1].sum() < len(validation[1]):
         on, truth = "validation", validation[1]

@@ -120,6 +120,11 @@ class _Shuffles:
         targets = self.Y[:, self.bank.columns_[concept]]
         rows = np.flatnonzero(targets >= 0)
         shuffled = self.chance.permutation(targets[rows])
+        if self.bank.balance == "subsample":
+            kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
+            fewer = min(map(len, kinds))
+            picked = [self.chance.choice(kind, fewer, replace=False) for kind in kinds]
+            rows, shuffled = rows[np.concatenate(picked)], shuffled[np.concatenate(picked)]
         part = None if self.products is None else self.products[np.ix_(rows, rows)]
         return fit_direction(self.bank, concept, self.X[rows], shuffled, part).coef
 

@@ -68,7 +68,7 @@ _ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
 #: Options of earlier versions that only a fit read, and what the others must be to predict alike.
-_FORMER_OF_FIT = ("balance", "hidden", "kind", "random_state", "refit")
+_FORMER_OF_FIT = ("hidden",)
 _FORMER = {
     "attention": "query", "heads": 1, "position": False, "pooling": "top-k",
     "hidden_layer_sizes": (),

@@ -296,6 +296,7 @@ SLIPS = [
     (lambda: fit_bank(concept_names="abc"), "'abc'"),
     (lambda: fit_bank(concepts=C[:, :1] * 0, concept_names=["a"]),
      "no concept can be learned: a has no positive"),
+    (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "no C is given for the concept"),
     (lambda: om.ConceptBank().fit(X, Y), r"were given; pass fit\(X, y, concepts=C\).*\(240,\)"),
     (lambda: cross_val_score(om.ConceptBottleneck(), X, Y, error_score="raise"),
      r'ConceptBottleneck .*params={"concepts": C}.*set_fit_request\(concepts=True, groups=False\)'),

@@ -14,6 +14,7 @@ from sklearn.svm import SVC
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.tasks import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
@@ -92,7 +93,7 @@ def test_concepts_are_learned_from_all_clips_of_the_folds():
 def test_facts_tell_what_was_chosen():
     released = fit("pcbm-tree", negatives="b", bank__C=0.05, head__random_state=42)
     assert {quality["C"] for quality in released.facts["concepts"].values()} == {0.05}
-    model = make_estimator("random-directions", {"head__random_state": 42}, random_state=7)
+    model = make_estimator("pcbm-tree", {"head__random_state": 42}, random_state=7)
     assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
 
 
@@ -131,6 +132,22 @@ def test_banks_and_parameters_that_look_alike_are_told_apart():
     for first, second in alike:
         assert digest_of_values(first) == digest_of_values(first)
         assert digest_of_values(first) != digest_of_values(second)
+
+
+def test_concepts_are_learned_once_more_with_validation():
+    Cs = dict(zip(DATA.concept_names, (0.05, 1.0, 0.5), strict=True))
+    again, once = (
+        fit("pcbm-tree", negatives="b", bank__C=Cs, bank__refit=refit) for refit in (True, False)
+    )
+    assert (again.seen == once.seen).all()
+    rows = np.flatnonzero(DATA.folds < 5)
+    targets = concept_targets(DATA.levels, DATA.concepts, "b")[rows]
+    for column, name in enumerate(DATA.concept_names):
+        reference = SVC(kernel="linear", C=Cs[name], class_weight="balanced")
+        reference.fit(DATA.X[rows], targets[:, column])
+        direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
+        np.testing.assert_allclose(again.estimator.bank_.cavs_[column], direction, atol=2e-3)
+        assert np.abs(once.estimator.bank_.cavs_[column] - direction).max() > 1e-2
 
 
 @pytest.mark.parametrize(

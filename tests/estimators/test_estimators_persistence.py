@@ -276,7 +276,6 @@ def widen(header, arrays):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("bank", {"kind": "svm", "balance": "weights", "refit": True, "random_state": 0}),
     ("attention-probe", {"attention": "query", "heads": 1, "position": False, "hidden": 64}),
     ("frame-mil", {"pooling": "top-k", "hidden_layer_sizes": {"tuple": []}}),
 ])  # fmt: skip

@@ -21,6 +21,7 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
 import obygaze_models as om
+from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.estimators.baselines import baselines, simulated
@@ -367,9 +368,13 @@ def test_runs_of_different_groups_are_not_compared(run):
 def test_clips_that_leaked_are_counted(run, tmp_path):
     a = run("good")
     shutil.copytree(a.folder, tmp_path / "leaky")
-    path = tmp_path / "leaky/run.json"
+    path, table = tmp_path / "leaky/run.json", tmp_path / "leaky/clips.csv"
+    chosen = sorted({row["id"] for row in rows_of(a, "logistic", "HN vs S")})[:3]
+    head, *lines = table.read_text().splitlines()
+    marked = [f"{line}yes" if line.partition(",")[0] in chosen else line for line in lines]
+    table.write_text("\n".join([head, *marked, ""]))
     record = json.loads(path.read_text())
-    record["leaked"] = sorted({row["id"] for row in rows_of(a, "logistic", "HN vs S")})[:3]
+    record |= {"leaked": 3, "files": record["files"] | {"clips.csv": sha256_of(table)}}
     path.write_text(json.dumps(record))
     result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
     leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or to stop leaky, "
