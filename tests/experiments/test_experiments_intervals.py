@@ -156,6 +156,7 @@ def test_an_official_measure_is_of_all_clips_together():
     assert low < expected < high
 
 
+@pytest.mark.gate
 def test_holm_is_that_of_statsmodels():
     chance = np.random.default_rng(3)
     for size in range(1, 21):

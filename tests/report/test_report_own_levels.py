@@ -247,8 +247,10 @@ def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_
 @pytest.mark.parametrize(
     ("films", "why"),
     [
-        (("2001",), "the scores are of 1 film, and 5 are needed"),
-        ((), "no films are named"),
+        pytest.param(
+            ("2001",), "the scores are of 1 film, and 5 are needed", marks=pytest.mark.gate
+        ),
+        pytest.param((), "no films are named", marks=pytest.mark.gate),
         (("2001", "1984", "a", "b", ""), "the scores are of 4 films, and 5 are needed"),
     ],
 )
@@ -282,6 +284,7 @@ def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
 SMOKING = {"NS": "No smoking", "S": "Smoking"}
 
 
+@pytest.mark.gate
 def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
     """The same labels under other codes give the same targets, and so the same scores."""
     scores, models = [], []
