@@ -135,6 +135,8 @@ def two_classes(
         _class_of("negative", negatives, names),
         _class_of("positive", positives, names),
     )
+    if classes[0].title == classes[1].title:  # A+B may be one level or two
+        classes = classes[0], msgspec.structs.replace(classes[1], title=f"{classes[1].title} ~2")
     return Task(
         " vs ".join(each.title for each in classes),
         " vs ".join(each.words for each in classes),

@@ -59,7 +59,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
 
 
 def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
-    """``annotators.csv``: who gave which class, or level of none, to each test clip."""
+    """Return ``annotators.csv``: each annotator's class for each test clip."""
     data = plan.data
     own = [dict(zip(part.ids, part.levels, strict=True)) for part in data.annotators.values()]
     columns: dict[str, list[str]] = {"test": [], "id": []}
@@ -165,12 +165,7 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
         raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
-    return sorted(chosen, key=_surest_first)
-
-
-def _surest_first(row: Row) -> float:
-    share, two = float(row.cells["probability"]), row.cells["probability of"]
-    return -(share if row.cells["prediction"] == two else 1 - share)
+    return sorted(chosen, key=lambda row: -row.sureness)
 
 
 def who_differs(verdicts: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:

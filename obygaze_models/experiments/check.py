@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,10 +12,11 @@ from obygaze_models.experiments.predictions import score_models, score_test_sets
 from obygaze_models.scoring.metrics import METRICS
 
 if TYPE_CHECKING:
+    from obygaze_models.experiments.record import ModelScores
     from obygaze_models.experiments.run_folder import Run
 
 TOLERANCE = 1e-6
-"""Between scores that another release of a library computes."""
+"""The tolerance for scores computed with other library versions."""
 
 
 def differing_scores(run: Run) -> list[str]:
@@ -26,9 +27,19 @@ def differing_scores(run: Run) -> list[str]:
     tasks = [record.task(name) for name in record.tests]
     seed = record.experiment.seed
     tests = score_test_sets(predictions, tasks, scores, group_of, seed=seed)
-    written = {f"{own.model} on {own.test}": own for own in record.scores} | record.tests
-    computed = {f"{own.model} on {own.test}": own for own in scores} | tests
-    return [*_differences("", msgspec.to_builtins(written), msgspec.to_builtins(computed))]
+    pairs = (_by_model(record.scores), _by_model(scores)), (record.tests, tests)
+    return [
+        difference
+        for written, computed in pairs
+        for difference in _differences("", *map(msgspec.to_builtins, (written, computed)))
+    ]
+
+
+def _by_model(scores: Sequence[ModelScores]) -> dict[str, dict[str, ModelScores]]:
+    models: dict[str, dict[str, ModelScores]] = {}
+    for own in scores:
+        models.setdefault(own.model, {})[own.test] = own
+    return models
 
 
 def _differences(where: str, written: Any, computed: Any) -> Iterator[str]:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.items import group_noun
-from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import as_toml, store_variants
 from obygaze_models.experiments.predictions import join_fits, split_by
+from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
     ScoreParts,
@@ -195,6 +195,10 @@ def _compare(
     if test not in model.tests or test not in reference.tests:
         tested, untested = sides if test in model.tests else sides[::-1]
         return f"{test} is a test set of {tested.ref.name}, not of {untested.ref.name}"
+    tasks = [side.run.record.task(test) for side in sides]
+    if tasks[0].classes != tasks[1].classes:
+        names = f"{model.ref.name} and {reference.ref.name}"
+        return f"{names} cannot be compared: {test} is of other levels in the two"
     labels, others = model.labels(test), reference.labels(test)
     common = labels.keys() & others.keys()
     ids = {clip for clip in common if labels[clip] == others[clip]}
@@ -233,12 +237,7 @@ def _notes(
 ) -> Iterator[str]:
     """How two models' data and protocols differ, and which clips had to be left out."""
     a, b = records = first.run.record, second.run.record
-    balances = [
-        record.balance
-        or record.experiment.balance
-        or find_protocol(record.protocol).default_balance
-        for record in records
-    ]
+    balances = [record.balance for record in records]
     if not all(balances):  # where a protocol fixes it, the protocols have a note already
         balances = ["", ""]
     splits = [  # films left out need no fold column
@@ -248,7 +247,7 @@ def _notes(
     for name, first_value, second_value in (
         ("label sets", a.manifest.labels, b.manifest.labels),
         ("protocols", a.protocol, b.protocol),
-        ("protocol options", *(as_toml(record.experiment.protocol_options) for record in records)),
+        ("protocol options", *map(_protocol_options, records)),
         ("splits", *splits),
         ("balance", *balances),
         ("training tasks", a.trained_on(test), b.trained_on(test)),
@@ -268,6 +267,11 @@ def _notes(
         yield f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
     if relabelled := common - len(scored):
         yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
+
+
+def _protocol_options(record: RunRecord) -> str:
+    options = record.experiment.protocol_options
+    return as_toml(options) if options else ""
 
 
 def _leaks(

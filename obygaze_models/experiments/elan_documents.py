@@ -48,6 +48,8 @@ class Row:
         The parts of concepts in a prediction, the largest first.
     called
         The key of the class that is predicted.
+    sureness
+        Its probability.
     """
 
     film: str
@@ -58,6 +60,7 @@ class Row:
     title: str = ""
     reasons: tuple[str, ...] = ()
     called: str = ""
+    sureness: float = 0.0
 
 
 def annotate(

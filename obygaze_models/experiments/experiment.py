@@ -239,7 +239,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             yield f"{_requirement('seeds')} (got {self.seeds!r})"
 
     def _unknown_names(self) -> Iterator[str]:
-        """Yield a sentence for each value that is not one of those that there are."""
+        """Yield a sentence for each unknown name."""
         several = len(self.levels) > 2
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
@@ -325,6 +325,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             except msgspec.ValidationError as problem:
                 yield f"protocol: {key} = {as_toml(value)}: {problem}"
 
+    def _called_twice(self, listed: str, name: str) -> ExperimentError:
+        return ExperimentError(
+            f"{self.name!r}: two estimators are called {listed!r}, or so but for signs and "
+            f'case; give one another name: {{name = "{name}", {CALLED} = "..."}}'
+        )
+
     @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
         """The name under which each estimator is listed, and what to fit."""
@@ -337,10 +343,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             listed = str(options.pop(CALLED, name))
             folder = folder_name(listed)
             if folder.casefold() in folders:
-                raise ExperimentError(
-                    f"{self.name!r}: two estimators are called {listed!r}, or so but for signs and "
-                    f'case; give one another name: {{name = "{name}", {CALLED} = "..."}}'
-                )
+                raise self._called_twice(listed, name)
             folders.add(folder.casefold())
             if len(folder.encode()) > MAX_NAME_BYTES or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
@@ -355,11 +358,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 senses = self.concept_stores
                 spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how, senses)
                 specs[listed] = spec
+                variants = {}
                 if self.each_store and spec.fuses and not use:
-                    variants = store_variants(listed, stores).items()
-                    specs |= {
-                        other: dataclasses.replace(spec, use=names) for other, names in variants
-                    }
+                    variants = store_variants(listed, stores)
+                for other, names in variants.items():
+                    if (folder := folder_name(other).casefold()) in folders:
+                        raise self._called_twice(other, name)
+                    folders.add(folder)
+                    specs[other] = dataclasses.replace(spec, use=names)
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -597,7 +603,7 @@ def load_experiment(
 
 
 def _check_keys(path: Path, table: dict[str, Any]) -> None:
-    """Raise if a file has a key that there is not, or lacks one."""
+    """Raise if the file has an unknown key or lacks a required one."""
     fields = experiment_fields()
     keys = [*fields, "stores"]
     for key in table:
@@ -611,7 +617,7 @@ def _check_keys(path: Path, table: dict[str, Any]) -> None:
 
 
 def _beside(path: Path, place: Any) -> Any:
-    """Return places of a file as its folder has them; what is no place as it is."""
+    """Resolve relative paths against the file's folder; leave URLs and other values unchanged."""
     if isinstance(place, list):
         return [_beside(path, part) for part in place]
     is_relative = isinstance(place, str) and place and not is_url(place)

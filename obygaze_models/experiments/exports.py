@@ -170,8 +170,19 @@ def held_out(
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
             note = annotate(clip.start, clip.end, classes[code].words, details)
             tier = f"{name}: {test}"
-            key = classes[code].key
-            rows.append(Row(clip.film, clip.media, cells, tier, note, clip.title, reasons, key))
+            rows.append(
+                Row(
+                    clip.film,
+                    clip.media,
+                    cells,
+                    tier,
+                    note,
+                    clip.title,
+                    reasons,
+                    called=classes[code].key,
+                    sureness=float(1 - share if two and code == 0 else share),
+                )
+            )
     return rows
 
 
@@ -369,8 +380,8 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
         layers = [*hidden, (weight / scale, offset / scale)]
     elif kind in ("LogisticProbe", "ConceptBottleneck") and hasattr(linear, "coef_"):
         scores = getattr(estimator, "concept_scores", lambda X: X)
-        decide = linear.decision_function
-        layers = [_as_layer(lambda X: as_logits(decide(scores(X))), estimator)]
+        decide, scale = linear.decision_function, getattr(linear, "temperature_", 1.0)
+        layers = [_as_layer(lambda X: as_logits(decide(scores(X))) / scale, estimator)]
     else:
         raise ExperimentError(
             f"{path} is a {kind}, which is no chain of linear layers and is not written as ONNX; "

@@ -114,7 +114,7 @@ class PlannedFit:
 
     @property
     def place(self) -> str:
-        """``mlp/HN-vs-S-0``: letters, digits and a few signs, on any file system."""
+        """``mlp/HN-vs-S-0``: a path that is valid on every file system."""
         task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
         return f"{folder_name(self.name)}/{task}-{self.fold.index}"
 
@@ -133,7 +133,7 @@ class PlannedFit:
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
         """Fit, and ask about the test clips; one that fails does not take the others with it.
 
-        Who computes many limits threads to one: steps this small are slower on several.
+        Limit threads to one before many fits: small steps are slower on several.
         """
         try:
             fit = self.fit(data, memo)

@@ -263,7 +263,10 @@ def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[R
             )
             yield RunWarning("plug-in", plugin.name, text)
     for model in plan.outside:
-        text = f"{model.name} is from {model.path.name}: which clips it was trained on is not data."
+        text = (
+            f"{model.name} is from {model.path.name}: nothing records which clips it was trained "
+            "on."
+        )
         yield RunWarning("outside", model.name, text)
 
 

@@ -1,4 +1,4 @@
-"""What came of a plan's fits: kept as they come, so that a run can resume, and then recorded.
+"""The results of a plan's fits, saved one by one so that an interrupted run can resume.
 
 ``OUTPUT.partial`` is the run folder while it is written; it is renamed when all is there. A fit's
 model is where the run will have it, in ``models``; all else of it is a file in ``fits``, which

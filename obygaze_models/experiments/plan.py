@@ -410,8 +410,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
     if experiment.is_soft and len(annotators) < 2:
         raise ExperimentError(
-            f"{experiment.name!r}: soft targets are the labels of several annotators, and "
-            f"{merged.name!r} was not merged of such; name theirs: "
+            f"{experiment.name!r}: soft targets need several annotators, and {merged.name!r} was "
+            "not merged from several; list their label sets: "
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)

@@ -54,7 +54,7 @@ def tabulate(
     task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, given: Array
 ) -> pd.DataFrame:
     """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
-    columns = {"model": model, "test": task.key, "fit": fit, "id": ids, "label": labels}
+    columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
     shares = given[:, 1:] if task.is_binary else given
     return pd.DataFrame(columns | dict(zip(probability_columns(task), shares.T, strict=True)))
 
@@ -74,7 +74,7 @@ def probabilities_of(table: pd.DataFrame) -> Array:
 
 
 def verdicts(probabilities: Array) -> Array:
-    """Return the number of the likeliest class; of two classes the second above one half."""
+    """Return the most probable class; of two, the second if it is above one half."""
     if probabilities.ndim == 2:
         return np.asarray(probabilities.argmax(axis=1))
     return (probabilities > 0.5).astype(np.int64)

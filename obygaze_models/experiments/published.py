@@ -143,11 +143,9 @@ def published_film(
 
 
 def estimator_of(record: RunRecord, model: str) -> str:
-    """The estimator of a model, which an experiment may list under another name."""
-    tables = [entry for entry in record.experiment.estimators if not isinstance(entry, str)]
-    return {str(table.get("as", table["name"])): str(table["name"]) for table in tables}.get(
-        model, model
-    )
+    """Return the estimator of a model, which an experiment may list under another name."""
+    spec = record.experiment.learners.get(model)
+    return spec.name if spec else model
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:

@@ -49,7 +49,7 @@ class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "sciki
 
 
 class _Config(_Part, frozen=True, kw_only=True):
-    """Of a backbone's configuration, what is read by its key."""
+    """The settings of a backbone that the report reads."""
 
     vision_config: dict[str, Any] = {}
 
@@ -359,7 +359,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         for task in self.tasks:
             if task.key == name:
                 return task
-        raise ValueError(f"nothing says what {name!r} tells apart")
+        raise ValueError(f"there is no task {name!r}")
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""

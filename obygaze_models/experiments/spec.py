@@ -30,7 +30,7 @@ CUT, ON_VALIDATION = "threshold", "validation"
 
 
 def folder_name(text: str) -> str:
-    """Letters, digits and a few signs, on any file system."""
+    """Return a folder name that is valid on every file system."""
     return re.sub(r"[^\w+.]+", "-", text)
 
 

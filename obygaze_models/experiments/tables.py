@@ -31,7 +31,7 @@ class _FactsWarning(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """Of what a fit recorded, what the report reads."""
+    """The facts of a fit that the report reads."""
 
     skipped: dict[str, str] = {}
     warnings: list[_FactsWarning] = []
@@ -58,10 +58,11 @@ def read_frame(
         frame = pd.read_csv(
             path,
             usecols=[*columns],
-            dtype=dict(columns),
+            # Categories are texts first: pandas would take those of digits for numbers.
+            dtype=dict(columns) | dict.fromkeys(texts, "str"),
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in texts},
-        )[[*columns]]
+        )[[*columns]].astype(dict(columns))
         if frame[texts].isna().any(axis=None):
             raise ValueError("a row is too short")
         check(frame)

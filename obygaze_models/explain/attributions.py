@@ -245,7 +245,8 @@ def _sums(
     towards = _towards(model, X)
     head = model.head_
     rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
-    weights, intercept = head.coef_[rows], head.intercept_[rows] - log_odds(cut)
+    scale = getattr(head, "temperature_", 1.0)
+    weights, intercept = head.coef_[rows] / scale, head.intercept_[rows] / scale - log_odds(cut)
     logit = (weights * measured).sum(axis=1) + intercept
     labels = [names[code] for code in towards.tolist()]
     return Attribution("sum", model.concept_names(), labels, measured, weights, intercept, logit)

@@ -109,7 +109,7 @@ def headline(
         and row.run.protocol == run.protocol
         and (row.run.record.manifest.digest, row.run.record.manifest.labels)
         == (manifest.digest, manifest.labels)
-        and (row.entry.test == test or run.kind == "concepts")
+        and (run.kind == "concepts" or row.task.classes == run.record.task(test).classes)
         and metric in row.entry.mean
     ]
     rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))

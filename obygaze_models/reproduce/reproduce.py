@@ -40,7 +40,7 @@ MARKER = "reproduction.json"
 MAX_PROCESSES = 4
 """Each holds torch and its features."""
 _MEMO = FitMemo()
-"""Of this process, where it makes runs for another."""
+"""The concept banks that a worker process keeps between runs."""
 
 
 @dataclass(frozen=True)

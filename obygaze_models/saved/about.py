@@ -34,7 +34,7 @@ REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
 """For clips that show seconds of a file which the model has seen under other ids."""
-#: What JSON that is none, is nested without end, or has other types raises.
+#: Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 

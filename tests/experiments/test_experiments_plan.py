@@ -492,3 +492,12 @@ def test_two_tests_that_are_called_the_same_have_keys_of_their_own():
     assert (problem.train, first.key, second.key) == (first, "A+B vs S", "A+B vs S ~2")
     assert [test.classes[0].levels for test in problem.tests] == [("A+B",), ("A", "B")]
     assert second.title == "a or b vs s"
+
+
+def test_a_variant_is_not_called_as_another_estimator():
+    asked = {"manifest": "m", "store": ["a.zarr", "b.zarr"], "each_store": True}
+    own = {"name": "logistic", "as": "mlp on a alone"}
+    for estimators in ([own, "mlp"], ["mlp", own]):
+        with pytest.raises(ExperimentError, match="two estimators are called 'mlp on a alone'"):
+            om.Experiment("x", **asked, positives=["S"], train_negatives=["EN"],
+                          estimators=estimators)  # fmt: skip

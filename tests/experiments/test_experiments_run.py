@@ -14,7 +14,17 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
-from obygaze_features.manifests import Concept, Manifest, Split, leave_film_out
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    Split,
+    leave_film_out,
+)  # fmt: skip
 from obygaze_models.experiments.messages import describe_plan, plan_notes, run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
@@ -567,3 +577,57 @@ def test_validation_clips_choose_the_cut(world, make_run):
         assert f1_score(truth, called) == best
         assert {*ids} <= {*about["seen"]}
     assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)
+
+
+def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
+    chance = np.random.default_rng(0)
+    ids = [f"{number:03}" for number in range(60)]
+    levels = ["S" if number % 2 else "EN" for number in range(60)]
+    concepts = [("1",) if number % 4 == 1 else ("2",) * (number % 4 == 3) for number in range(60)]
+    manifest = labelled(ids, levels, concepts, known=("1", "2"))
+    manifest.save(tmp_path / "manifest")
+    features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
+    write_store(tmp_path / "s.zarr", manifest, features)
+    experiment = om.Experiment(
+        "numbers", tmp_path / "manifest", tmp_path / "s.zarr", split="", positives=["S"],
+        train_negatives=["EN"],
+        estimators=[{"name": "pcbm-logistic", "as": "1", "bank__C": 0.1}],
+    )  # fmt: skip
+    run = om.run_experiment(experiment, tmp_path / "run")
+    again = om.load_run(tmp_path / "run")
+    for table in ("predictions", "reasons", "fits"):
+        pd.testing.assert_frame_equal(getattr(again, table)(), getattr(run, table)())
+    assert {*again.predictions()["id"]} == {*again.reasons()["id"]} == {*ids}
+    assert {*again.predictions()["model"]} == {*again.reasons()["model"]} == {"1"}
+    assert {*again.reasons()["concept"]} == {"1", "2", "(intercept)"}
+
+
+def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
+    """The level A+B, and the levels A and B together."""
+    ids = [f"f{number % 6}-{number:03}" for number in range(60)]
+    levels = [("A", "B", "A+B")[number % 3] for number in range(60)]
+    scheme = LabelScheme("lab", tuple(Level(code, code.lower()) for code in ("A", "B", "A+B")))
+    items = Items.of([Item(clip, film=clip[:2], media=f"{clip}.mp4") for clip in ids])
+    manifest = Manifest("lab", items, scheme, source="a test", licence="CC0")
+    manifest = manifest.with_parts(labels=[LabelSet("all", ids, levels, [()] * 60)])
+    manifest.save(tmp_path / "manifest")
+    chance = np.random.default_rng(0)
+    features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
+    write_store(tmp_path / "s.zarr", manifest, features)
+    asked = {"manifest": tmp_path / "manifest", "store": tmp_path / "s.zarr", "split": ""}
+    run, other = (
+        om.run_experiment(
+            om.Experiment("lab", **asked, positives=["A+B"], train_negatives=negatives,
+                          estimators=["logistic"]),
+            tmp_path / name,
+        )
+        for name, negatives in (("all", ["A", "B"]), ("one", ["A"]))
+    )  # fmt: skip
+    line = run.models()[0]
+    made = om.predict(line["folder"], tmp_path / "s.zarr")
+    head = made.to_csv().splitlines()[0]
+    assert head.count("probability_") == 2
+    assert "probability_A+B," in head
+    assert "probability_A+B ~2" in head
+    assert {test.classes["positive"] for test in run.record.tests.values()} == {20}
+    assert {test.classes["negative"] for test in other.record.tests.values()} == {20}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -57,6 +58,16 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
         assert {part["concept"] for part in why["contributions"]} == set(measured)
         for part in why["contributions"]:
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
+
+
+def test_parts_add_up_where_the_head_has_a_temperature(clips):
+    model = om.ConceptBottleneck(FrozenEstimator(clips.bank), om.LinearSVMProbe(C=1.0))
+    model.fit(clips.X, clips.y)
+    assert model.head_.temperature_ != 1
+    for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
+        why = explain_clip(model, x, classes=("rest", "S"))["why"]
+        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
+        assert total == pytest.approx(logit(expected), rel=1e-5)
 
 
 #: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
