@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.data.tasks import Task
+from obygaze_models.experiments.experiment import CALLED, store_variants
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
-
 
 DATASET = "obygaze12"
 """The name of the manifest of the paper's clips."""
@@ -144,8 +144,14 @@ def published_film(
 
 def estimator_of(record: RunRecord, model: str) -> str:
     """Return the estimator of a model, which an experiment may list under another name."""
-    spec = record.experiment.learners.get(model)
-    return spec.name if spec else model
+    experiment = record.experiment
+    for entry in experiment.estimators:
+        table = {"name": entry} if isinstance(entry, str) else entry
+        listed = str(table.get(CALLED, table["name"]))
+        variants = store_variants(listed, experiment.store_names) if experiment.each_store else ()
+        if model == listed or model in variants:
+            return str(table["name"])
+    return model
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
