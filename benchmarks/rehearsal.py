@@ -66,7 +66,7 @@ def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, floa
         "features",
         "make-clips",
         data,
-        "--films",
+        "--count",
         films,
         "--scenes",
         clips_per_film,
@@ -112,7 +112,7 @@ def _million(folder: Path) -> Iterator[Result]:
         ("finalise", ("stores", "finalise", full), 120.0),
         (
             "a film of it",
-            ("stores", "subset", full, "--films", "tt0000500", "-o", folder / "film.zarr"),
+            ("stores", "subset", full, "--film", "tt0000500", "-o", folder / "film.zarr"),
             60,
         ),
     ):
@@ -131,7 +131,7 @@ def _million(folder: Path) -> Iterator[Result]:
         read = time.perf_counter() - begin
         yield Result("ten rows of it over HTTP (limit)", read, "s", 5, read / 5, 1)
         address, film = f"{server.url}/whole.zarr", folder / "fetched.zarr"
-        seconds, mib = _run("stores", "subset", address, "--films", "tt0000500", "-o", film)
+        seconds, mib = _run("stores", "subset", address, "--film", "tt0000500", "-o", film)
         yield Result("a film of it over HTTP (limit)", seconds, "s", 60, seconds / 60, 1)
         yield Result("a film over HTTP: memory (limit)", mib, "MiB", 2048, mib / 2048, 1)
 

@@ -29,7 +29,7 @@ export HF_HUB_OFFLINE=1
 say "1 of 6  Clips" \
     "We cannot share films, so a program draws 16 short clips: four \"films\" of four scenes." \
     "They are SYNTHETIC: nothing was filmed, and nobody annotated anything."
-run features make-clips "$folder/drawn" --films 4 --scenes 4 --seconds 1
+run features make-clips "$folder/drawn" --count 4 --scenes 4 --seconds 1
 
 say "2 of 6  Manifest" \
     "A manifest lists the clips with ids and labels. Everything else goes by these ids." \

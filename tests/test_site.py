@@ -14,7 +14,7 @@ import pytest
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import complete_docstring
-from docs.extension import describe_scheme, foreign_addresses, redirect_links
+from docs.extension import describe_measures, describe_scheme, foreign_addresses, redirect_links
 from obygaze_features.common.figures import css_colours
 from tests.kit.page import open_tab
 
@@ -45,6 +45,13 @@ def test_links_to_files_of_the_repository_lead_to_pages() -> None:
     assert redirect_links("[b](docs/how-to/b.md)", "README.md", "index") == "[b](how-to/b.md)"
     assert redirect_links("[c](tests/golden/README.md)", "CONTRIBUTING.md", "contributing") == "c"
     assert redirect_links("[d](https://d.example/e)", "README.md", "index").endswith("d.example/e)")
+
+
+def test_the_page_on_agreement_lists_every_measure() -> None:
+    table = describe_measures()
+    keys = ["gamma", "closed_gamma", "kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances"]
+    assert all(table.count(f"| `{key}` |") == 1 for key in keys)
+    assert "```{measures}\n```" in (ROOT / "docs/how-to/agreement.md").read_text()
 
 
 def build_site() -> Path:

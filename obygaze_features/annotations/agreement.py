@@ -19,15 +19,13 @@ import numpy as np
 
 from obygaze_features.annotations.grid import films_of, number_stretches
 from obygaze_features.annotations.measures import (
+    MEASURES,
+    NOT_SURE,
     Chance,
     Distances,
-    Gamma,
+    Ratings,
     cohen_kappa,
     confusion,
-    gamma,
-    krippendorff_alpha,
-    nominal,
-    ordinal,
     random_stream,
 )
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
@@ -36,7 +34,6 @@ from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.labels import Origin, name_key
 
-NOT_SURE = "NS"
 MAKERS: dict[Origin, str] = {
     "annotator": "by one annotator",
     "merge": "by merging",
@@ -152,31 +149,31 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
-    """Two label sets in one film.
-
-    `unpaired` clips, which only one of them has, are not counted; `sure` is gamma without the
-    clips that either calls Not Sure, None where the levels are not ObyGaze's.
-    """
+    """Two label sets in one film; `unpaired` clips, which only one of them has, are not counted."""
 
     film: str
     a: str
     b: str
     unpaired: int
-    gamma: Gamma
-    sure: Gamma | None
-    counts: np.ndarray
-    kappa: float | None
-    alpha_nominal: float | None
-    alpha_ordinal: float | None
-    alpha_distances: float | None
+    ratings: Ratings
+
+    @cached_property
+    def values(self) -> dict[str, float | None]:
+        """The number of each of `MEASURES`, by key."""
+        return {key: measure.compute(self.ratings) for key, measure in MEASURES.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as JSON."""
+        sure = self.ratings.sure
         return {
-            **{key: value for key, value in vars(self).items() if key != "counts"},
-            "gamma": asdict(self.gamma),
-            "sure": None if self.sure is None else asdict(self.sure),
-            "confusion": self.counts.tolist(),
+            "film": self.film,
+            "a": self.a,
+            "b": self.b,
+            "unpaired": self.unpaired,
+            **self.values,
+            "gamma": asdict(self.ratings.gamma),
+            "sure": None if sure is None else asdict(sure),
+            "confusion": self.ratings.counts.tolist(),
         }
 
 
@@ -185,27 +182,9 @@ def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = Non
 
     Its random sequences depend on the seed, the film and the two names only.
     """
-    a, b = pair.common
     stream = random_stream(pair.film, pair.a, pair.b)
-    counts = confusion(a, b, distances.codes)
-    sure = None
-    if distances.name == "paper":
-        both_sure = [(x, y) for x, y in zip(a, b, strict=True) if NOT_SURE not in (x, y)]
-        sure_a, sure_b = [x for x, _ in both_sure], [y for _, y in both_sure]
-        sure = gamma(sure_a, sure_b, distances.without(NOT_SURE), chance, stream=stream)
-    return PairAgreement(
-        film=pair.film,
-        a=pair.a,
-        b=pair.b,
-        unpaired=pair.unpaired,
-        gamma=gamma(a, b, distances, chance, stream=stream),
-        sure=sure,
-        counts=counts,
-        kappa=cohen_kappa(counts),
-        alpha_nominal=krippendorff_alpha(counts, nominal(counts)),
-        alpha_ordinal=krippendorff_alpha(counts, ordinal(counts)),
-        alpha_distances=krippendorff_alpha(counts, distances.matrix),
-    )
+    ratings = Ratings(*pair.common, distances, chance or Chance(), stream)
+    return PairAgreement(pair.film, pair.a, pair.b, pair.unpaired, ratings)
 
 
 @dataclass(frozen=True)

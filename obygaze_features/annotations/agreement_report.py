@@ -21,7 +21,15 @@ from obygaze_features.annotations.agreement import (
     pair_agreement,
     sure_task,
 )
-from obygaze_features.annotations.measures import Chance, Distances, Gamma, distances_of
+from obygaze_features.annotations.measures import (
+    LINES,
+    MEASURES,
+    Chance,
+    Distances,
+    Gamma,
+    Measure,
+    distances_of,
+)
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
@@ -35,7 +43,6 @@ MARKER = "agreement.csv"
 CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
 MAX_ROWS_SHOWN = 40
 MAX_PAIRS_SHOWN = 6
-MEASURES = ("kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +79,13 @@ class AgreementReport:
         """
         without_merges = [pair for pair in self.pairs if self.merged.isdisjoint((pair.a, pair.b))]
         pairs = without_merges or self.pairs
-        sure = [pair.sure for pair in pairs if pair.sure is not None]
-        return {
-            "gamma": _mean([pair.gamma.gamma for pair in pairs]),
-            "closed_gamma": _mean([pair.gamma.closed_gamma for pair in pairs]),
-            "gamma_without_not_sure": _mean([gamma.gamma for gamma in sure]),
-            "closed_gamma_without_not_sure": _mean([gamma.closed_gamma for gamma in sure]),
-            **{name: _mean([getattr(pair, name) for pair in pairs]) for name in MEASURES},
-        }
+        return {key: _mean([pair.values[key] for pair in pairs]) for key in MEASURES}
+
+    @property
+    def measures(self) -> list[Measure]:
+        """The measures that are shown for these levels."""
+        is_paper = self.distances.name == "paper"
+        return [measure for measure in MEASURES.values() if is_paper or not measure.paper_only]
 
     @property
     def paper(self) -> dict[str, Any] | None:
@@ -115,7 +121,7 @@ class AgreementReport:
         confusions = (
             dict(zip(header, (pair.film, pair.a, pair.b, level_a, level_b, clips), strict=True))
             for pair in self.pairs
-            for level_a, counts in zip(codes, pair.counts.tolist(), strict=True)
+            for level_a, counts in zip(codes, pair.ratings.counts.tolist(), strict=True)
             for level_b, clips in zip(codes, counts, strict=True)
         )
         concepts = [
@@ -206,10 +212,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
     """A row of agreement.csv."""
     row = {"film": pair.film, "a": pair.a, "b": pair.b, "unpaired": pair.unpaired}
-    row |= asdict(pair.gamma)
-    for name, value in asdict(pair.sure or Gamma(0)).items():
-        row[f"{name}_without_not_sure"] = None if pair.sure is None else value
-    return row | {name: getattr(pair, name) for name in MEASURES}
+    row |= asdict(pair.ratings.gamma)
+    sure = pair.ratings.sure
+    for name, value in asdict(sure or Gamma(0)).items():
+        row[f"{name}_without_not_sure"] = None if sure is None else value
+    return row | pair.values
 
 
 def _summary(report: AgreementReport) -> Iterator[str]:
@@ -220,25 +227,15 @@ def _summary(report: AgreementReport) -> Iterator[str]:
     if not pairs:
         yield counts
     else:
-        means = {name: digits(mean) for name, mean in report.means.items()}
+        first, *others = _mean_lines(report)
         yield counts
-        yield (
-            f"mean over films: gamma {means['gamma']} (closed {means['closed_gamma']}), kappa "
-            f"{means['kappa']}"
-        )
+        yield first
         for agreement in report.overall[:MAX_PAIRS_SHOWN]:
             yield from _describe_pair(agreement, report.scheme)
         if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
             yield f"and {more:,} more pairs of label sets; --json has all"
-        yield (
-            f"alpha {means['alpha_nominal']} nominal, {means['alpha_ordinal']} ordinal, "
-            f"{means['alpha_distances']} by distances"
-        )
+        yield from others
         if paper := report.paper:
-            yield (
-                f"without Not Sure: gamma {means['gamma_without_not_sure']} "
-                f"(closed {means['closed_gamma_without_not_sure']})"
-            )
             yield (
                 f"the paper's {paper['pairs']} pairs: gamma {paper['gamma']:.2f}, without Not Sure "
                 f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and "
@@ -252,6 +249,15 @@ def _summary(report: AgreementReport) -> Iterator[str]:
         "the paper's matrix" if report.distances.name == "paper" else "even steps between levels"
     )
     yield f"distances: {matrix}"
+
+
+def _mean_lines(report: AgreementReport) -> Iterator[str]:
+    """The means over films in sentences, those of one line together."""
+    means = {key: digits(mean) for key, mean in report.means.items()}
+    for line in LINES:
+        shown = [m for m in report.measures if m.line == line and m.sentence]
+        if shown:
+            yield line + ", ".join(m.sentence.format(means[m.key], **means) for m in shown)
 
 
 def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterator[str]:
@@ -296,14 +302,16 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
 def _films_table(report: AgreementReport) -> str:
     """One row per film and pair: every measure."""
     pairs = report.pairs
-    has_sure = any(pair.sure for pair in pairs)
-    header = [*report.name_columns, "clips", "gamma", *(["without NS"] if has_sure else [])]
-    header += ["kappa", "alpha", "ordinal", "distances"]
-    rows = []
-    for pair in pairs[:MAX_ROWS_SHOWN]:
-        row = [*report.names_of(pair), f"{pair.gamma.clips:,}", digits(pair.gamma.gamma)]
-        row += [digits(pair.sure.gamma if pair.sure else None)] if has_sure else []
-        rows.append([*row, *(digits(getattr(pair, name)) for name in MEASURES)])
+    columns = {measure.key: measure.column for measure in report.measures if measure.column}
+    header = [*report.name_columns, "clips", *columns.values()]
+    rows = [
+        [
+            *report.names_of(pair),
+            f"{len(pair.ratings.a):,}",
+            *(digits(pair.values[key]) for key in columns),
+        ]
+        for pair in pairs[:MAX_ROWS_SHOWN]
+    ]
     return align(header, rows, left=len(report.name_columns)) + _more(pairs, MAX_ROWS_SHOWN)
 
 

@@ -134,9 +134,9 @@ def agreement_figure(report: AgreementReport) -> Figure:
     names = agreement.first, agreement.second
     films = [pair for pair in report.pairs if (pair.a, pair.b) == names]
     gammas = {
-        report.titles.get(pair.film, pair.film) or "-": pair.gamma.gamma
-        for pair in sorted(films, key=lambda pair: pair.gamma.gamma or 0.0, reverse=True)
-        if pair.gamma.gamma is not None
+        report.titles.get(pair.film, pair.film) or "-": value
+        for pair in sorted(films, key=lambda pair: pair.values["gamma"] or 0.0, reverse=True)
+        if (value := pair.values["gamma"]) is not None
     }
     with figure_style():
         from matplotlib.figure import Figure

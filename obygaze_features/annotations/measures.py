@@ -10,13 +10,16 @@ the same for random sequences. The paper does not say how it draws them, so ther
 
 Both have a closed form, the limit of e with ever more sequences, which is reported beside it. A
 measure that is not defined is None, as kappa is where both annotators give every unit one level.
+
+To add a measure, write one function of `Ratings` at the end of this file, decorated by its
+`Measure`: it appears in tables, JSON, CSV files and the documentation.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
@@ -32,6 +35,7 @@ SAMPLES = 62
 """As many random sequences as the paper draws."""
 #: Sums of the same distances in another order differ by less.
 SUM_TOLERANCE = 1e-9
+NOT_SURE = "NS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,3 +235,130 @@ def ordinal(counts: np.ndarray) -> np.ndarray:
     middles = np.cumsum(margins) - margins / 2
     squares: np.ndarray = (middles[:, None] - middles) ** 2
     return squares
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """The levels that two annotators give the clips that both have, and what measures share."""
+
+    a: Sequence[str]
+    b: Sequence[str]
+    distances: Distances
+    chance: Chance = field(default_factory=Chance)
+    stream: int = 0
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """The table of `confusion`."""
+        return confusion(self.a, self.b, self.distances.codes)
+
+    @cached_property
+    def gamma(self) -> Gamma:
+        """The paper's gamma, over all levels."""
+        return gamma(self.a, self.b, self.distances, self.chance, stream=self.stream)
+
+    @cached_property
+    def sure(self) -> Gamma | None:
+        """Gamma without the clips that either calls Not Sure; None for levels of other schemes."""
+        if self.distances.name != "paper":
+            return None
+        pairs = zip(self.a, self.b, strict=True)
+        sure = [pair for pair in pairs if NOT_SURE not in pair]
+        distances = self.distances.without(NOT_SURE)
+        a, b = [x for x, _ in sure], [y for _, y in sure]
+        return gamma(a, b, distances, self.chance, stream=self.stream)
+
+
+#: How the lines of a report's summary start, in their order.
+OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = "mean over films: ", "alpha ", "without Not Sure: "
+
+
+@dataclass
+class Measure:
+    """A number for two annotators in one film, and how it is shown; decorates what computes it.
+
+    Parameters
+    ----------
+    key
+        Its name in JSON and CSV files.
+    column
+        Its title in the table of films; the table leaves it out if empty.
+    about
+        Its line in the documentation.
+    sentence
+        Its part of the summary: {} is its mean over films, {kappa} that of another measure.
+    line
+        The line of the summary that has the sentence: one of `LINES`.
+    paper_only
+        Shown for the paper's levels only.
+    """
+
+    key: str
+    column: str
+    about: str
+    sentence: str = ""
+    line: str = OVER_FILMS
+    paper_only: bool = False
+    compute: Callable[[Ratings], float | None] = field(init=False)
+
+    def __call__(self, compute: Callable[[Ratings], float | None]) -> Measure:
+        """Register the measure that a function computes."""
+        self.compute = compute
+        MEASURES[self.key] = self
+        return self
+
+
+#: All measures by key, in the order in which they are shown.
+MEASURES: dict[str, Measure] = {}
+
+
+@Measure(
+    "gamma",
+    "gamma",
+    "1 - d/e, where e is what d is for random sequences; 1 is agreement everywhere, 0 is chance",
+    "gamma {} (closed {closed_gamma})",
+)
+def _gamma(ratings: Ratings) -> float | None:
+    return ratings.gamma.gamma
+
+
+@Measure("closed_gamma", "", "gamma by the closed form of e: the limit for many random sequences")
+def _closed_gamma(ratings: Ratings) -> float | None:
+    return ratings.gamma.closed_gamma
+
+
+@Measure(
+    "gamma_without_not_sure",
+    "without NS",
+    "gamma without the clips that either annotator calls Not Sure",
+    "gamma {} (closed {closed_gamma_without_not_sure})",
+    line=WITHOUT_NOT_SURE,
+    paper_only=True,
+)
+def _gamma_without_not_sure(ratings: Ratings) -> float | None:
+    return ratings.sure.gamma if ratings.sure else None
+
+
+@Measure("closed_gamma_without_not_sure", "", "closed gamma without these clips", paper_only=True)
+def _closed_gamma_without_not_sure(ratings: Ratings) -> float | None:
+    return ratings.sure.closed_gamma if ratings.sure else None
+
+
+@Measure("kappa", "kappa", "Cohen's kappa: each difference weighs the same", "kappa {}")
+def _kappa(ratings: Ratings) -> float | None:
+    return cohen_kappa(ratings.counts)
+
+
+@Measure("alpha_nominal", "alpha", "Krippendorff's alpha, nominal", "{} nominal", ALPHA)
+def _alpha_nominal(ratings: Ratings) -> float | None:
+    return krippendorff_alpha(ratings.counts, nominal(ratings.counts))
+
+
+@Measure("alpha_ordinal", "ordinal", "Krippendorff's alpha, ordinal", "{} ordinal", ALPHA)
+def _alpha_ordinal(ratings: Ratings) -> float | None:
+    return krippendorff_alpha(ratings.counts, ordinal(ratings.counts))
+
+
+@Measure("alpha_distances", "distances", "alpha by the distances below", "{} by distances", ALPHA)
+def _alpha_distances(ratings: Ratings) -> float | None:
+    return krippendorff_alpha(ratings.counts, ratings.distances.matrix)

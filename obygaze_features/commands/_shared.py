@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from obygaze_features.common.cli import PATH, echo, folder_argument, join_options
+from obygaze_features.common.cli import PATH, echo, film_option, folder_argument, join_options
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
@@ -19,8 +19,7 @@ device_option = click.option(
 )
 item_options = join_options(
     folder_argument("manifest"),
-    click.option("--films", multiple=True, metavar="FILM",
-                 help="Only items of this film; repeat it for several films."),
+    film_option("Only items of these films."),
     click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
     click.option("--workers", type=click.IntRange(1),
                  help="Processes that decode, or threads that read images.  [default: all cores "

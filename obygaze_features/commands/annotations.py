@@ -23,11 +23,13 @@ from obygaze_features.common.cli import (
     echo,
     echo_json,
     figure_options,
+    film_option,
     folder_argument,
     join_options,
     json_option,
     levels_option,
     output_options,
+    renamed_option,
     table_options,
 )
 from obygaze_features.common.tables import align
@@ -71,9 +73,10 @@ def import_() -> None:
 annotation_commands.add_command(import_)
 
 
-films_option = click.option(
-    "--films", type=PATH, help="A table of films: film, title, end (seconds or h:mm:ss)."
-)
+films_option = renamed_option(
+    "--films", "--film-table", "films", type=PATH,
+    help="A table of films: film, title, end (seconds or h:mm:ss).",
+)  # fmt: skip
 
 
 @import_.importer("mobygaze")
@@ -96,7 +99,10 @@ def import_mobygaze(**options: Any) -> of.Timelines:
 
 @import_.importer("elan")
 @click.argument("sources", nargs=-1, required=True, type=PATH)
-@click.option("--film", help="The film that SOURCES are of; by default a file is named after it.")
+@renamed_option(
+    "--film", "--film-name", "film",
+    help="The film that SOURCES are of; by default a file is named after it.",
+)  # fmt: skip
 @films_option
 @levels_option
 def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
@@ -116,7 +122,7 @@ def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
     \b
     Examples:
       obygaze annotations import elan films -o timelines/mine
-      obygaze annotations import elan juno.eaf juno-second.eaf --film juno -o timelines/juno
+      obygaze annotations import elan juno.eaf juno-second.eaf --film-name juno -o timelines/juno
       obygaze annotations import elan films -o timelines/mine --scheme tension.toml
     """
     return of.Timelines.from_elan(*sources, **options)
@@ -140,7 +146,7 @@ def import_csv(**options: Any) -> of.Timelines:
 
     \b
     Examples:
-      obygaze annotations import csv segments.csv -o timelines/mine --films films.csv
+      obygaze annotations import csv segments.csv -o timelines/mine --film-table films.csv
       obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
       obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who
     """
@@ -178,14 +184,9 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
     exit_if_left_out(remarks)
 
 
-film_option = click.option(
-    "--film", "films", multiple=True, help="Only this film, by its id or title; repeatable."
-)
-
-
 @annotation_commands.command()
 @folder_argument("timelines")
-@film_option
+@film_option("Only these films.")
 @json_option
 def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     """Show timelines: segments, and time by level, of each film and annotator.
@@ -199,11 +200,11 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze --json
     """
     from obygaze_features.annotations.remarks import describe_remarks
-    from obygaze_features.manifests.statistics import match_film
+    from obygaze_features.manifests.choose_films import find_films
 
     loaded = of.Timelines.load(timelines)
     if films:
-        loaded = loaded.of_films([match_film(film, loaded.titles) for film in films])
+        loaded = loaded.of_films(find_films(films, loaded.titles))
     if as_json:
         echo_json(loaded.to_json())
         return
@@ -289,7 +290,7 @@ def export(
 @annotation_commands.command()
 @folder_argument("timelines")
 @folder_argument("manifest")
-@film_option
+@film_option("Only these films.")
 @figure_options
 @output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
 def figure(
@@ -314,7 +315,7 @@ def figure(
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import require_folder_name
     from obygaze_features.common.text import file_names
-    from obygaze_features.manifests.statistics import match_film
+    from obygaze_features.manifests.choose_films import find_films
 
     require_folder_name(output, *SUFFIXES)
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
@@ -325,7 +326,7 @@ def figure(
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
     titles = {film: segments.titles[film] for film in drawable}
-    chosen = [match_film(film, titles) for film in films] or drawable
+    chosen = find_films(films, titles) or drawable
     as_file = output.suffix.lower() in SUFFIXES
     if as_file and len(chosen) > 1:
         count = f"there are {len(chosen)} films"

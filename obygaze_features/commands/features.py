@@ -22,6 +22,7 @@ from obygaze_features.common.cli import (
     output_option,
     output_options,
     overwrite_option,
+    renamed_option,
 )
 from obygaze_features.common.text import counted
 from obygaze_features.errors import VideoError
@@ -95,7 +96,7 @@ def thumbnails(manifest: Path, videos: Path, output: Path, as_json: bool, **opti
     \b
     Examples:
       obygaze features thumbnails manifests/mine --videos films -o thumbnails
-      obygaze features thumbnails manifests/mine --videos films -o thumbnails --films tt0108160
+      obygaze features thumbnails manifests/mine --videos films -o thumbnails --film tt0108160
     """
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
     from obygaze_features.manifests import Manifest
@@ -259,7 +260,9 @@ def caption_scores(
 
 @features.command("make-clips")
 @folder_argument("folder")
-@click.option("--films", type=click.IntRange(1), default=3, help="Films.")
+@renamed_option(
+    "--films", "--count", "films", type=click.IntRange(1), default=3, help="How many films."
+)
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Per clip.")
 @click.option("--title", "titles", multiple=True, help="A whole film in one file, of its scenes.")
@@ -272,7 +275,7 @@ def make_clips(folder: Path, **options: Any) -> None:
     \b
     Examples:
       obygaze features make-clips demo/data
-      obygaze features make-clips demo/data --films 12 --scenes 8
+      obygaze features make-clips demo/data --count 12 --scenes 8
       obygaze features make-clips demo/data --title "Night Bus" --title "Two Rivers"
     """
     from obygaze_features.video.synthetic import write_synthetic_dataset

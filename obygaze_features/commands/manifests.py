@@ -21,6 +21,7 @@ from obygaze_features.common.cli import (
     levels_option,
     output_options,
     overwrite_option,
+    renamed_option,
     table_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
@@ -83,8 +84,10 @@ def _aligned(facts: dict[str, object]) -> str:
     metavar="SECONDS",
     help="Move all lines; below zero they come earlier.",
 )
-@click.option(
+@renamed_option(
     "--films",
+    "--film-table",
+    "films",
     type=PATH,
     help="A table (columns film, file) of files that are not named by a film's id, title or video.",
 )

@@ -27,6 +27,7 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    film_option,
     folder_argument,
     json_option,
     names_option,
@@ -262,25 +263,27 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
 
 @stores.command()
 @store_argument("store")
-@names_option("--films", multiple=True, metavar="FILM,...", help="Keep the items of these films.")
+@film_option("Keep the items of these films.")
 @names_option("--ids", multiple=True, metavar="ID,...", help="Keep these.")
 @output_options("The new store, NAME.zarr.")
 @json_option
-def subset(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
+def subset(
+    store: Path | str, films: Sequence[str], output: Path, as_json: bool, **options: Any
+) -> None:
     """Make a store of some films or items of another.
 
-    Names are separated by commas; @FILE reads the names from a file, one a line. The new store is
+    Names are separated by commas; @FILE reads the names from a file, one per line. The new store is
     open: finalise it to share it.
 
     \b
     Examples:
-      obygaze stores subset stores/xclip.zarr --films tt0108160,tt0120338 -o stores/two.zarr
+      obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
       obygaze stores subset stores/xclip.zarr --ids @labelled.txt -o stores/labelled.zarr
-      obygaze stores subset https://lab.example/xclip.zarr --films tt0108160 -o stores/one.zarr
+      obygaze stores subset https://lab.example/xclip.zarr --film tt0108160 -o stores/one.zarr
     """
     from obygaze_features.store import open_store
 
-    _report_new_store(open_store(store).subset(output, **options), as_json)
+    _report_new_store(open_store(store).subset(output, films=films or None, **options), as_json)
 
 
 @stores.command()

@@ -14,9 +14,9 @@ from obygaze_features.common.cli import (
     echo,
     echo_json,
     figure_options,
+    film_option,
     join_options,
     json_option,
-    names_option,
     output_option,
     overwrite_option,
     store_argument,
@@ -49,9 +49,7 @@ page_options = join_options(
 @click.option(
     "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
 )
-@names_option(
-    "--films", multiple=True, metavar="FILM,...", help="Only clips of these films: ids or titles."
-)
+@film_option("Only clips of these films.")
 @click.option("--top", type=click.IntRange(1), default=10, help="How many clips.")
 @click.option(
     "--backbone",
@@ -86,11 +84,12 @@ def search(
     Examples:
       obygaze stores search stores/xclip-kinetics.zarr --text "a woman seen through a window"
       obygaze stores search ours.zarr theirs.zarr --like tt0108160-001 --top 5
-      obygaze stores search stores/clip.zarr --text "a mirror" --frames --films tt0108160
+      obygaze stores search stores/clip.zarr --text "a mirror" --frames --film tt0108160
       obygaze stores search stores/clip.zarr --text "a mirror" -o mirror.html --thumbnails thumbs
       obygaze stores search mobygaze/words.zarr --like tt0110912-0013 \\
         --manifest mobygaze/minutes --report report.html -o like.html
     """
+    from obygaze_features.manifests.choose_films import find_films
     from obygaze_features.retrieval.clips import describe_clips, link_to
     from obygaze_features.retrieval.search import check_output, match_rows, save_matches
     from obygaze_features.retrieval.search import search as search_stores
@@ -102,7 +101,7 @@ def search(
         raise UsageError("--thumbnails are shown on a page; give one with -o PAGE.html")
     link, opened = link_to(report, output), [open_store(address) for address in stores_]
     clips = describe_clips(opened, manifest, labels, link)
-    query["films"] = query["films"] and clips.find_films(query["films"])
+    query["films"] = find_films(query["films"], clips.titles) or None
     matches = search_stores(opened, **query)
     like, frames, vector = query["like"], query["frames"], query["vector"]
     if output is not None:
@@ -142,7 +141,7 @@ def search(
     help="What the colours show; levels, concepts and columns of items are those of --manifest. "
     "By default the level where --manifest has labels, else the film.",
 )
-@click.option("--film", metavar="TITLE", help="Light this film, by title or id; others are grey.")
+@film_option("Highlight one film; others are grey.", "film")
 @page_options
 @click.option(
     "--method",

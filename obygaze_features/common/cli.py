@@ -72,16 +72,56 @@ def split_names(
     names: list[str] = []
     for part in [value] if isinstance(value, str) else value or ():
         if part.startswith("@"):
-            foreign = OSError, UnicodeDecodeError
-            with translate(UsageError, part[1:], "cannot be read: {}", foreign=foreign):
-                names += Path(part[1:]).read_text(encoding="utf-8").split()
+            names += _read_names(part[1:]).split()
         else:
             names += filter(None, map(str.strip, part.split(",")))
     return names if value else None
 
 
+def _read_names(path: str) -> str:
+    """The text of a file of names."""
+    foreign = OSError, UnicodeDecodeError
+    with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
+        return Path(path).read_text(encoding="utf-8")
+
+
 names_option = functools.partial(click.option, callback=split_names)
 """An option that takes names, as `split_names` reads them."""
+
+
+def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
+    """The values of ``--film``; titles may have commas, so `find_films` separates the names."""
+    names: list[str] = []
+    for value in values:
+        names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
+    names = [name for name in names if name.strip(" ,")]
+    if values and not names:
+        raise UsageError("--film names no film")
+    return names
+
+
+def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
+    """The option ``--film`` of commands that choose films."""
+    ways = "By id or title, repeated or separated by commas; * stands for anything, as in 'tt01*'."
+    return click.option(
+        "--film", "--films", name, multiple=True, metavar="FILM,...", callback=_film_names,
+        help=f"{text} {ways}",
+    )  # fmt: skip
+
+
+def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option, and its name in earlier versions, which says what replaced it."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise UsageError(f"{old} was renamed: use {new}")
+
+    return join_options(
+        click.option(new, *names, **settings),
+        click.option(old, "renamed", hidden=True, expose_value=False, callback=refuse),
+    )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the output if it exists."

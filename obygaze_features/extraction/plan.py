@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.common.text import as_list, did_you_mean
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
 from obygaze_features.extraction.summary import Tally
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.choose_films import find_films, titles_in
 from obygaze_features.manifests.media import locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_features.store.claims import BlockClaims
@@ -62,7 +62,7 @@ class Options:
     Parameters
     ----------
     films
-        Only items of these films; all by default.
+        Only items of these films, by id, title or pattern (``tt01*``); all by default.
     limit
         Only the first items, this many.
     part
@@ -144,13 +144,10 @@ class Options:
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
         """The rows of the selected items, done or not; a part is of blocks of so many rows."""
         films = np.array([item.film for item in manifest])
-        wanted = as_list(self.films)
-        if unknown := sorted(set(wanted) - set(films.tolist())):
-            near = did_you_mean(unknown[:1], films.tolist())
-            raise UsageError(f"{manifest.name} has no clip of the film {unknown[0]!r}{near}")
         rows = np.arange(len(films))
-        if wanted:
-            rows = np.flatnonzero(np.isin(films, list(wanted)))
+        if self.films:
+            wanted = find_films(self.films, titles_in(manifest.items))
+            rows = np.flatnonzero(np.isin(films, wanted))
         rows = rows[: self.limit]
         blocks = rows // (block_rows or default_block_rows(len(films)))
         return rows[is_in_part(blocks, self.part)] if self.part else rows

@@ -182,7 +182,7 @@ def _read(
         except UsageError:
             problems.append(
                 f"{name}: not used, {film_name!r} is no id, title or video of a film of the "
-                "manifest; name its film in a table: --films TABLE.csv (columns film, file)"
+                "manifest; name its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
             problems.append(f"{name}: not used, {problem.reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.statistics import match_film
+from obygaze_features.manifests.choose_films import find_film
 from obygaze_features.page.html import Html, document
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part
 from obygaze_features.store import Store
@@ -98,7 +98,7 @@ def map_clips(
     store: Store,
     *,
     color: str | None = None,
-    film: str | None = None,
+    film: Collection[str] | str = (),
     manifest: Manifest | None = None,
     labels: str | None = None,
     method: str = "pca",
@@ -134,14 +134,13 @@ def map_clips(
     with_vectors = "" if len(ids) == len(store) else f"{len(ids):,} of "
     of_films = f" of {counted(len(legends['film']), 'film')}" if legends["film"] else ""
     title = f"Map of {with_vectors}{counted(len(store), 'clip')}{of_films}"
-    if film is not None:
-        titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
-        film = titles[match_film(film, titles)]
+    titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
+    lit = titles[find_film(film, titles)] if film else ""
     points, axes = _project(vectors[usable] / lengths[usable, None], method)
     why = {"no vector": len(store) - len(usable), "a vector of zeros": len(usable) - len(ids)}
     for reason, left_out in why.items():
         axes += f" Left out: {counted(left_out, 'clip')} with {reason}." if left_out else ""
-    return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, film or "")
+    return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, lit)
 
 
 def draw_map(clip_map: ClipMap) -> Figure:

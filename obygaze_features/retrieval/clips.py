@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,7 +18,7 @@ from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.statistics import distinct_titles, film_titles, match_film
+from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.page.html import Html, html
 from obygaze_features.page.pictures import draw_lanes
 from obygaze_features.store import Store
@@ -47,10 +47,6 @@ class Clips:
         """The title of a clip's film, with the year if it is known."""
         film = self.item(clip).film
         return self.titles.get(film, film)
-
-    def find_films(self, names: Collection[str]) -> list[str]:
-        """The ids of films by their ids or titles."""
-        return [match_film(name, self.titles) for name in names]
 
     def span(self, clip: str) -> list[str]:
         """When a clip starts and ends in its film; empty texts where it is a file of its own."""

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import (
-    as_list,
     counted,
     did_you_mean,
     for_shell,
@@ -26,6 +25,7 @@ from obygaze_features.common.text import (
     shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
+from obygaze_features.manifests.choose_films import find_films
 from obygaze_features.page.html import Html, document, html
 from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
@@ -110,7 +110,7 @@ def search(
         opened,
         query,
         array=array,
-        films=films and describe_clips(opened).find_films(as_list(films)),
+        films=films and find_films(films, describe_clips(opened).titles),
         exclude=() if like is None else [like],
         top=top,
     )

@@ -18,6 +18,7 @@ from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests.choose_films import find_films, titles_in
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
@@ -63,8 +64,8 @@ def subset(
     output
         The new store, ``NAME.zarr``.
     ids, films
-        Items to take (each must exist), or films of which to take all items; with both, items
-        that match both.
+        Items to take (each must exist), or films of which to take all items, by id, title or
+        pattern (``tt01*``); with both, items that match both.
     overwrite
         Replace an existing store at `output`.
     """
@@ -73,6 +74,7 @@ def subset(
     output = _check_output(output, [store])
     manifest = Manifest(store.attributes["manifest"], store.items)
     row_of = manifest.items.row_of
+    films = films and find_films(films, titles_in(store.items))
     items = manifest.select(ids=ids, films=films).items
     if not len(items):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")

@@ -330,7 +330,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
     if read_attributes(location)["state"] != "final":
         raise StoreError(
             f"{location.where} is still open, and its files come and go; take what is done: "
-            f"obygaze stores subset {location.where} --films FILM,... -o {output}"
+            f"obygaze stores subset {location.where} --film FILM,... -o {output}"
         )
     checksums = read_checksums(location)
     if odd := [name for name in checksums if not is_store_name(name)]:

@@ -16,6 +16,7 @@ from obygaze_features.common.cli import (
     echo,
     echo_json,
     figure_options,
+    film_option,
     folder_argument,
     json_option,
     overwrite_option,
@@ -182,7 +183,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @path_option("--frames", help="A CSV file: a row a frame and its probability.")
 @path_option("--elan", metavar="FOLDER", help="A folder that gets an .eaf a film.")
 @path_option("--figure", help="The figure, as a second -o.")
-@click.option("--film", help="Which film is drawn, by its id or title.  [default: the first]")
+@film_option("Which one film is drawn; by default the first.", "film")
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",
@@ -212,7 +213,7 @@ def moments(
     frames: Path | None,
     elan: Path | None,
     figure: Path | None,
-    film: str | None,
+    film: Sequence[str],
     timelines: Path | None,
     manifest: Path | None,
     estimator: str | None,

@@ -6,7 +6,7 @@ They are found here, written and read as tables, and drawn on the time axis of a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,10 @@ from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests.choose_films import find_film
 from obygaze_features.manifests.items import format_seconds, name_film
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.statistics import known_titles, match_film
+from obygaze_features.manifests.statistics import known_titles
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
     Axis,
@@ -268,7 +269,7 @@ def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: Fra
 
 def moment_figure(
     moments: Moments,
-    film: str | None = None,
+    film: Collection[str] | str = (),
     *,
     timelines: Timelines | None = None,
     manifest: Manifest | None = None,
@@ -334,13 +335,13 @@ def moment_figure(
     return figure
 
 
-def _find_axis(moments: Moments, film: str | None) -> Axis:
+def _find_axis(moments: Moments, film: Collection[str] | str) -> Axis:
     axes = list(moments.frames.by_axis)
-    if film is None:
+    if not film:
         return axes[0]
     titles = known_titles()
     names = {axis.name: titles.get(axis.name, "") for axis in axes}
-    return axes[list(names).index(match_film(film, names))]
+    return axes[list(names).index(find_film(film, names))]
 
 
 def _label_rows(

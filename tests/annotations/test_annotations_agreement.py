@@ -30,7 +30,10 @@ from obygaze_features.annotations.agreement import (
     sure_task,
 )
 from obygaze_features.annotations.measures import (
+    MEASURES,
     Chance,
+    Measure,
+    Ratings,
     cohen_kappa,
     confusion,
     distances_of,
@@ -124,8 +127,8 @@ def test_pairs_are_compared_on_the_clips_that_both_have():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
     [pair], remarks = find_pairs(manifest)
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
-    assert pair_agreement(pair, PAPER).gamma.clips == 10
-    uniform = pair_agreement(pair, PAPER, Chance("uniform")).sure
+    assert pair_agreement(pair, PAPER).ratings.gamma.clips == 10
+    uniform = pair_agreement(pair, PAPER, Chance("uniform")).ratings.sure
     assert uniform.clips == 8  # without Not Sure of either: of the other levels
     others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
     assert uniform.closed == pytest.approx(np.mean(others))
@@ -142,7 +145,7 @@ def test_films_have_their_own_random_sequences():
     result = {(p.film, p.a, p.b): pair_agreement(p, PAPER) for p in pairs}
     assert len(result) == 6
     assert result["second", "ann", "bea"].to_json() == pair_agreement(pair, PAPER).to_json()
-    first, second = (result[film, "ann", "bea"].gamma for film in films)
+    first, second = (result[film, "ann", "bea"].ratings.gamma for film in films)
     assert (first.distance, first.closed) == (second.distance, second.closed)
     assert first.expected != second.expected
 
@@ -242,6 +245,38 @@ def test_the_command(agreement, tmp_path):
     same = agreement({"f": {"ann": ["NS"] * 1201, "bea": ["NS"] * 1201}})
     assert "no differences" in same
     assert ["NS", "0", "0", "1,201", "0"] in [line.split() for line in same.splitlines()]
+
+
+@pytest.fixture
+def share_of_equal_levels():
+    """A measure that the test adds, as a reader of `measures.py` would."""
+
+    @Measure("equal", "same level", "the share of clips with one level", "equal {}")
+    def compute(ratings: Ratings) -> float:
+        return fmean(x == y for x, y in zip(ratings.a, ratings.b, strict=True))
+
+    yield
+    del MEASURES["equal"]
+
+
+@pytest.mark.usefixtures("share_of_equal_levels")
+def test_a_measure_is_one_function(agreement, tmp_path):
+    films = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}
+    text, share = agreement(films, "-o", tmp_path / "out"), accuracy_score(A, B)
+    assert f", equal {(share + 1) / 2:.3f}\n" in text
+    [header] = [line.split("  ") for line in text.splitlines() if line.startswith("film  clips")][
+        :1
+    ]
+    assert header[-1] == "same level"
+    [row] = [line.split() for line in text.splitlines() if line.startswith("one      10")]
+    assert row[-1] == f"{share:.3f}"
+    report = agreement(films, "--json")
+    assert [pair["equal"] for pair in report["pairs"]] == [pytest.approx(share), 1]
+    assert report["means"]["equal"] == pytest.approx((share + 1) / 2)
+    rows = csv_rows(tmp_path / "out/agreement.csv")
+    assert [float(row["equal"]) for row in rows] == [pytest.approx(share), 1]
+    means = {row["measure"]: float(row["value"]) for row in csv_rows(tmp_path / "out/means.csv")}
+    assert means["equal, mean over films"] == pytest.approx((share + 1) / 2)
 
 
 def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):

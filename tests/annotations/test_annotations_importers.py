@@ -78,7 +78,16 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     saved_again = "0;a;Sure;['Body'];[]; 0;49;tt1;25,0"  # by a spreadsheet
     source = write(tmp_path / "m.csv", MOBYGAZE, saved_again, *bad)
     films = write(tmp_path / "films.csv", "film,title,end", "tt1,A Film,10")
-    command = ["annotations", "import", "mobygaze", source, "--films", films, "-o", tmp_path / "t"]
+    command = [
+        "annotations",
+        "import",
+        "mobygaze",
+        source,
+        "--film-table",
+        films,
+        "-o",
+        tmp_path / "t",
+    ]
     result = obygaze(*command, code=3)
     assert "7 rows left out" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
@@ -152,7 +161,7 @@ def test_options_that_cannot_be(tmp_path, obygaze):
         assert obygaze(*command, *option).exit_code == 2
     for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "'é' is there already")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
-        refused(obygaze(*command, "--films", films), "line 3: film", fact)
+        refused(obygaze(*command, "--film-table", films), "line 3: film", fact)
     for rows, fact in [
         ([HEADER], "marks holds no segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
@@ -211,7 +220,7 @@ def test_films_are_found_by_their_original_names(tmp_path, obygaze):
         ("import", "csv", source, "-o", first),
         ("export", first, "--elan", "--csv", "-o", out),
         ("import", "elan", out, "-o", tmp_path / "elan"),
-        ("import", "csv", out / "segments.csv", "--films", out / "films.csv",
+        ("import", "csv", out / "segments.csv", "--film-table", out / "films.csv",
          "-o", tmp_path / "csv"),
         ("project", tmp_path / "elan", "--grid", "60", "-o", tmp_path / "m"),
     ):  # fmt: skip

@@ -63,7 +63,7 @@ def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> Non
         f"manifests stats {world.manifest}",
         f"stores info {world.store} --json",
         f"stores verify {world.store}",
-        f"stores subset {world.store} --films tt0 -o {one}",
+        f"stores subset {world.store} --film tt0 -o {one}",
         f"stores finalise {one}",
         f"stores pack {one} -o {one}.zip",
         f"stores export {one} -o {one}.h5",
@@ -86,7 +86,7 @@ EXTRAS = {
     ),
     "extract": (
         "PIL av huggingface_hub safetensors sentencepiece torch transformers",
-        "features make-clips clips --films 1 --scenes 2 --seconds 1",
+        "features make-clips clips --count 1 --scenes 2 --seconds 1",
         "manifests import csv clips/annotations.csv -o made",
         "features extract made --videos clips/videos --backbone tiny-xclip -o stores",
     ),

@@ -36,7 +36,7 @@ SLIPS = [
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "give hf://datasets/OWNER/NAME"),
-    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --films"),
+    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
     (2, "export toy.zarr -o output.mat", "the name must end in .h5, .hdf5, .parquet"),
     (1, "export toy.zarr -o X.h5", "X.h5 exists already"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),

@@ -178,7 +178,7 @@ SLIPS = {
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
     "limit in words": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
-    "film": (ONE, None, {"films": ("c",)}, UsageError, "no clip of the film 'c'"),
+    "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
     "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "transform .got a ModuleDict"),
     "number": (ONE, lambda tiny: [3], {}, UsageError, "torch module .*got a int"),

@@ -142,7 +142,7 @@ def test_probe_looks_into_every_file(library, damaged, obygaze):
     rows = csv_rows(library / "probe.csv")
     assert [row["id"] for row in rows] == Manifest.load(library / "manifest").ids
     assert [bool(row["error"]) for row in rows].count(False) == 10
-    result = obygaze(*probe, "--films", "tt0000003", "--limit", 2, "--json")
+    result = obygaze(*probe, "--film", "tt0000003", "--limit", 2, "--json")
     assert [row["id"] for row in json.loads(result.stdout)] == ["tt0000003-001", "tt0000003-002"]
 
 
@@ -179,7 +179,7 @@ def test_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     assert GONE in result.stderr
     assert "under the films' copyright" in result.stderr
     assert (out / "tt0000001-001.jpg").read_bytes() == b"mine"
-    again = obygaze(*draw, "-o", out, "--films", "tt0000001", "--json")
+    again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
-    bad = obygaze(*draw, "-o", library / "bad", "--films", "tt0000002", "--limit", 2, code=1)
+    bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", "--limit", 2, code=1)
     assert "Error: not one of 2 clips has a picture" in bad.stderr

@@ -297,7 +297,7 @@ def sha256(data: bytes) -> str:
 
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
-    "stores export {x} -o {out}/x.h5", "stores subset {x} --films tt0000002 -o {out}/x.zarr",
+    "stores export {x} -o {out}/x.h5", "stores subset {x} --film tt0000002 -o {out}/x.zarr",
     "stores search {x} --text mirror",
 )  # fmt: skip
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
@@ -362,7 +362,9 @@ KINDS: dict[str, Kind] = {
     "elan": Kind("elan", ("annotations import elan {x} -o {out}/x",), 250),
     "segments": Kind("segments.csv", ("annotations import csv {x} -o {out}/x",), 150),
     "films": Kind(
-        "films.csv", ("annotations import csv {data}/segments.csv --films {x} -o {out}/x",), 100
+        "films.csv",
+        ("annotations import csv {data}/segments.csv --film-table {x} -o {out}/x",),
+        100,
     ),
     "table": Kind("clips.csv", ("manifests import csv {x} -o {out}/x",), 150),
     "hdf5": Kind("theirs.h5", ("stores import hdf5 {x} --manifest {data}/eight -o {out}/x.zarr",),

@@ -23,7 +23,8 @@ COMMANDS = {
     "manifests-check": "manifests check manifest",
     "manifests-diff": "manifests diff manifest eight",
     "manifests-locate": "manifests locate eight --videos films",
-    "annotations-import-csv": "annotations import csv segments.csv --films films.csv -o out/csv",
+    "annotations-import-csv": "annotations import csv segments.csv --film-table films.csv "
+    "-o out/csv",
     "annotations-import-elan": "annotations import elan elan -o out/elan",
     "annotations-import-mobygaze": "annotations import mobygaze mobygaze.csv -o out/mobygaze",
     "annotations-show": "annotations show timelines",
@@ -52,7 +53,7 @@ COMMANDS = {
     "stores-repair": "stores repair to-repair.zarr",
     "stores-reopen": "stores repair to-reopen.zarr --reopen",
     "stores-merge": "stores merge open.zarr final.zarr -o out/merged.zarr",
-    "stores-subset": "stores subset final.zarr --films tt0000002 -o out/subset.zarr",
+    "stores-subset": "stores subset final.zarr --film tt0000002 -o out/subset.zarr",
     "stores-pack": "stores pack final.zarr -o out/packed.zip",
     "stores-unpack": "stores unpack packed.zip -o out/unpacked.zarr",
     "stores-push": "stores push final.zarr out/pushed.zarr",
@@ -125,7 +126,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     def run(command: str) -> None:
         obygaze(*(word.replace("@", f"{folder}/") for word in command.split()), code=0)
 
-    run("features make-clips @made --films 1 --scenes 2 --seconds 1")
+    run("features make-clips @made --count 1 --scenes 2 --seconds 1")
     (folder / "made/videos").rename(folder / "films")
     run("manifests import csv @made/annotations.csv -o @clips")
     draw_photos(folder)

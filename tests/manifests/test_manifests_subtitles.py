@@ -97,11 +97,12 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
     (tmp_path / "films.csv").write_text(f"film,file\n{TITANIC},zz.srt\ntypo,typo.srt\nx,gone.srt\n")
     films.save(tmp_path / "films")
     result = obygaze("manifests", "subtitles", tmp_path / "films", folder, "-o", tmp_path / "words",
-                     "--films", tmp_path / "films.csv", code=3)  # fmt: skip
+                     "--film-table", tmp_path / "films.csv", code=3)  # fmt: skip
     told = result.stderr.splitlines()
     for line, facts in zip(
         sorted(told),
-        [["alien.srt", "--films"], ["titanic.srt", "no lines"], ["tt0120338.vtt", "not a text"],
+        [["alien.srt", "--film-table"], ["titanic.srt", "no lines"],
+         ["tt0120338.vtt", "not a text"],
          ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"],
          ["typo.srt", "'typo' is no"], ["x: ", "no file gone.srt"],
          ["zz.srt", "4 lines", "row 15: 00:00:02,000 -> 00:00:05,000"]],

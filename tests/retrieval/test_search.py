@@ -246,7 +246,7 @@ def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path
 
     np.save(tmp_path / "q.npy", np.ones(32))
     matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
-    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--films",
+    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--film",
               "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
     for films in ("tt1,juno", "tt1,tt3"):  # by the titles of a manifest, too
         search[6], more = films, ("--manifest", manifest.folder)

@@ -88,7 +88,7 @@ def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
     result = obygaze(*ask, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010", code=0)
     assert open_store(out).ids == ["tt1-001", "tt1-003", "tt1-009", "tt1-010"]
     assert f"next: obygaze stores finalise {out}" in result.stdout
-    result = obygaze(*ask, "--films", "tt1", "--overwrite", "--json")
+    result = obygaze(*ask, "--film", "tt1", "--overwrite", "--json")
     assert json.loads(result.stdout)["failed"] == 1
     assert obygaze(*ask).exit_code == 2
 
@@ -96,7 +96,7 @@ def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
 SUBSET = "stores subset {path} -o {new}.zarr"
 SLIPS = [
     ("stores merge {path} -o {new}.zarr", 2, ["two stores or more"]),
-    (f"{SUBSET} --films tt9", 2, ["no item is of the film 'tt9'"]),
+    (f"{SUBSET} --film tt9", 2, ["unknown film 'tt9'; known are tt1"]),
     (f"{SUBSET} --ids @{{new}}", 2, ["{new} cannot be read: No such file or directory"]),
     (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),
     ("stores info {folder}/notes.txt", 1, ["notes.txt is not a feature store"]),

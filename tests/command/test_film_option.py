@@ -1,0 +1,81 @@
+"""``--film`` means the same in every command; options that it once shared a name with say so."""
+
+import json
+
+import click
+import pytest
+
+import obygaze_features as of
+from docs.commands import contexts
+from obygaze_features.annotations.timelines import Film, Segment
+from tests.kit.files import refused
+
+TITLES = {
+    "tt0110912": "Pulp Fiction",
+    "tt0467406": "Juno",
+    "f1": "Crazy, Stupid, Love",
+    "f2": "What [a] Day?",
+}
+
+
+@pytest.fixture
+def timelines(tmp_path):
+    segments = [Segment(film, "ann", 0, 20.0, "S") for film in TITLES]
+    films = {film: Film(title) for film, title in TITLES.items()}
+    of.Timelines.of("t", segments, films=films).save(tmp_path / "t")
+    return tmp_path / "t"
+
+
+@pytest.mark.parametrize(
+    ("values", "films"),
+    [
+        (["juno"], {"tt0467406"}),
+        (["juno", "f2"], {"tt0467406", "f2"}),
+        (["f1, pulp fiction"], {"f1", "tt0110912"}),
+        (["Crazy, Stupid, Love"], {"f1"}),
+        (["tt0*"], {"tt0110912", "tt0467406"}),
+        (["*[a]*,JUN*"], {"f2", "tt0467406"}),
+        (["f?"], "unknown film 'f?'"),
+        (["z*"], "unknown film 'z*'; known are"),
+        (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
+        ([" ,"], "--film names no film"),
+    ],
+)
+def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, films):
+    options = [word for value in values for word in ("--film", value)]
+    if isinstance(films, str):
+        refused(obygaze("annotations", "show", timelines, *options), films, code=2)
+    else:
+        shown = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
+        assert {*shown["films"]} == films
+
+
+def test_films_of_a_file(obygaze, timelines, tmp_path):
+    names = tmp_path / "films.txt"
+    names.write_text("f2\nCrazy, Stupid, Love\n")
+    result = obygaze("annotations", "show", timelines, "--films", f"@{names}", "--json")
+    assert {*json.loads(result.stdout)["films"]} == {"f1", "f2"}
+
+
+def test_the_option_is_one() -> None:
+    texts = {}
+    for context in contexts():
+        for option in context.command.params:
+            if isinstance(option, click.Option) and not option.hidden and "--film" in option.opts:
+                texts[context.command_path] = option.help.partition(". ")[2]
+    assert len(texts) == 9
+    assert len({*texts.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "new"),
+    [
+        ("annotations import csv s.csv --films f.csv -o t", "--film-table"),
+        ("annotations import mobygaze s.csv --films f.csv -o t", "--film-table"),
+        ("annotations import elan s.eaf --film juno -o t", "--film-name"),
+        ("manifests subtitles m s --films f.csv", "--film-table"),
+        ("features make-clips demo --films 2", "--count"),
+    ],
+)
+def test_renamed_options_name_the_new_one(obygaze, command, new):
+    refused(obygaze(*command.split()), f"was renamed: use {new}", code=2)
