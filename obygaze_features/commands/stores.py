@@ -170,8 +170,7 @@ def set_(store: Path, **texts: str | None) -> None:
     """
     from obygaze_features.store import open_store
 
-    given = {name: text for name, text in texts.items() if text is not None}
-    facts = open_store(store).set(**given).attributes
+    facts = open_store(store).set(**texts).attributes
     echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
 
 

@@ -51,23 +51,7 @@ class Line(NamedTuple):
 def with_subtitles(
     manifest: Manifest, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
 ) -> Manifest:
-    """The words spoken in each clip, as texts under the same ids.
-
-    A line belongs to the clip that has most of it. Clips of films without subtitles have no text.
-    What could not be used is in `notes`.
-
-    Parameters
-    ----------
-    manifest
-        The clips, which are spans of films.
-    source
-        An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title or
-        video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
-    shift
-        Seconds by which all lines are moved; below zero earlier.
-    films
-        A table (columns film, file) of files that are named otherwise.
-    """
+    """Find the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
     if np.isnan(items.starts).all():
         raise ManifestError(

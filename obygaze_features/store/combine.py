@@ -54,20 +54,7 @@ def subset(
     films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
-    """Make an open store of some of a store's items, in the same order.
-
-    Parameters
-    ----------
-    store
-        Open or final.
-    output
-        The new store, ``NAME.zarr``.
-    ids, films
-        Items to take (each must exist), or films of which to take all items; with both, items
-        that match both.
-    overwrite
-        Replace an existing store at `output`.
-    """
+    """Make an open store of some of a store's items; see `Store.subset`."""
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
     output = _check_output(output, [store])

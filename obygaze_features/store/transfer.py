@@ -126,10 +126,7 @@ class _Files:
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
-    """Write a final store into one zip file; each file is compared with its checksum.
-
-    `StoreError` if the store is open or damaged; nothing is written then.
-    """
+    """Write a final store into one zip file; see `Store.pack`."""
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
@@ -154,17 +151,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 
 
 def push(store: Store, target: Path | str) -> Pushed:
-    """Put a final store elsewhere; run again, it sends what is missing or wrong there.
-
-    Parameters
-    ----------
-    store
-        In a folder.
-    target
-        A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
-        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
-        `StoreError` if something else is there.
-    """
+    """Put a final store elsewhere; see `Store.push`."""
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith(("http://", "https://")):
         where = redact_url(where)

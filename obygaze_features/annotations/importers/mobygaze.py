@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 def import_timelines(
     source: Path | str | None = None, films: Films = None, *, url: str | None = None
 ) -> Timelines:
-    """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
+    """Read ``mobygaze_dataframe.csv``; see `Timelines.from_mobygaze`."""
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     known = known_titles()

@@ -42,28 +42,7 @@ def import_manifest(
     name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any table into a manifest; columns without a meaning are kept as they are.
-
-    Parameters
-    ----------
-    source
-        The table. Rows without a level are items without a label. Without ids, or where ids are
-        names of files, ids are made of the files' names. Spans of a file that names no film are of
-        the film that the file is named after.
-    columns
-        Meaning -> column, for meanings (id, film, media, level ...) that have another name.
-    delimiter
-        What separates the cells; by default what the header has. Several concepts in a
-        cell are separated by ``|``.
-    levels
-        Your levels, from the least to the most objectifying, with the concepts as they
-        come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
-        timelines that has one. By default those of ObyGaze12.
-    name
-        The manifest's name; by default the file's.
-    annotator
-        Whose labels they are, if they are one person's: their label set is named after them.
-    """
+    """Read any table into a manifest; see `Manifest.from_csv`."""
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns

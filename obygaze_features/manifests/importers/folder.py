@@ -21,21 +21,7 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
-    """Make a manifest of the videos or images in a folder; each folder in it is a film.
-
-    Folders may be nested: the film is the outermost one. A sound file is a clip unless a video of
-    the same name is beside it.
-
-    Parameters
-    ----------
-    source
-        The folder.
-    ids
-        ``names``: the file's name is the id, behind its film's where it does not start with it.
-        By default, tt0108160_scene_1.avi is tt0108160-001.
-    kind
-        ``clip`` or ``image``; by default clips, but images where there is no video.
-    """
+    """Make a manifest of the videos or images in a folder; see `Manifest.from_folder`."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]

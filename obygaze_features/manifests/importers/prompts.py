@@ -35,20 +35,7 @@ def import_manifest(
     article: str = "letter",
     name: str | None = None,
 ) -> Manifest:
-    """Make a manifest of texts: every stimulus in every template.
-
-    Parameters
-    ----------
-    source
-        A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
-        battery of association tests: a JSON file, or the name of a shipped one.
-    templates
-        Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
-    article
-        One of `ARTICLES`: how an ``a`` before the stimulus is written.
-    name
-        The manifest's name; by default the file's.
-    """
+    """Make a manifest of texts; see `Manifest.from_prompts`."""
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
