@@ -34,8 +34,8 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
+from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.items import format_seconds
 
 PROJECTION_RULE = (
     "a segment counts where it covers at least the threshold of a clip; the highest level wins; "

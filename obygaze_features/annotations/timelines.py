@@ -22,10 +22,10 @@ from obygaze_features.common.files import new_folder, read_format, to_json, writ
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
+from obygaze_features.items.films import known_titles
+from obygaze_features.items.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
-from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
-from obygaze_features.manifests.statistics import known_titles
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.build import Films

@@ -1,6 +1,6 @@
 """Manifests: the clips, their ids, labels and splits."""
 
-from obygaze_features.manifests.items import Item, Items
+from obygaze_features.items.items import Item, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split, leave_film_out, stratified

@@ -23,9 +23,9 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import as_list, counted, did_you_mean
+from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, Items, id_problem, raise_first, seconds_problems
+from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -36,8 +36,8 @@ from obygaze_features.manifests.labels import (
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
+    from obygaze_features.items.media import Located
     from obygaze_features.manifests.labels import OwnLevels
-    from obygaze_features.manifests.media import Located
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
@@ -257,15 +257,8 @@ class Manifest:
         labels
             The label set that `levels` and `concepts` refer to; by default the default one.
         """
-        chosen = set(self.ids)
-        if films is not None:
-            films = set(as_list(films))
-            if unknown := sorted(films - set(self.items.films)):
-                near = did_you_mean(unknown[:1], self.items.films)
-                raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
-            chosen = {i for i, f in zip(self.ids, self.items.films, strict=True) if f in films}
-        if ids is not None:
-            chosen &= {self.ids[self.items.row(identifier)] for identifier in as_list(ids)}
+        items = self.items.select(films=films, ids=ids)
+        chosen = set(items.ids)
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
             chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
@@ -273,7 +266,7 @@ class Manifest:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
             chosen &= {i for i, given in concepts_of.items() if not names.isdisjoint(given)}
-        items = self.items.take([row for row, i in enumerate(self.ids) if i in chosen])
+        items = items.take([row for row, i in enumerate(items.ids) if i in chosen])
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
@@ -283,7 +276,7 @@ class Manifest:
 
     def locate(self, videos: Path | str) -> Located:
         """Find each item's file in a folder of videos or images."""
-        from obygaze_features.manifests.media import locate
+        from obygaze_features.items.media import locate
 
         return locate(self.items, Path(videos))
 

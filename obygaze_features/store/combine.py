@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.manifests import Items, Manifest
+from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
@@ -58,9 +58,8 @@ def subset(
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
     output = _check_output(output, [store])
-    manifest = Manifest(store.attributes["manifest"], store.items)
-    row_of = manifest.items.row_of
-    items = manifest.select(ids=ids, films=films).items
+    row_of = store.items.row_of
+    items = store.items.select(ids=ids, films=films)
     if not len(items):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
     rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, StoreFile
+from obygaze_features.store.location import Folder, Location, StoreFile, ZipArchive, is_url
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -25,14 +27,14 @@ from obygaze_features.store.metadata import (
     read_record,
     read_rows_table,
 )
-from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import RowReader
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-    from obygaze_features.manifests import Items, Manifest
+    from obygaze_features.items.items import Items
+    from obygaze_features.manifests import Manifest
     from obygaze_features.store.diff import Difference
     from obygaze_features.store.export import Exported
     from obygaze_features.store.transfer import Packed, Pushed
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """What `Store.iter_blocks` reads at a time from a final store."""
 
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""The beginning of a URL that lacks a slash."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
@@ -592,6 +596,27 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
         for name in store.arrays:  # report damaged metadata of an array on opening
             store.stored(name)
     return store
+
+
+def location_of(address: str | Path) -> Location:
+    """The location of an address; whether anything is there is not checked."""
+    if is_url(address):
+        if redact_url(address).endswith(".zip"):
+            where = redact_url(address)
+            raise StoreError(
+                f"{where} is a zip file on another machine, which is not read there; "
+                f"download it: obygaze stores pull {where} -o NAME.zarr"
+            )
+        from obygaze_features.store.remote import Remote
+
+        return Remote(address)
+    path = Path(address)
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
+    if path.suffix == ".zip" and path.is_file():
+        return ZipArchive(path)
+    return Folder(path)
 
 
 def _require_ids(ids: Sequence[str]) -> None:

@@ -42,15 +42,14 @@ from obygaze_features.store.location import (
     Location,
     ZipArchive,
     is_store_name,
+    is_url,
     require_store_name,
     sha256_at,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
-from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.reader import Store, location_of, open_at
 from obygaze_features.store.remote import (
     Remote,
-    is_url,
-    location_of,
     one_line_errors,
     open_file_system,
     parse_hf_address,

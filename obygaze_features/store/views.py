@@ -15,7 +15,6 @@ import numpy as np
 from obygaze_features.common.package import need
 from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -23,6 +22,8 @@ from obygaze_features.store.reader import Store, open_store
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+    from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 
 TIMES = "frame_time"
 
@@ -86,7 +87,10 @@ def _read_labels(
     manifest: Manifest | Path | str, labels: str | None
 ) -> tuple[Manifest, LabelSet, LabelScheme]:
     """A manifest, one of its label sets, and that one's levels and concepts."""
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+    if isinstance(manifest, Path | str):
+        from obygaze_features.manifests.manifest import Manifest
+
+        manifest = Manifest.load(manifest)
     return manifest, manifest.labels(labels), manifest.label_scheme(labels)
 
 

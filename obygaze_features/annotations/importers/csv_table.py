@@ -11,8 +11,8 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")

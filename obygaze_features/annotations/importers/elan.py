@@ -21,7 +21,7 @@ from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.items import safe_id
+from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
     LabelScheme,
     OwnLevels,

@@ -13,9 +13,9 @@ from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.films import known_titles
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
-from obygaze_features.manifests.statistics import known_titles
 
 REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, Items, media_stem
+from obygaze_features.items.items import Item, Items, media_stem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split

@@ -10,9 +10,11 @@ from pathlib import Path
 from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests import items, labels
+from obygaze_features.items import items
+from obygaze_features.items.items import Items, id_problem, media_stem, name_film, safe_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
+from obygaze_features.manifests import labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
-from obygaze_features.manifests.items import Items, id_problem, media_stem, name_film, safe_id
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -23,7 +25,6 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 
 #: Meaning -> other names of its column.
 MEANINGS: dict[str, tuple[str, ...]] = {

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Item, Items, safe_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
 from obygaze_features.manifests.importers.reading import item_of_file
-from obygaze_features.manifests.items import Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
 
 SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFFIXES}
 NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}

@@ -8,13 +8,13 @@ from pathlib import Path
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Items, raise_first
 from obygaze_features.manifests.importers.reading import (
     at_row,
     parse_list,
     published,
     source_or_download,
 )
-from obygaze_features.manifests.items import Items, raise_first
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import RunSet, Split, released_runs

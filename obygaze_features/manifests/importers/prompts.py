@@ -15,8 +15,8 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests import items
-from obygaze_features.manifests.items import MAX_ID_LENGTH, Item, Items, safe_id
+from obygaze_features.items import items
+from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
 
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
