@@ -353,10 +353,8 @@ class Store:
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
         """Return an array as a table with a row per id and a column per number.
 
-        Columns have the names that the array gives them, if it does.
-
-        An array with several axes per row, such as ``frames``, has them in the index: a row per id
-        and frame.
+        Columns have the array's own names, if it has any. An array with several axes per row, such
+        as ``frames``, has them in the index: a row per id and frame.
         """
         from obygaze_features.store.views import to_pandas
 
@@ -599,7 +597,7 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 
 def location_of(address: str | Path) -> Location:
-    """The location of an address; whether anything is there is not checked."""
+    """Return the location of an address, without checking that anything is there."""
     if is_url(address):
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)
