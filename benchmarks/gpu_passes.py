@@ -31,8 +31,8 @@ from obygaze_features.extraction import extract
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
 from obygaze_features.extraction.readers import Decoder, ask_decoder, map_decoders
 from obygaze_features.extraction.summary import Summary
+from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.media import MediaFolder
 from obygaze_features.store import Store, open_store
 
 BUSY = {"float32": 0.90, "bfloat16": 0.85}

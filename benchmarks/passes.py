@@ -30,8 +30,8 @@ from obygaze_features.extraction import extract
 from obygaze_features.extraction.check_videos import check_videos
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, ask_decoder
+from obygaze_features.items.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.video.sound import decode_sound
 from tests.kit.films import write_clip, write_sound
 from tests.kit.models import write_checkpoint

@@ -1,48 +1,13 @@
-"""The Python API on the site: what docstrings and signatures need beside autodoc and napoleon."""
+"""The Python API on the site: what signatures and names need beside autodoc and napoleon."""
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from importlib import import_module
-from inspect import getdoc, signature
 from typing import Any
 
 from sphinx.application import Sphinx
 
 PACKAGES = ("obygaze_features", "obygaze_models")
-
-
-def complete_docstring(
-    app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]
-) -> None:
-    """Give a method that only calls a function that function's description and parameters."""
-    text = "\n".join(lines)
-    match = re.search(r"(?:;|[.]\n\n)\s*[Ss]ee `([\w.]+)`[.]", text)
-    called = match and find_called(match[1], value.__module__.rpartition(".")[0])
-    if not called:
-        return
-    accepted = signature(value).parameters
-    more = (getdoc(called) or "").partition("\n\n")[2]
-    for entry in re.findall(r"^\w+(?:, \w+)*\n(?: {4}.*\n?|\n(?= {4}))+", more, re.MULTILINE):
-        names = re.split(", ", entry.partition("\n")[0])
-        if "----" not in entry and not accepted.keys() & set(names):
-            more = more.replace(entry, "")
-    more = re.sub(r"Parameters\n-+\n(?=\n|$)", "", more)
-    lines[:] = f"{text[: match.start()]}.\n\n{more}{text[match.end() :]}\n".splitlines()
-
-
-def find_called(path: str, package: str) -> Any:
-    """The function at a path, such as ``importers.csv_table`` of a package, if there is one."""
-    for full in (path, f"{package}.{path}"):
-        with suppress(ImportError, AttributeError, ValueError):
-            module, _, name = full.rpartition(".")
-            target = getattr(import_module(module), name, None) or import_module(full)
-            importers = ("import_manifest", "import_timelines")
-            return next(
-                (getattr(target, name) for name in importers if hasattr(target, name)), target
-            )
-    return None
 
 
 def shorten_signature(
@@ -85,8 +50,6 @@ def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
-    # Before napoleon reads the sections.
-    app.connect("autodoc-process-docstring", complete_docstring, priority=400)
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("missing-reference", resolve_name)

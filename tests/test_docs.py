@@ -221,7 +221,7 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
         "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001", "(8, 32)",
         "12 (12, 8, 32)",
     ]  # fmt: skip
-    tour.run(read("how-to/import-features"))
+    assert tour.run(read("how-to/import-features")).endswith("\nTrue []\n")
     arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, isfunction, signature
 from pathlib import Path
 
 import pytest
@@ -78,3 +78,14 @@ def test_import_takes_under_100_ms(package):
     code = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
     seconds = float(run_python(code.format(f"import {package}")))
     assert seconds < max(0.1, 2 * float(run_python(code.format("import json, typing"))))
+
+
+@pytest.mark.parametrize("noun", [of.Manifest, of.Store, of.Timelines])
+def test_methods_are_written_in_their_class(noun):
+    for name, value in vars(noun).items():
+        method = getattr(value, "__func__", value)  # of a static or class method
+        if isfunction(method) and not name.startswith("_"):
+            assert method.__module__ == noun.__module__, name
+            assert method.__doc__, name
+            kinds = [parameter.kind for parameter in signature(method).parameters.values()]
+            assert Parameter.VAR_KEYWORD not in kinds, name

@@ -13,7 +13,6 @@ import pytest
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
-from docs.docstrings import complete_docstring
 from docs.extension import describe_measures, describe_scheme, foreign_addresses, redirect_links
 from obygaze_features.common.figures import css_colours
 from tests.kit.page import open_tab
@@ -125,11 +124,3 @@ def test_the_glossary_has_the_thesaurus() -> None:
     assert all(f"\n{name}\n: " in text for name in names)
     paper = [concept for concept in scheme.concepts if concept.visual]
     assert all(instance in text for concept in paper for instance in concept.instances)
-
-
-def test_methods_get_the_parameters_of_what_they_call() -> None:
-    lines = (of.Manifest.from_csv.__doc__ or "").splitlines()
-    complete_docstring(None, "method", "from_csv", of.Manifest.from_csv, None, lines)
-    text = "\n".join(lines)
-    assert text.startswith("Read any table into a manifest; columns without a meaning are kept")
-    assert "columns\n        Meaning -> column" in text

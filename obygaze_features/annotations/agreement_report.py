@@ -35,9 +35,9 @@ from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import align, fill, format_rows
 from obygaze_features.common.text import counted, format_time
+from obygaze_features.items.films import film_titles
+from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import LabelScheme, Manifest
-from obygaze_features.manifests.items import format_seconds
-from obygaze_features.manifests.statistics import film_titles
 
 MARKER = "agreement.csv"
 CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
@@ -193,7 +193,7 @@ def agreement_report(
             compare_label_sets(manifest, a, b)
             for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)
         ],
-        titles=film_titles(manifest),
+        titles=film_titles(manifest.items),
         merged=frozenset(labels.name for labels in label_sets if labels.origin == "merge"),
     )
 

@@ -29,8 +29,8 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import AnnotationError
+from obygaze_features.items.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
-from obygaze_features.manifests.items import MAX_TIME_S, id_problem, safe_id
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,

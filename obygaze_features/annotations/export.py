@@ -38,7 +38,7 @@ from obygaze_features.common.elan import (
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests.items import Item, format_seconds, safe_id
+from obygaze_features.items.items import Item, format_seconds, safe_id
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 

@@ -15,8 +15,8 @@ from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import (
+from obygaze_features.items.films import TITLE_COLUMN
+from obygaze_features.items.items import (
     MIN_SPAN_S,
     Items,
     format_seconds,
@@ -24,8 +24,8 @@ from obygaze_features.manifests.items import (
     media_stem,
     safe_id,
 )
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.statistics import TITLE_COLUMN
 
 #: Times are rounded to whole microseconds, so that what a clip and a segment share may be off by
 #: one, and the share that is demanded by another.

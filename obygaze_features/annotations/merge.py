@@ -17,7 +17,7 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_te
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.manifests.items import format_seconds
+from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import HEADER, Manifest, read_header, save_parts
 

@@ -34,10 +34,9 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
+from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.items import format_seconds
 
-THRESHOLD = 0.2
 PROJECTION_RULE = (
     "a segment counts where it covers at least the threshold of a clip; the highest level wins; "
     "concepts are united at that level; the lowest level where no segment counts"
@@ -99,22 +98,9 @@ class ThresholdCounts:
 
 
 def project(
-    timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = THRESHOLD
+    timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = 0.2
 ) -> ProjectedLabels:
-    """Project each annotator's segments onto the clips of the films that they annotated.
-
-    Every annotator becomes a label set.
-
-    Parameters
-    ----------
-    timelines
-        The segments.
-    grid
-        The clips: their length in seconds, or a manifest (or its folder) whose items have spans.
-    threshold
-        The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly that
-        counts; so do two microseconds less, as times are rounded to one.
-    """
+    """Project segments onto clips; see `Timelines.project`."""
     if not 0 < threshold <= 1:
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
     clips, remarks = read_grid(grid, timelines)

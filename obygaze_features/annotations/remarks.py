@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import format_time, join_some, shorten
+from obygaze_features.items.films import known_titles
+from obygaze_features.items.items import id_problem
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.items import id_problem
-from obygaze_features.manifests.statistics import known_titles
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12

@@ -22,14 +22,16 @@ from obygaze_features.common.files import new_folder, read_format, to_json, writ
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
+from obygaze_features.items.films import known_titles
+from obygaze_features.items.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
-from obygaze_features.manifests.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
-from obygaze_features.manifests.statistics import known_titles
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.importers import csv_table, elan, mobygaze
-    from obygaze_features.annotations.project import project
+    from obygaze_features.annotations.build import Films
+    from obygaze_features.annotations.project import ProjectedLabels
+    from obygaze_features.manifests.labels import OwnLevels
+    from obygaze_features.manifests.manifest import Manifest
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -98,12 +100,6 @@ class Timelines:
     licence: str = ""
     citation: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
-
-    if TYPE_CHECKING:  # they import this file: `annotations/__init__.py` adds them
-        from_csv = staticmethod(csv_table.import_timelines)
-        from_elan = staticmethod(elan.import_timelines)
-        from_mobygaze = staticmethod(mobygaze.import_timelines)
-        project = project
 
     def __repr__(self) -> str:
         return f"Timelines({self.name!r}, {self.describe_size()})"
@@ -199,22 +195,116 @@ class Timelines:
             "remarks": [remark.to_json() for remark in self.remarks],
         }
 
+    def project(
+        self, grid: float | str | Path | Manifest, threshold: float = 0.2
+    ) -> ProjectedLabels:
+        """Project each annotator's segments onto the clips of the films that they annotated.
+
+        Every annotator becomes a label set.
+
+        Parameters
+        ----------
+        grid
+            The clips: their length in seconds, or a manifest (or its folder) whose items have
+            spans.
+        threshold
+            The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly
+            that counts; so do two microseconds less, as times are rounded to one.
+        """
+        from obygaze_features.annotations.project import project
+
+        return project(self, grid, threshold)
+
+    @staticmethod
+    def from_csv(
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        films: Films = None,
+        *,
+        delimiter: str | None = None,
+        levels: OwnLevels = None,
+    ) -> Timelines:
+        """Read a table with one row per segment; columns without a meaning are ignored.
+
+        Parameters
+        ----------
+        source
+            The table. Times are in ``start`` and ``end``, as seconds or h:mm:ss.
+        columns
+            Meaning -> column, for meanings (film, annotator, start ...) that have another name.
+        films
+            Titles and ends of the films, or a table with them.
+        delimiter
+            What separates the cells; by default what the header has.
+        levels
+            Your levels, from the least to the most, with the concepts as they come; or a
+            `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that
+            has one. By default those of ObyGaze12.
+        """
+        from obygaze_features.annotations.importers.csv_table import import_timelines
+
+        return import_timelines(source, columns, films, delimiter=delimiter, levels=levels)
+
+    @staticmethod
+    def from_elan(
+        *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
+    ) -> Timelines:
+        """Read ELAN's files, each of which is of one film.
+
+        Parameters
+        ----------
+        sources
+            ``.eaf`` files, and folders of them.
+        films
+            Titles and ends of the films, or a table with them; they replace those in the files.
+        film
+            The film that all files are of; by default each is of the film that it is named after.
+        levels
+            Your levels, as for a table; by default those that the files carry, or ObyGaze's.
+        """
+        from obygaze_features.annotations.importers.elan import import_timelines
+
+        return import_timelines(*sources, films=films, film=film, levels=levels)
+
+    @staticmethod
+    def from_mobygaze(
+        source: Path | str | None = None, films: Films = None, *, url: str | None = None
+    ) -> Timelines:
+        """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
+        from obygaze_features.annotations.importers.mobygaze import import_timelines
+
+        return import_timelines(source, films, url=url)
+
     @classmethod
-    def of(cls, name: str, segments: Iterable[Segment], **about: Any) -> Timelines:
-        """Timelines of segments in any order."""
-        scheme: LabelScheme = about.get("scheme") or obygaze_scheme()
-        films: dict[str, Film] = dict(about.pop("films", {}))
-        level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
+    def of(
+        cls,
+        name: str,
+        segments: Iterable[Segment],
+        *,
+        scheme: LabelScheme | None = None,
+        films: Mapping[str, Film] | None = None,
+        remarks: Sequence[Remark] = (),
+        source: str = "",
+        licence: str = "",
+        citation: str = "",
+        names: Mapping[str, str] | None = None,
+    ) -> Timelines:
+        """Make timelines of segments in any order; the options are the attributes."""
+        scheme = scheme or obygaze_scheme()
         segments = list(segments)
+        films = dict(films or {})
         for film in sorted({segment.film for segment in segments} - set(films)):
             films[film] = Film()
         film_rank = {film: rank for rank, film in enumerate(films)}
+        level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
 
         def key(s: Segment) -> tuple[Any, ...]:
             order = film_rank[s.film], s.annotator, s.start, s.end, level_rank[s.level]
             return *order, s.concepts, s.comment
 
-        return cls(name, tuple(sorted(segments, key=key)), films=films, **about)
+        ordered = tuple(sorted(segments, key=key))
+        origin = {"source": source, "licence": licence, "citation": citation}
+        return cls(name, ordered, scheme, films, remarks, **origin, names=names or {})
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the folder, which appears complete or not at all."""

@@ -199,16 +199,16 @@ def stats(
       obygaze manifests stats manifests/obygaze12 --labels released --by-film
     """
     from obygaze_features.common.figures import check_figure_path, save_figure
+    from obygaze_features.items.films import film_titles
     from obygaze_features.manifests.statistics import (
         describe_statistics,
-        film_titles,
         statistics,
         statistics_figure,
     )
 
     loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, **which)
-    titles = film_titles(loaded)
+    titles = film_titles(loaded.items)
     if figure is not None:
         check_figure_path(figure, overwrite=overwrite)
         drawn = statistics_figure(counts, titles, by_film=by_film)
@@ -381,7 +381,7 @@ def split(
       obygaze manifests split manifests/obygaze12 --by-film
       obygaze manifests split manifests/series --by director --folds 5
     """
-    from obygaze_features.manifests.items import group_noun, safe_id
+    from obygaze_features.items.items import group_noun, safe_id
     from obygaze_features.manifests.splits import describe_neighbours
 
     loaded = of.Manifest.load(manifest)

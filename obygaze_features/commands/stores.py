@@ -171,8 +171,7 @@ def set_(store: Path, **texts: str | None) -> None:
     """
     from obygaze_features.store import open_store
 
-    given = {name: text for name, text in texts.items() if text is not None}
-    facts = open_store(store).set(**given).attributes
+    facts = open_store(store).set(**texts).attributes
     echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
 
 
@@ -190,7 +189,7 @@ def verify(store: Path | str, as_json: bool) -> None:
       obygaze stores verify stores/xclip.zarr
       obygaze stores verify stores/xclip.zarr --json
     """
-    from obygaze_features.store import verify as verify_store
+    from obygaze_features.store.verify import verify as verify_store
 
     entries = verify_store(store)
     damage = [entry for entry in entries if not entry.harmless]
@@ -238,7 +237,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
       obygaze stores repair stores/xclip.zarr
       obygaze stores repair stores/xclip.zarr --reopen
     """
-    from obygaze_features.store import repair as repair_store
+    from obygaze_features.store.repair import repair as repair_store
 
     def confirm(damage: Sequence[Damage], ids: Sequence[str]) -> None:
         if yes:

@@ -25,8 +25,8 @@ from obygaze_features.extraction.plan import (
     shared_block_rows,
     store_paths,
 )
+from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.media import locate
 from obygaze_features.store.format import LOG
 from obygaze_features.store.status import read_runs
 from obygaze_features.store.writer import open_to_resume

@@ -23,9 +23,9 @@ from obygaze_features.backbones.devices import describe_device
 from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
 from obygaze_features.extraction.forward import embed_probe
 from obygaze_features.extraction.summary import Tally
+from obygaze_features.items.choose_films import find_films, titles_in
+from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.choose_films import find_films, titles_in
-from obygaze_features.manifests.media import locate
 from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
 from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows

@@ -33,8 +33,8 @@ from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
 from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer
+from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint

@@ -14,8 +14,8 @@ from obygaze_features.common.files import require_folder_name, write_bytes, writ
 from obygaze_features.common.package import need
 from obygaze_features.extraction.plan import Options, check_items
 from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
+from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.media import MediaFolder
 
 HALVES = Sampling(2)
 """Takes two frames, of which the second is the middle one."""

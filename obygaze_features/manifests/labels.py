@@ -20,7 +20,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, for_shell, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
-from obygaze_features.manifests.items import pick_rows, raise_first
+from obygaze_features.items.items import pick_rows, raise_first
 
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"

@@ -23,9 +23,9 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import as_list, counted, did_you_mean
+from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, Items, id_problem, raise_first, seconds_problems
+from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -36,10 +36,9 @@ from obygaze_features.manifests.labels import (
 from obygaze_features.manifests.splits import RunSet, Split
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests.importers import accede, csv_table, obygaze12, prompts
-    from obygaze_features.manifests.importers import folder as media_folder
-    from obygaze_features.manifests.media import Located
-    from obygaze_features.manifests.subtitles import with_subtitles
+    from obygaze_features.items.media import Located
+    from obygaze_features.manifests.labels import OwnLevels
+
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
 HEADER = "manifest.json"
@@ -76,14 +75,6 @@ class Manifest:
     folder: Path | None = None
     notes: Sequence[str] = ()
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
-
-    if TYPE_CHECKING:  # they import this file: `manifests/__init__.py` adds them
-        from_accede = staticmethod(accede.import_manifest)
-        from_csv = staticmethod(csv_table.import_manifest)
-        from_folder = staticmethod(media_folder.import_manifest)
-        from_obygaze12 = staticmethod(obygaze12.import_manifest)
-        from_prompts = staticmethod(prompts.import_manifest)
-        with_subtitles = with_subtitles
 
     def __repr__(self) -> str:
         parts = [
@@ -212,16 +203,26 @@ class Manifest:
         """Add a split; also to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
-    def set(self, **texts: str) -> Manifest:
-        """The manifest with another ``name``, ``version``, ``source``, ``licence`` or ``citation``.
+    def set(
+        self,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        source: str | None = None,
+        licence: str | None = None,
+        citation: str | None = None,
+    ) -> Manifest:
+        """Return the manifest with another name, version, source, licence or citation.
 
         Also in the folder that it was loaded from, if any.
         """
-        if not texts or not texts.keys() <= {"name", "version", *TEXTS}:
-            raise UsageError(f"nothing to set; give some of name, version, {', '.join(TEXTS)}")
+        given = {"name": name, "version": version, "source": source}
+        given |= {"licence": licence, "citation": citation}
+        changes: dict[str, Any] = {key: text for key, text in given.items() if text is not None}
+        if not changes:
+            raise UsageError(f"nothing to set; give some of {', '.join(given)}")
         if self.folder is not None:
-            write_text(self.folder / HEADER, to_json(read_header(self.folder) | texts))
-        changes: dict[str, Any] = dict(texts)
+            write_text(self.folder / HEADER, to_json(read_header(self.folder) | changes))
         return replace(self, **changes)
 
     def _add(self, part: Part, *, overwrite: bool) -> None:
@@ -256,15 +257,8 @@ class Manifest:
         labels
             The label set that `levels` and `concepts` refer to; by default the default one.
         """
-        chosen = set(self.ids)
-        if films is not None:
-            films = set(as_list(films))
-            if unknown := sorted(films - set(self.items.films)):
-                near = did_you_mean(unknown[:1], self.items.films)
-                raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
-            chosen = {i for i, f in zip(self.ids, self.items.films, strict=True) if f in films}
-        if ids is not None:
-            chosen &= {self.ids[self.items.row(identifier)] for identifier in as_list(ids)}
+        items = self.items.select(films=films, ids=ids)
+        chosen = set(items.ids)
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
             chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
@@ -272,7 +266,7 @@ class Manifest:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
             chosen &= {i for i, given in concepts_of.items() if not names.isdisjoint(given)}
-        items = self.items.take([row for row, i in enumerate(self.ids) if i in chosen])
+        items = items.take([row for row, i in enumerate(items.ids) if i in chosen])
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
@@ -282,7 +276,7 @@ class Manifest:
 
     def locate(self, videos: Path | str) -> Located:
         """Find each item's file in a folder of videos or images."""
-        from obygaze_features.manifests.media import locate
+        from obygaze_features.items.media import locate
 
         return locate(self.items, Path(videos))
 
@@ -291,6 +285,154 @@ class Manifest:
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
         return check(self.folder)
+
+    def with_subtitles(
+        self, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
+    ) -> Manifest:
+        """Return the words spoken in each clip, as texts under the same ids.
+
+        A line belongs to the clip that has most of it. Clips of films without subtitles have no
+        text. What could not be used is in `notes`.
+
+        Parameters
+        ----------
+        source
+            An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title
+            or video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
+        shift
+            Seconds by which all lines are moved; below zero earlier.
+        films
+            A table (columns film, file) of files that are named otherwise.
+        """
+        from obygaze_features.manifests.subtitles import with_subtitles
+
+        return with_subtitles(self, source, shift=shift, films=films)
+
+    @staticmethod
+    def from_accede(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
+        """Read the text files of LIRIS-ACCEDE into a manifest.
+
+        Parameters
+        ----------
+        source
+            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect,
+            violence or ranking.
+        threshold
+            Without a file of affect classes, scores below minus this are negative or calm, scores
+            above it positive or active.
+        scale
+            What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
+            an inference, the files do not say so), or scores from -1 to 1 already.
+        """
+        from obygaze_features.manifests.importers.accede import import_manifest
+
+        return import_manifest(source, threshold=threshold, scale=scale)
+
+    @staticmethod
+    def from_csv(
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        *,
+        delimiter: str | None = None,
+        levels: OwnLevels = None,
+        name: str | None = None,
+        annotator: str | None = None,
+    ) -> Manifest:
+        """Read any table into a manifest; columns without a meaning are kept as they are.
+
+        Parameters
+        ----------
+        source
+            The table. Rows without a level are items without a label. Without ids, or where ids are
+            names of files, ids are made of the files' names. Spans of a file that names no film are
+            of the film that the file is named after.
+        columns
+            Meaning -> column, for meanings (id, film, media, level ...) that have another name.
+        delimiter
+            What separates the cells; by default what the header has. Several concepts in a
+            cell are separated by ``|``.
+        levels
+            Your levels, from the least to the most objectifying, with the concepts as they
+            come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
+            timelines that has one. By default those of ObyGaze12.
+        name
+            The manifest's name; by default the file's.
+        annotator
+            Whose labels they are, if they are one person's: their label set is named after them.
+        """
+        from obygaze_features.manifests.importers.csv_table import import_manifest
+
+        return import_manifest(
+            source, columns, delimiter=delimiter, levels=levels, name=name, annotator=annotator
+        )
+
+    @staticmethod
+    def from_folder(
+        source: Path | str, *, ids: str | None = None, kind: str | None = None
+    ) -> Manifest:
+        """Make a manifest of the videos or images in a folder; each folder in it is a film.
+
+        Folders may be nested: the film is the outermost one. A sound file is a clip unless a video
+        of the same name is beside it.
+
+        Parameters
+        ----------
+        source
+            The folder.
+        ids
+            ``names``: the file's name is the id, behind its film's where it does not start with it.
+            By default, tt0108160_scene_1.avi is tt0108160-001.
+        kind
+            ``clip`` or ``image``; by default clips, but images where there is no video.
+        """
+        from obygaze_features.manifests.importers.folder import import_manifest
+
+        return import_manifest(source, ids=ids, kind=kind)
+
+    @staticmethod
+    def from_obygaze12(
+        source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
+    ) -> Manifest:
+        """Read the authors' file into a manifest with a label set for each of `RULES`.
+
+        Parameters
+        ----------
+        source
+            ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
+        rule
+            Which label set is the default one.
+        url
+            Another address to download it from.
+        """
+        from obygaze_features.manifests.importers.obygaze12 import import_manifest
+
+        return import_manifest(source, rule=rule, url=url)
+
+    @staticmethod
+    def from_prompts(
+        source: Path | str,
+        templates: Sequence[str] = (),
+        *,
+        article: str = "letter",
+        name: str | None = None,
+    ) -> Manifest:
+        """Make a manifest of texts: every stimulus in every template.
+
+        Parameters
+        ----------
+        source
+            A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
+            battery of association tests: a JSON file, or the name of a shipped one.
+        templates
+            Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
+        article
+            One of `ARTICLES`: how an ``a`` before the stimulus is written.
+        name
+            The manifest's name; by default the file's.
+        """
+        from obygaze_features.manifests.importers.prompts import import_manifest
+
+        return import_manifest(source, templates, article=article, name=name)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Items, group_noun, raise_first
+from obygaze_features.items.items import Items, group_noun, raise_first
 from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 if TYPE_CHECKING:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
@@ -25,11 +23,9 @@ from obygaze_features.common.figures import (
     paper,
     text_width,
 )
-from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import align, read_table
-from obygaze_features.common.text import counted, join_some, shorten, unknown_name
-from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted
+from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest
 
@@ -37,9 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_COLUMN = "movie_title"
-"""The column of ``items.csv`` that has a film's title, if the source gave it."""
-_YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 #: The height of a figure's row.
 ROW_IN = 0.3
 
@@ -176,79 +169,6 @@ def describe_statistics(
     return "\n\n".join(parts)
 
 
-def film_titles(manifest: Manifest) -> dict[str, str]:
-    """Film id -> title; with the year where we know the film, else as the source has it."""
-    return item_titles(manifest.items)
-
-
-def item_titles(items: Items) -> dict[str, str]:
-    """The `film_titles` of items."""
-    of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
-    return {film: title for film, title in of_source if title} | known_titles()
-
-
-def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
-    """Titles by film; films of one title have their ids behind it.
-
-    Examples
-    --------
-    >>> distinct_titles({"a": "Carrie", "b": "Carrie", "c": "Juno"})
-    {'a': 'Carrie [a]', 'b': 'Carrie [b]', 'c': 'Juno'}
-    """
-    times = Counter(titles.values())
-    return {f: title if times[title] < 2 else f"{title} [{f}]" for f, title in titles.items()}
-
-
-@cache
-def known_titles() -> dict[str, str]:
-    """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
-    table = read_table(reference_file("films.csv"))
-    return {
-        film: f"{title} ({year})"
-        for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
-    }
-
-
-def match_film(name: str, titles: Mapping[str, str]) -> str:
-    """The id of a film by its id or its title, with or without the year, whatever the case.
-
-    Examples
-    --------
-    >>> match_film("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
-    'tt0467406'
-    """
-    if name in titles:
-        return name
-    key = _title_key(name)
-    matches = [
-        film
-        for film, title in titles.items()
-        if key in (film.lower(), _title_key(title), _title_key(without_year(title)))
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
-    raise UsageError(
-        unknown_name("film", name, [without_year(title) or film for film, title in titles.items()])
-    )
-
-
-def without_year(title: str) -> str:
-    """A title without the year behind it.
-
-    Examples
-    --------
-    >>> without_year("Juno (2007)")
-    'Juno'
-    """
-    return _YEAR.sub("", title)
-
-
-def _title_key(title: str) -> str:
-    return " ".join(title.split()).casefold()
-
-
 def describe_manifest(manifest: Manifest) -> dict[str, Any]:
     """The header, the counts, and the names of label sets, splits and runs."""
     films = sorted(set(manifest.items.films) - {""})
@@ -279,7 +199,7 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
     item = manifest[identifier]
     row = manifest.items.row(identifier)
     facts: dict[str, Any] = {**vars(item)}
-    facts["title"] = film_titles(manifest).get(item.film)
+    facts["title"] = film_titles(manifest.items).get(item.film)
     for name in manifest.label_names:
         labels = manifest.labels(name)
         if identifier in labels.level_of:

@@ -17,10 +17,10 @@ from obygaze_features.common.files import require_readable
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.items.films import film_titles, match_film
+from obygaze_features.items.items import Items, media_stem
 from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import Items, media_stem
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.statistics import film_titles, match_film
 
 SUFFIXES = (".srt", ".vtt")
 DUMP, DUMP_OF_FILMS = "tractive_subtitles.sql", "tractive_movies.sql"
@@ -51,23 +51,7 @@ class Line(NamedTuple):
 def with_subtitles(
     manifest: Manifest, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
 ) -> Manifest:
-    """The words spoken in each clip, as texts under the same ids.
-
-    A line belongs to the clip that has most of it. Clips of films without subtitles have no text.
-    What could not be used is in `notes`.
-
-    Parameters
-    ----------
-    manifest
-        The clips, which are spans of films.
-    source
-        An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title or
-        video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
-    shift
-        Seconds by which all lines are moved; below zero earlier.
-    films
-        A table (columns film, file) of files that are named otherwise.
-    """
+    """Find the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
     if np.isnan(items.starts).all():
         raise ManifestError(
@@ -76,7 +60,9 @@ def with_subtitles(
         )
     problems: list[str] = []
     texts = [""] * len(items)
-    titles = {film: title for film, title in film_titles(manifest).items() if film in items.films}
+    titles = {
+        film: title for film, title in film_titles(manifest.items).items() if film in items.films
+    }
     titles |= {film: film for film in items.films if film not in titles}
     videos = {media_stem(Path(item.media).name): item.film for item in items if item.media}
     lines_of = dict(_read(source, titles, videos, films, problems))

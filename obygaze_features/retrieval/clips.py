@@ -16,9 +16,9 @@ import numpy as np
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
+from obygaze_features.items.films import distinct_titles, film_titles
+from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.items import media_stem
-from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.page.html import Html, html
 from obygaze_features.page.pictures import draw_lanes
 from obygaze_features.store import Store
@@ -102,7 +102,9 @@ def describe_clips(
         raise UsageError(f"{labels} is a label set of a manifest; give it: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
-    titles = {f: title for source in sources[::-1] for f, title in film_titles(source).items()}
+    titles = {
+        f: title for source in sources[::-1] for f, title in film_titles(source.items).items()
+    }
     films = {film for source in sources for film in source.items.films}
     titles = distinct_titles({film: titles.get(film, film) for film in films})
     if manifest is None or not manifest.label_names:

@@ -25,10 +25,10 @@ from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.plan import check_items
 from obygaze_features.extraction.readers import portable_reason, read_picture
+from obygaze_features.items.items import safe_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.importers.prompts import with_article
-from obygaze_features.manifests.items import safe_id
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam
 
 RECORD = "saliency.json"

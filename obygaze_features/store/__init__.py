@@ -1,21 +1,20 @@
-"""Feature stores, which labs share. stores/README.md specifies the format."""
+"""Feature stores, which labs share. stores/README.md specifies the format.
+
+What has the name of its file is imported from there, such as `verify` from `store.verify`.
+"""
 
 from __future__ import annotations
 
-from functools import partialmethod
+from typing import TYPE_CHECKING
 
-from obygaze_features.store.combine import merge, subset
-from obygaze_features.store.commit import Done, Failed
-from obygaze_features.store.diff import diff
-from obygaze_features.store.export import export
-from obygaze_features.store.finalise import finalise, set_texts
-from obygaze_features.store.format import ArraySpec, Recipe, Status
-from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.repair import repair
-from obygaze_features.store.transfer import pack, push
-from obygaze_features.store.verify import verify
-from obygaze_features.store.views import StoreDataset, to_pandas, to_xarray
-from obygaze_features.store.writer import StoreWriter
+from obygaze_features.common.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from obygaze_features.store.combine import merge, subset
+    from obygaze_features.store.commit import Done, Failed
+    from obygaze_features.store.format import ArraySpec, Recipe, Status
+    from obygaze_features.store.reader import Store, open_store
+    from obygaze_features.store.writer import StoreWriter
 
 __all__ = [
     "ArraySpec",
@@ -25,17 +24,22 @@ __all__ = [
     "Status",
     "Store",
     "StoreWriter",
-    "diff",
-    "finalise",
     "merge",
     "open_store",
-    "repair",
     "subset",
-    "verify",
 ]
 
-# They take a store first, and so import `reader`.
-for operation in (diff, export, finalise, pack, push, subset, to_pandas, to_xarray):
-    setattr(Store, operation.__name__, operation)
-Store.set = set_texts
-Store.dataset = partialmethod(StoreDataset)
+_FILES = {
+    "ArraySpec": "format",
+    "Done": "commit",
+    "Failed": "commit",
+    "Recipe": "format",
+    "Status": "format",
+    "Store": "reader",
+    "StoreWriter": "writer",
+    "merge": "combine",
+    "open_store": "reader",
+    "subset": "combine",
+}
+
+__getattr__ = lazy_names(__name__, _FILES)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.manifests import Items, Manifest
-from obygaze_features.manifests.choose_films import find_films, titles_in
+from obygaze_features.items.choose_films import find_films, titles_in
+from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
@@ -55,27 +55,13 @@ def subset(
     films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
-    """Make an open store of some of a store's items, in the same order.
-
-    Parameters
-    ----------
-    store
-        Open or final.
-    output
-        The new store, ``NAME.zarr``.
-    ids, films
-        Items to take (each must exist), or films of which to take all items, by id, title or
-        pattern (``tt01*``); with both, items that match both.
-    overwrite
-        Replace an existing store at `output`.
-    """
+    """Make an open store of some of a store's items; see `Store.subset`."""
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
     output = _check_output(output, [store])
-    manifest = Manifest(store.attributes["manifest"], store.items)
-    row_of = manifest.items.row_of
+    row_of = store.items.row_of
     films = films and find_films(films, titles_in(store.items))
-    items = manifest.select(ids=ids, films=films).items
+    items = store.items.select(ids=ids, films=films)
     if not len(items):
         raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
     rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)

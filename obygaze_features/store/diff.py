@@ -93,11 +93,7 @@ class Difference:
 
 
 def diff(left: Store, right: Store | Path | str) -> Difference:
-    """Compare two stores with any items in any order: attributes, reference clips, common rows.
-
-    Arrays that only one store has, or that differ in shape, are not compared row by row;
-    `Difference.attributes` lists them.
-    """
+    """Compare two stores; see `Store.diff`."""
     right = right if isinstance(right, Store) else open_store(right)
     left_ids, right_ids = left.done_ids(), right.done_ids()
     in_left, in_right = set(left_ids), set(right_ids)

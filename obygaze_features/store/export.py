@@ -47,24 +47,7 @@ def export(
     arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a store as HDF5 or Parquet, in bounded memory.
-
-    HDF5 has one dataset per array, each chunk with HDF5's own checksum (Fletcher-32); a row that is
-    not done is NaN, or -1 in whole numbers. Parquet has one row per clip and one column per array,
-    of lists of fixed size, laid flat, with the shape in the column's metadata; a row that is not
-    done is null.
-
-    Parameters
-    ----------
-    store
-        Open or final.
-    output
-        The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
-    arrays
-        Which; by default all, and in Parquet those with one vector per clip (`POOLED`).
-    overwrite
-        Replace the file at `output`.
-    """
+    """Write a store as HDF5 or Parquet; see `Store.export`."""
     output = Path(output)
     writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
     write = writers.get(output.suffix.lower())

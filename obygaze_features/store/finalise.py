@@ -62,20 +62,7 @@ _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 def finalise(
     store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
 ) -> Store:
-    """Join a store's small shards into large ones, with a card and checksums, read-only.
-
-    A final store is not changed. The checksum of every shard is verified; `StoreError` if a shard
-    is damaged, and nothing is changed.
-
-    Parameters
-    ----------
-    store
-        An open store, or its folder.
-    compress
-        Compress each chunk with Zstandard. Features hardly get smaller, and reading gets slower.
-    allow_incomplete
-        Finalise although rows are still to do. They stay absent.
-    """
+    """Finalise an open store, or the one in a folder; see `Store.finalise`."""
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         clear_unfinished(store.path)  # such as the open store, if the exchange was killed
@@ -98,13 +85,9 @@ def finalise(
     return store.refresh()
 
 
-def set_texts(store: Store, **texts: str) -> Store:
-    """Change ``licence``, ``citation`` or ``name`` of a store; a final one's card says so, too.
-
-    The store is replaced in one step by one that shares the files of its features, so that it is
-    whole at any moment.
-    """
-    if not texts or not texts.keys() <= {*TEXTS}:
+def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
+    """Change some of the `TEXTS` of a store; see `Store.set`."""
+    if not texts:
         raise UsageError(f"nothing to set; give some of {', '.join(TEXTS)}")
     path = store.path
     refuse_while_written(store)

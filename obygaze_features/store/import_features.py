@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
-from obygaze_features.manifests import Item, Manifest
-from obygaze_features.manifests.media import MediaFolder, expected_stem
+from obygaze_features.items.items import Item, NamedItems
+from obygaze_features.items.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Failed
 from obygaze_features.store.format import Recipe, Status
 from obygaze_features.store.import_hdf5 import read_hdf5
@@ -57,7 +57,7 @@ KINDS = {
 
 def import_features(
     source: Path | str | Mapping[str, Path | str],
-    manifest: Manifest | Path | str,
+    manifest: NamedItems | Path | str,
     path: Path | str,
     *,
     kind: str | None = None,
@@ -115,9 +115,11 @@ def import_features(
     )
     if recipe:
         stated = read_recipe(Path(recipe))
-    if not isinstance(manifest, Manifest):
+    if isinstance(manifest, Path | str):
+        from obygaze_features.manifests.manifest import Manifest
+
         manifest = Manifest.load(manifest)
-    opened = _open_source(paths, kind, manifest.ids if in_order else ids, manifest)
+    opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated or columns):
         raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
     if columns:
@@ -130,7 +132,7 @@ def _open_source(
     paths: Mapping[str, Path],
     kind: str | None,
     ids: Path | str | Sequence[str] | None,
-    manifest: Manifest,
+    manifest: NamedItems,
 ) -> RowSource:
     """The source of a kind, or of what the names of the files say."""
     first = next(iter(paths.values()))
@@ -164,7 +166,7 @@ def _open_source(
 
 
 def _fill_store(
-    source: RowSource, recipe: Recipe, manifest: Manifest, path: Path, *, retry_failed: bool
+    source: RowSource, recipe: Recipe, manifest: NamedItems, path: Path, *, retry_failed: bool
 ) -> Store:
     """Write the rows that a store does not have yet."""
     arrays = source.arrays(manifest)
@@ -200,7 +202,7 @@ def _fill_store(
     return store.refresh()
 
 
-def read_folders(paths: Mapping[str, Path], suffix: str, manifest: Manifest) -> RowSource:
+def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -> RowSource:
     """Folders with a file a clip, one for each array."""
     folders = {name: ClipFolder(name, path, suffix, manifest) for name, path in paths.items()}
     without = {
@@ -218,7 +220,7 @@ def read_folders(paths: Mapping[str, Path], suffix: str, manifest: Manifest) -> 
         return "; ".join(sources)
 
     path, kind = next(iter(paths.values())), f"{suffix} files"
-    return RowSource(path, folders, manifest.ids, None, without, source_of, kind=kind)
+    return RowSource(path, folders, manifest.items.ids, None, without, source_of, kind=kind)
 
 
 class ClipFolder:
@@ -227,14 +229,14 @@ class ClipFolder:
     Shape and type of a row are what most files have, by a sample of them.
     """
 
-    def __init__(self, name: str, path: Path, suffix: str, manifest: Manifest) -> None:
+    def __init__(self, name: str, path: Path, suffix: str, manifest: NamedItems) -> None:
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder of {suffix} files")
         self.name, self.path, self.suffix = name, path, suffix
         self.files: dict[int, Path] = {}
         self.missing: dict[int, str] = {}
         there, owners = MediaFolder(path, {suffix}), dict[Path, Item]()
-        for row, item in enumerate(manifest):
+        for row, item in enumerate(manifest.items):
             by_id = replace(item, media=f"{item.id}{suffix}")
             files = [] if item.start is not None else there.candidates(item)
             files = files or there.candidates(by_id)
@@ -254,10 +256,11 @@ class ClipFolder:
                 self.files[row] = files[0]
         if not self.files:
             raise StoreError(
-                f"none of the {len(manifest)} items of {manifest.name} is there: {self.missing[0]}"
+                f"none of the {len(manifest.items)} items of {manifest.name} is there: "
+                f"{self.missing[0]}"
             )
         shape, self.dtype = self._most_common()
-        self.shape = (len(manifest), *shape)
+        self.shape = (len(manifest.items), *shape)
 
     def _most_common(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and type that most files have."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
-from obygaze_features.manifests import Item, Manifest
+from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
@@ -88,7 +88,7 @@ class RowSource:
     def _row_of(self) -> dict[str, int]:
         return {item_id: row for row, item_id in enumerate(self.ids)}
 
-    def arrays(self, manifest: Manifest) -> tuple[ArraySpec, ...]:
+    def arrays(self, manifest: NamedItems) -> tuple[ArraySpec, ...]:
         """One array per matrix; `StoreError` if the rows are not those of the manifest's items."""
         for slip in self._find_slips(manifest):
             raise StoreError(self.path, slip)
@@ -103,7 +103,7 @@ class RowSource:
             specs.append(ArraySpec(name, rows.shape[1:], str(dtype), meaning, columns=columns))
         return tuple(specs)
 
-    def _find_slips(self, manifest: Manifest) -> Iterator[str]:
+    def _find_slips(self, manifest: NamedItems) -> Iterator[str]:
         for name, rows in self.matrices.items():
             if len(rows.shape) < 2:
                 yield f": {name} is not a matrix (got {list(rows.shape)})"
@@ -121,11 +121,11 @@ class RowSource:
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has two rows for {shorten(twice)}"
-        if self._row_of.keys().isdisjoint(manifest.ids):
+        if self._row_of.keys().isdisjoint(manifest.items.ids):
             yield (
-                f"has none of the {len(manifest)} items of {manifest.name}: its ids are like "
-                f"{shorten(self.ids[0])}, those of the manifest like {shorten(manifest.ids[0])}; "
-                "its items.csv has the id of each file"
+                f"has none of the {len(manifest.items)} items of {manifest.name}: its ids are like "
+                f"{shorten(self.ids[0])}, those of the manifest like "
+                f"{shorten(manifest.items.ids[0])}; its items.csv has the id of each file"
             )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeGuard
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError, translate
@@ -257,6 +258,11 @@ def _reading(path: Path) -> Iterator[Path]:
             f"{path} cannot be read now: {problem.strerror}. This says nothing about the data: "
             "check the disk, the permissions or the limits (ulimit), and run the same command again"
         ) from problem
+
+
+def is_url(address: str | Path) -> TypeGuard[str]:
+    """Whether an address is a URL, not a path."""
+    return isinstance(address, str) and "://" in address
 
 
 def is_store_name(name: str) -> bool:

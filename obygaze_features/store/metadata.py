@@ -13,22 +13,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import describe_other_kind, require_folder
-from obygaze_features.common.tables import Table
 from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import StoreError, errors_as, translate
-from obygaze_features.manifests import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.location import Folder, Location, StoreFile
-from obygaze_features.store.remote import Remote
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
+
+if TYPE_CHECKING:
+    from obygaze_features.items.items import Items
 
 _CHECKED = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
 _KEYS = {"name": "default", "configuration": {"separator": "/"}}
@@ -205,7 +205,7 @@ def _describe_no_store(location: Location) -> str:
             return other
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
-    elif isinstance(location, Remote):
+    elif not location.is_local:
         return f"there is no store at {location.where}: it has no zarr.json; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 
@@ -248,8 +248,10 @@ def read_record(
     )
 
 
-def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[Table, str]:
-    """A CSV table that obygaze wrote, which has these columns, and the SHA-256 of its file."""
+def _read_table(
+    location: Location, name: str, columns: Sequence[str]
+) -> tuple[dict[str, list[str]], str]:
+    """The columns of a CSV table that obygaze wrote, and the SHA-256 of its file."""
     file = StoreFile(location, name)
     data = _read(file)
     with translate(DamagedFile, file, "it is not the table that was written ({})"):
@@ -259,7 +261,7 @@ def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[
         if not table.keys() >= set(columns):
             raise ValueError(f"its columns are {', '.join(table):.100}")
     sha256 = hashlib.sha256(data).hexdigest()
-    return Table(Path(str(file)), ",", table, range(2, len(rows) + 2)), sha256
+    return table, sha256
 
 
 def read_rows_table(
@@ -279,9 +281,13 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     The items' digest does not include films, which subset and merge use; so the file must also
     match its checksum, where the store has one.
     """
-    table, sha256 = _read_table(location, fmt.ITEMS, ("id",))
+    from obygaze_features.common.tables import Table
+    from obygaze_features.items.items import Items
+
+    columns, sha256 = _read_table(location, fmt.ITEMS, ("id",))
+    path = Path(location.join(fmt.ITEMS))
     with errors_as(StoreError):
-        items = Items.from_table(table)
+        items = Items.from_table(Table(path, ",", columns, range(2, len(columns["id"]) + 2)))
     checksums: dict[str, str] = {}
     with contextlib.suppress(StoreError):  # `verify` reports a damaged checksums.json
         checksums = read_checksums(location)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial, partialmethod
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, StoreFile
+from obygaze_features.store.location import Folder, Location, StoreFile, ZipArchive, is_url
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -25,21 +27,25 @@ from obygaze_features.store.metadata import (
     read_record,
     read_rows_table,
 )
-from obygaze_features.store.remote import location_of
 from obygaze_features.store.row_reader import RowReader
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests import Items
-    from obygaze_features.store import combine, transfer, views
-    from obygaze_features.store.diff import diff as diff_stores
-    from obygaze_features.store.export import export as export_store
-    from obygaze_features.store.finalise import finalise as finalise_store
-    from obygaze_features.store.finalise import set_texts
+    import pandas as pd
+    import xarray as xr
+
+    from obygaze_features.items.items import Items
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store.diff import Difference
+    from obygaze_features.store.export import Exported
+    from obygaze_features.store.transfer import Packed, Pushed
     from obygaze_features.store.verify import Damage
+    from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
 """What `Store.iter_blocks` reads at a time from a final store."""
 
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""The beginning of a URL that lacks a slash."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
@@ -344,17 +350,180 @@ class Store:
 
     # Other libraries, and operations on the whole store
 
-    if TYPE_CHECKING:  # they import this file: `store/__init__.py` adds them
-        to_pandas = views.to_pandas
-        to_xarray = views.to_xarray
-        dataset = partialmethod(views.StoreDataset)
-        subset = combine.subset
-        export = export_store
-        diff = diff_stores
-        finalise = finalise_store
-        pack = transfer.pack
-        push = transfer.push
-        set = set_texts
+    def to_pandas(self, array: str = "native") -> pd.DataFrame:
+        """Return an array as a table with a row per id and a column per number.
+
+        Columns have the array's own names, if it has any. An array with several axes per row, such
+        as ``frames``, has them in the index: a row per id and frame.
+        """
+        from obygaze_features.store.views import to_pandas
+
+        return to_pandas(self, array)
+
+    def to_xarray(
+        self,
+        arrays: Sequence[str] | str | None = None,
+        *,
+        manifest: Manifest | Path | str | None = None,
+        labels: str | None = None,
+    ) -> xr.Dataset:
+        """Return arrays (all by default; one by its name) as a dataset.
+
+        Its dimensions are ``item``, ``frame``, ``feature`` (where arrays differ in length or
+        columns, ``feature_32`` and so on) and axes of single arrays; its coordinates are ``id``, by
+        which rows are selected, ``film``, the ``time`` of each frame, and the names of columns; of
+        a manifest also ``level`` ("" for none) and ``concepts``, true or false by ``concept``, as
+        in its label set `labels`.
+        """
+        from obygaze_features.store.views import to_xarray
+
+        return to_xarray(self, arrays, manifest=manifest, labels=labels)
+
+    def dataset(
+        self,
+        array: str = "native",
+        ids: Sequence[str] | None = None,
+        *,
+        manifest: Manifest | Path | str | None = None,
+        labels: str | None = None,
+    ) -> StoreDataset:
+        """Return an array for ``torch.utils.data.DataLoader``, as a `StoreDataset`.
+
+        Parameters
+        ----------
+        array
+            Its name.
+        ids
+            The rows, in this order; by default all that are done, with a manifest those of its
+            items that are done and have a level. `StoreError` if a row is not done.
+        manifest, labels
+            A manifest or its folder, and which of its label sets. An id that is asked for and has
+            no level has the label -1.
+        """
+        from obygaze_features.store.views import StoreDataset
+
+        return StoreDataset(self, array, ids, manifest=manifest, labels=labels)
+
+    def subset(
+        self,
+        output: Path | str,
+        *,
+        ids: Collection[str] | str | None = None,
+        films: Collection[str] | str | None = None,
+        overwrite: bool = False,
+    ) -> Store:
+        """Make an open store of some of the items, in the same order.
+
+        Parameters
+        ----------
+        output
+            The new store, ``NAME.zarr``.
+        ids, films
+            Items to take (each must exist), or films of which to take all items; with both, items
+            that match both.
+        overwrite
+            Replace an existing store at `output`.
+        """
+        from obygaze_features.store.combine import subset
+
+        return subset(self, output, ids=ids, films=films, overwrite=overwrite)
+
+    def export(
+        self,
+        output: Path | str,
+        *,
+        arrays: Sequence[str] | str | None = None,
+        overwrite: bool = False,
+    ) -> Exported:
+        """Write the store as HDF5 or Parquet, in bounded memory.
+
+        HDF5 has one dataset per array, each chunk with HDF5's own checksum (Fletcher-32); a row
+        that is not done is NaN, or -1 in whole numbers. Parquet has one row per clip and one column
+        per array, of lists of fixed size, laid flat, with the shape in the column's metadata; a row
+        that is not done is null.
+
+        Parameters
+        ----------
+        output
+            The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
+        arrays
+            Which; by default all, and in Parquet those with one vector per clip (`POOLED`).
+        overwrite
+            Replace the file at `output`.
+        """
+        from obygaze_features.store.export import export
+
+        return export(self, output, arrays=arrays, overwrite=overwrite)
+
+    def diff(self, other: Store | Path | str) -> Difference:
+        """Compare attributes, reference clips and common rows with those of another store.
+
+        The other store may have any items, in any order.
+
+        Arrays that only one store has, or that differ in shape, are not compared row by row;
+        `Difference.attributes` lists them.
+        """
+        from obygaze_features.store.diff import diff
+
+        return diff(self, other)
+
+    def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
+        """Join the small shards into large ones, with a card and checksums, read-only.
+
+        A final store is not changed. The checksum of every shard is verified; `StoreError` if a
+        shard is damaged, and nothing is changed.
+
+        Parameters
+        ----------
+        compress
+            Compress each chunk with Zstandard. Features hardly get smaller, and reading gets
+            slower.
+        allow_incomplete
+            Finalise although rows are still to do. They stay absent.
+        """
+        from obygaze_features.store.finalise import finalise
+
+        return finalise(self, compress=compress, allow_incomplete=allow_incomplete)
+
+    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
+        """Write a final store into one zip file; each file is compared with its checksum.
+
+        `StoreError` if the store is open or damaged; nothing is written then.
+        """
+        from obygaze_features.store.transfer import pack
+
+        return pack(self, output, overwrite=overwrite)
+
+    def push(self, target: Path | str) -> Pushed:
+        """Put a final store elsewhere; run again, it sends what is missing or wrong there.
+
+        Parameters
+        ----------
+        target
+            A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
+            ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
+            `StoreError` if something else is there.
+        """
+        from obygaze_features.store.transfer import push
+
+        return push(self, target)
+
+    def set(
+        self,
+        *,
+        name: str | None = None,
+        licence: str | None = None,
+        citation: str | None = None,
+    ) -> Store:
+        """Change the name, licence or citation; a final store's card says so, too.
+
+        The store is replaced in one step by one that shares the files of its features, so that it
+        is whole at any moment.
+        """
+        from obygaze_features.store.finalise import set_texts
+
+        texts = {"name": name, "licence": licence, "citation": citation}
+        return set_texts(self, {key: text for key, text in texts.items() if text is not None})
 
     def verify(self) -> list[Damage]:
         """Read everything again and list what is damaged."""
@@ -425,6 +594,27 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
         for name in store.arrays:  # report damaged metadata of an array on opening
             store.stored(name)
     return store
+
+
+def location_of(address: str | Path) -> Location:
+    """Return the location of an address, without checking that anything is there."""
+    if is_url(address):
+        if redact_url(address).endswith(".zip"):
+            where = redact_url(address)
+            raise StoreError(
+                f"{where} is a zip file on another machine, which is not read there; "
+                f"download it: obygaze stores pull {where} -o NAME.zarr"
+            )
+        from obygaze_features.store.remote import Remote
+
+        return Remote(address)
+    path = Path(address)
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
+    if path.suffix == ".zip" and path.is_file():
+        return ZipArchive(path)
+    return Folder(path)
 
 
 def _require_ids(ids: Sequence[str]) -> None:

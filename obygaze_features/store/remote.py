@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.client import responses
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -27,7 +26,7 @@ from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.location import Folder, Location, Span, ZipArchive
+from obygaze_features.store.location import Location, Span, is_url
 
 SCHEMES = ("https", "http", "s3", "gs", "hf", "file")
 """What a URL may begin with. fsspec knows more: some of them run what a server sends."""
@@ -57,10 +56,6 @@ class _Answer(bytes):
 
     version: str | None = None
     is_whole = False
-
-
-_CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""The beginning of a URL that lacks a slash."""
 
 
 class Remote(Location):
@@ -231,30 +226,6 @@ class Remote(Location):
             return self._answered and not certificate
         passing = aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError
         return isinstance(problem, passing)
-
-
-def location_of(address: str | Path) -> Location:
-    """The location of an address; whether anything is there is not checked."""
-    if is_url(address):
-        if redact_url(address).endswith(".zip"):
-            where = redact_url(address)
-            raise StoreError(
-                f"{where} is a zip file on another machine, which is not read there; "
-                f"download it: obygaze stores pull {where} -o NAME.zarr"
-            )
-        return Remote(address)
-    path = Path(address)
-    if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
-        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
-        return ZipArchive(path)
-    return Folder(path)
-
-
-def is_url(address: str | Path) -> TypeGuard[str]:
-    """Whether an address is a URL, not a path."""
-    return isinstance(address, str) and "://" in address
 
 
 def open_file_system(address: str) -> tuple[Any, str, str]:

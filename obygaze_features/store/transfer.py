@@ -42,15 +42,14 @@ from obygaze_features.store.location import (
     Location,
     ZipArchive,
     is_store_name,
+    is_url,
     require_store_name,
     sha256_at,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
-from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.reader import Store, location_of, open_at
 from obygaze_features.store.remote import (
     Remote,
-    is_url,
-    location_of,
     one_line_errors,
     open_file_system,
     parse_hf_address,
@@ -126,10 +125,7 @@ class _Files:
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
-    """Write a final store into one zip file; each file is compared with its checksum.
-
-    `StoreError` if the store is open or damaged; nothing is written then.
-    """
+    """Write a final store into one zip file; see `Store.pack`."""
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store ends in .zip")
@@ -154,17 +150,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 
 
 def push(store: Store, target: Path | str) -> Pushed:
-    """Put a final store elsewhere; run again, it sends what is missing or wrong there.
-
-    Parameters
-    ----------
-    store
-        In a folder.
-    target
-        A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
-        ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
-        `StoreError` if something else is there.
-    """
+    """Put a final store elsewhere; see `Store.push`."""
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith(("http://", "https://")):
         where = redact_url(where)

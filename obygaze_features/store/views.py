@@ -15,7 +15,6 @@ import numpy as np
 from obygaze_features.common.package import need
 from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -24,15 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
+
 TIMES = "frame_time"
 
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
-    """An array as a table with a row per id and a column per number, by its name if it has one.
-
-    An array with several axes per row, such as ``frames``, has them in the index: a row per id
-    and frame.
-    """
+    """Return an array as a table; see `Store.to_pandas`."""
     pandas = need("pandas", extra="views")
     ids, values = store.done_ids(), store.read(array, missing="drop")
     *inner, width = values.shape[1:] or (1,)
@@ -53,14 +50,7 @@ def to_xarray(
     manifest: Manifest | Path | str | None = None,
     labels: str | None = None,
 ) -> xr.Dataset:
-    """Arrays (all by default; one by its name) as a dataset.
-
-    Its dimensions are ``item``, ``frame``, ``feature`` (where arrays differ in length or columns,
-    ``feature_32`` and so on) and axes of single arrays; its coordinates are ``id``, by which rows
-    are selected, ``film``, the ``time`` of each frame, and the names of columns; of a manifest
-    also ``level`` ("" for none) and ``concepts``, true or false by ``concept``, as in its label
-    set `labels`.
-    """
+    """Return arrays as a dataset; see `Store.to_xarray`."""
     xarray = need("xarray", extra="views")
     dimensions, specs = fmt.dimensions(store.specs), {spec.name: spec for spec in store.specs}
     rows, items = np.flatnonzero(store.status == Status.DONE), store.items
@@ -97,31 +87,23 @@ def _read_labels(
     manifest: Manifest | Path | str, labels: str | None
 ) -> tuple[Manifest, LabelSet, LabelScheme]:
     """A manifest, one of its label sets, and that one's levels and concepts."""
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+    if isinstance(manifest, Path | str):
+        from obygaze_features.manifests.manifest import Manifest
+
+        manifest = Manifest.load(manifest)
     return manifest, manifest.labels(labels), manifest.label_scheme(labels)
 
 
 class StoreDataset:
     """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
 
+    Make one with `Store.dataset`, which describes the parameters.
+
     With a manifest it is a dictionary: ``id``, ``film``, ``features`` (the row), ``level`` (its
     code) and ``label``, the number of that level in `classes`.
 
     It is pickled as the store's path, and each process opens the store itself, so that any number
     of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then.
-
-    Parameters
-    ----------
-    store
-        The store, or its address, as for `open_store`.
-    array
-        Its name.
-    ids
-        The rows, in this order; by default all that are done, with a manifest those of its items
-        that are done and have a level. `StoreError` if a row is not done.
-    manifest, labels
-        A manifest or its folder, and which of its label sets. An id that is asked for and has no
-        level has the label -1.
 
     Examples
     --------

@@ -45,7 +45,7 @@ from obygaze_features.store.reader import Store, open_store
 if TYPE_CHECKING:
     import zarr
 
-    from obygaze_features.manifests import Items, Manifest
+    from obygaze_features.items.items import Items, NamedItems
 
 
 class StoreWriter:
@@ -66,7 +66,7 @@ class StoreWriter:
     def create(
         cls,
         path: Path | str,
-        manifest: Manifest,
+        manifest: NamedItems,
         recipe: Recipe,
         *,
         probe: Mapping[str, NDArray[Any]] | None = None,
@@ -79,7 +79,8 @@ class StoreWriter:
         path
             The new folder, ``NAME.zarr``. `OutputExists` if it exists.
         manifest
-            Its items determine the rows and their order, which never change.
+            Its items determine the rows and their order, which never change. Anything with a
+            name, a licence, a citation and items will do.
         recipe
             How the rows are computed.
         probe
@@ -90,16 +91,16 @@ class StoreWriter:
             extraction.
         """
         path = require_store_name(Path(path))
-        if not len(manifest):
+        if not len(manifest.items):
             raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
             **recipe.attributes(),
             "manifest": manifest.name,
-            "items_digest": manifest.digest,
-            "n": len(manifest),
-            "block_rows": block_rows or fmt.default_block_rows(len(manifest)),
+            "items_digest": manifest.items.digest,
+            "n": len(manifest.items),
+            "block_rows": block_rows or fmt.default_block_rows(len(manifest.items)),
             "licence": manifest.licence,
             "citation": manifest.citation,
             **recipe.texts,
@@ -114,7 +115,12 @@ class StoreWriter:
 
     @classmethod
     def resume(
-        cls, path: Path | str, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+        cls,
+        path: Path | str,
+        manifest: NamedItems,
+        recipe: Recipe,
+        *,
+        block_rows: int | None = None,
     ) -> StoreWriter:
         """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
         return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
@@ -189,7 +195,7 @@ class StoreWriter:
 
 
 def open_to_resume(
-    path: Path | str, manifest: Manifest, recipe: Recipe | None, *, block_rows: int | None = None
+    path: Path | str, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> Store:
     """Open a store that a run may continue; `StoreError` if its rows are made differently.
 
@@ -199,7 +205,7 @@ def open_to_resume(
     if store.is_final and not store.status.all():
         raise final_error(path, "is finalised and read-only, and lacks rows")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {
-        "items_digest": manifest.digest,
+        "items_digest": manifest.items.digest,
         "block_rows": block_rows or store.block_rows,
     }
     if differences := recipe_differences(store.attributes, now):

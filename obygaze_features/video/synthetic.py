@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
+from obygaze_features.items.items import safe_id
+from obygaze_features.items.media import clip_id
 from obygaze_features.manifests import obygaze_scheme
-from obygaze_features.manifests.items import safe_id
-from obygaze_features.manifests.media import clip_id
 
 FRAMES_PER_SECOND = 24
 SOUND_RATE = 24_000

@@ -12,8 +12,8 @@ import numpy as np
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
-from obygaze_features.manifests.items import group_noun
 from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
 from obygaze_models.scoring.metrics import Array

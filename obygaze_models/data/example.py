@@ -34,7 +34,7 @@ def load_example() -> Bunch:
     >>> data.X.shape, sorted(data.y), data.levels
     ((2567, 1024), ['annotator1', 'annotator2'], ['EN', 'HN', 'NS', 'S'])
     """
-    from obygaze_features.manifests.statistics import film_titles
+    from obygaze_features.items.films import film_titles
 
     manifest = Manifest.load(example_path(MANIFEST))
     store = open_store(example_path(STORE))
@@ -47,7 +47,7 @@ def load_example() -> Bunch:
             [np.isin(names, labels.concepts_of[name]) for name in manifest.ids]
         )
     films = sorted(set(manifest.items.films))
-    titles = film_titles(manifest)
+    titles = film_titles(manifest.items)
     return Bunch(
         X=store.read("native", manifest.ids),
         count=store.read("count", manifest.ids),

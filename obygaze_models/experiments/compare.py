@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests.items import group_noun
+from obygaze_features.items.items import group_noun
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import as_toml, store_variants

@@ -20,8 +20,8 @@ from obygaze_features.common.elan import (
 )
 from obygaze_features.common.text import file_names, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests.items import media_stem, safe_id
-from obygaze_features.manifests.statistics import known_titles, without_year
+from obygaze_features.items.films import known_titles, without_year
+from obygaze_features.items.items import media_stem, safe_id
 from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import format_concepts
-from obygaze_features.manifests.statistics import item_titles
 from obygaze_models.data.tasks import learned_task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
@@ -84,7 +84,7 @@ class Outputs:
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
     tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
-    titles = item_titles(items)
+    titles = film_titles(items)
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
     names = [f"probability of {name}" for name in predictions.classes]

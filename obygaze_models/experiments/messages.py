@@ -14,9 +14,9 @@ import numpy as np
 
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, for_shell, group_by, join_some
+from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
-from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.folds import ByFolds
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut, find_protocol
 from obygaze_models.data.stores import describe_missing

@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.films import distinct_titles, film_titles
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.splits import meet_in_time
-from obygaze_features.manifests.statistics import distinct_titles, film_titles
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips
 from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
@@ -211,7 +211,7 @@ class Plan:
     def films(self) -> Films:
         """The films of the test clips, how many also train, and why others are not tested."""
         films, by = self.data.groups, self.data.grouped_by
-        titles = {"film": film_titles(self.manifest), "media": self.file_names}.get(by, {})
+        titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
         testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
         tested = {*films[self.tested_rows].tolist()} - {""}
         both = {

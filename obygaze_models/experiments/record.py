@@ -15,8 +15,8 @@ import msgspec
 from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import obygaze_scheme
-from obygaze_features.manifests.items import group_noun
 from obygaze_models.data.dataset import Joined
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning

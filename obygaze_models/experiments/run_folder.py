@@ -32,10 +32,10 @@ from obygaze_features.common.files import require_readable, sha256_of
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import for_shell, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Items, LabelSet, Manifest
-from obygaze_features.manifests.statistics import film_titles
 from obygaze_features.store import Store
-from obygaze_features.store.remote import is_url
+from obygaze_features.store.location import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
@@ -363,7 +363,7 @@ def _check_digest(run: Run, name: str) -> None:
 
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> dict[str, Clip]:
     """All clips that `labels` has by id, in the manifest's order, as if no run had used them."""
-    titles, group_of = film_titles(manifest), manifest.items.column(groups)
+    titles, group_of = film_titles(manifest.items), manifest.items.column(groups)
     return {
         item.id: Clip(
             id=item.id,

@@ -7,7 +7,7 @@ from statistics import median
 
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
-from obygaze_features.manifests.items import group_noun
+from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 from obygaze_features.common.tables import Table, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, group_by, shorten
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.manifests.items import format_seconds, name_film
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:

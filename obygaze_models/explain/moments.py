@@ -31,11 +31,11 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
+from obygaze_features.items.choose_films import find_film
+from obygaze_features.items.films import known_titles
+from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Items, Manifest
-from obygaze_features.manifests.choose_films import find_film
-from obygaze_features.manifests.items import format_seconds, name_film
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.statistics import known_titles
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
     Axis,

@@ -17,8 +17,8 @@ from obygaze_features import Timelines
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.manifests.items import name_film
-from obygaze_features.manifests.statistics import distinct_titles
+from obygaze_features.items.films import distinct_titles
+from obygaze_features.items.items import name_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores, loudness_heights
 from obygaze_models.explain.moments import Moment, Moments

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.manifests.statistics import film_titles, statistics, statistics_figure
+from obygaze_features.items.films import film_titles
+from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.messages import notes
 from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
@@ -39,7 +40,7 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
     ]
     figure = statistics_figure(
         counts,
-        film_titles(context.manifest),
+        film_titles(context.manifest.items),
         by_film=True,
         title=f"Levels of objectification{context.title_suffix}",
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from obygaze_features.common.text import group_by
-from obygaze_features.manifests.statistics import film_titles
+from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.baselines import baselines
@@ -143,7 +143,7 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     clips = [run.clips()[clip] for clip in predictions["id"]]
     is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
     films = factors_of_clips(clips, is_wrong, context.manifest.scheme.codes)
-    titles = film_titles(context.manifest)
+    titles = film_titles(context.manifest.items)
     names = [titles.get(film.film, film.film) if film.film else "all films" for film in films]
     lines = []
     for name_of_film, film in zip(names, films, strict=True):

@@ -19,8 +19,8 @@ import numpy as np
 from obygaze_features.common.files import read_format
 from obygaze_features.common.text import counted, is_folder_of
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
-from obygaze_features.manifests.items import media_stem
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
 

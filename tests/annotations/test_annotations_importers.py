@@ -13,8 +13,8 @@ from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.build import SourceRow, build_timelines, read_films
 from obygaze_features.common.tables import escape_formula, unescape_formula
 from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests.labels import format_concepts, parse_concepts
-from obygaze_features.manifests.media import MediaFolder
 from tests.kit.authors import make_authors
 from tests.kit.files import refused, touch, write
 

@@ -9,9 +9,9 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.annotations import Film
+from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Item, Items, LabelSet
 from obygaze_features.manifests.manifest import check, read_header
-from obygaze_features.manifests.statistics import film_titles
 from tests.kit.files import contents, csv_rows, refused, write
 from tests.kit.timelines import grid, said, segments, worked
 
@@ -218,7 +218,7 @@ def test_titles_stay_through_a_projection(obygaze, annotations, tmp_path):
     drawn = [segments("ann", [(0, 60, "S"), (60, 90, "EN")], film) for film in films]
     pair = (saved(tmp_path / "t", *drawn, films=films), tmp_path / "m")
     annotations("project", pair[0], "--grid", "30", "-o", pair[1])
-    titles = film_titles(of.Manifest.load(tmp_path / "m"))
+    titles = film_titles(of.Manifest.load(tmp_path / "m").items)
     assert [titles.get(film) for film in films] == ["Flight of A", None, "Juno (2007)"]
     for name, title in (("flight of a", "Flight of A"), ("Juno (2007)", "Juno"), ("b", ">b<")):
         path = tmp_path / "figures" / f"{name}.svg"

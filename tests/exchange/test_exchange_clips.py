@@ -13,7 +13,8 @@ import torch
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, finalise, open_store
+from obygaze_features.store import Status, open_store
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.import_features import import_features
 from obygaze_features.store.import_rows import read_recipe
 from obygaze_features.store.metadata import unknown_parts

@@ -9,8 +9,9 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import UsageError
-from obygaze_features.store import open_store, verify
+from obygaze_features.store import open_store
 from obygaze_features.store.export import export
+from obygaze_features.store.verify import verify
 from tests.kit.files import refused, write
 from tests.kit.store import Malice, a_manifest, a_store, flip_bit, open_state, pack
 

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import diff, finalise, open_store
+from obygaze_features.store import open_store
+from obygaze_features.store.diff import diff
 from obygaze_features.store.export import export
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.import_features import import_features
 from tests.kit.store import a_manifest, contents, numbers, open_state, plain_manifest
 

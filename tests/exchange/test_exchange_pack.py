@@ -15,8 +15,11 @@ import pytest
 import zarr
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import finalise, open_store, repair, verify
+from obygaze_features.store import open_store
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.repair import repair
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import verify
 from tests.kit.store import a_store, files_of, pack, push, resume
 
 SHARD = "native/c/0/0"

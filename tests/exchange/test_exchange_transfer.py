@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import diff, finalise, open_store, remote, verify
+from obygaze_features.store import open_store, remote
+from obygaze_features.store.diff import diff
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.remote import open_file_system
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import verify
 from tests.kit.servers import Served, bucket, in_a_thread, serve
 from tests.kit.store import files_of, flip_bit, open_state, pack, push
 

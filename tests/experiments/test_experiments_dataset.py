@@ -20,7 +20,8 @@ import obygaze_models as om
 from obygaze_features import manifests, open_store
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, commit, finalise
+from obygaze_features.store import ArraySpec, commit
+from obygaze_features.store.finalise import finalise
 from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files

@@ -11,7 +11,7 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import verify
+from obygaze_features.store.verify import verify
 from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.models import write_checkpoint
 

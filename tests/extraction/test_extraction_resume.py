@@ -22,8 +22,8 @@ from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.extraction import plan
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import format as store_format
-from obygaze_features.store import verify
 from obygaze_features.store.claims import Claims
+from obygaze_features.store.verify import verify
 from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
 from tests.kit.store import contents as store_files

@@ -7,8 +7,8 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import verify
 from obygaze_features.store.format import dimensions
+from obygaze_features.store.verify import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import clips, ffmpeg_cut, write_clip, write_sound
 

@@ -20,7 +20,9 @@ import pytest
 
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import finalise, open_store, verify
+from obygaze_features.store import open_store
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.verify import verify
 from obygaze_models.commands.main import main
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data, draw_photos

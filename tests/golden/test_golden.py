@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import open_store, verify
+from obygaze_features.store import open_store
+from obygaze_features.store.verify import verify
 from tests.conftest import run_obygaze
 from tests.golden.workspace import COMMANDS, DATA, EXPECTED, copy_data, make_workspace, run_command
 from tests.kit.files import csv_rows, refused

@@ -21,11 +21,11 @@ from obygaze_features.store import (
     Status,
     Store,
     StoreWriter,
-    diff,
-    finalise,
     open_store,
 )
 from obygaze_features.store import format as fmt
+from obygaze_features.store.diff import diff
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import Packed, Pushed
 
 ARRAYS = (

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.media import locate
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
 from obygaze_features.manifests.manifest import check
-from obygaze_features.manifests.media import locate
 from tests.kit.files import refused, touch, write
 
 

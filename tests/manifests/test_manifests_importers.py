@@ -10,8 +10,8 @@ import pytest
 import obygaze_features as of
 from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.media import id_from_file, stem_from_id
 from obygaze_features.manifests.importers.reading import download_pinned, parse_list
-from obygaze_features.manifests.media import id_from_file, stem_from_id
 from tests.kit.files import refused, touch, write
 from tests.kit.servers import serve
 

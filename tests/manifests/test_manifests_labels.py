@@ -7,8 +7,8 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, VideoError
+from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests.importers.csv_table import read_labels
-from obygaze_features.manifests.media import MediaFolder
 from tests.kit.files import refused, touch, write
 
 FILES = ["S1/ep 1.mp4", "S1/extra/ep 1.mkv", "S2/ep 1.mp4", "alone.mov"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from obygaze_features.store import finalise
+from obygaze_features.store.finalise import finalise
 from tests.kit import store as toys
 
 

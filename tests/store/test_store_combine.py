@@ -8,7 +8,10 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Failed, Status, StoreWriter, diff, finalise, subset, verify
+from obygaze_features.store import Failed, Status, StoreWriter, subset
+from obygaze_features.store.diff import diff
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.store import flip_bit
 

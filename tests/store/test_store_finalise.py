@@ -13,8 +13,10 @@ import pytest
 import zarr
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import ArraySpec, finalise, open_store, verify
+from obygaze_features.store import ArraySpec, open_store
 from obygaze_features.store import format as fmt
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.files import csv_rows
 

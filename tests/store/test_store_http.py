@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import finalise, open_store, remote, serving, subset, verify
+from obygaze_features.store import open_store, remote, serving, subset
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.serving import make_server
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import verify
 from obygaze_features.store.views import StoreDataset
 from tests.kit import store as toys
 from tests.kit.servers import in_a_thread, serve

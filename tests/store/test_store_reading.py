@@ -276,3 +276,15 @@ def test_few_shard_files_are_open_at_a_time(tmp_path, monkeypatch):
     np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
     assert len(list(descriptors.iterdir())) - before <= 8 + 8
     np.testing.assert_array_equal(store["tt000"]["native"], rows[0])
+
+
+def test_reading_loads_few_of_our_modules(final_store: Path):
+    code = (
+        "import sys; from obygaze_features import open_store\n"
+        f"store = open_store({str(final_store)!r}); store.read(ids=store.done_ids())\n"
+        "print(*(name for name in sys.modules if name.startswith('obygaze')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "obygaze_features.store.reader" in loaded
+    assert len(loaded) <= 15, loaded

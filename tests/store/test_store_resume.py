@@ -18,8 +18,10 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import BlockTaken, StoreError, StoreUnreadable
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Done, Failed, Status, StoreWriter, commit, finalise, verify
+from obygaze_features.store import Done, Failed, Status, StoreWriter, commit
 from obygaze_features.store.claims import BlockClaims, Claims
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.store import plain_recipe
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, UsageError
-from obygaze_features.store import open_store, subset, verify
+from obygaze_features.store import open_store, subset
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket
 from tests.kit.store import assert_alike, flip_bit, in_all_states, numbers, push
 

@@ -17,16 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import (
-    ArraySpec,
-    Done,
-    StoreWriter,
-    finalise,
-    open_store,
-    repair,
-    verify,
-)
+from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
 from obygaze_features.store import format as fmt
+from obygaze_features.store.finalise import finalise
+from obygaze_features.store.repair import repair
+from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.store import STATES, flip_bit
 

@@ -10,8 +10,9 @@ import zarr
 
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import LabelSet, Manifest, obygaze_scheme
-from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store, verify, views
+from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store, views
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import verify
 from obygaze_features.store.views import StoreDataset, to_pandas
 from tests.kit import store as toys
 from tests.kit.servers import serve

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.store import open_store, subset, verify
+from obygaze_features.store import open_store, subset
+from obygaze_features.store.verify import verify
 from tests.kit.servers import serve
 from tests.kit.store import STATES, assert_alike, in_all_states, numbers
 

@@ -11,8 +11,8 @@ from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import parse_time
-from obygaze_features.manifests.items import safe_id
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
@@ -31,23 +31,7 @@ def import_timelines(
     delimiter: str | None = None,
     levels: OwnLevels = None,
 ) -> Timelines:
-    """Read a table with one row per segment; columns without a meaning are ignored.
-
-    Parameters
-    ----------
-    source
-        The table. Times are in ``start`` and ``end``, as seconds or h:mm:ss.
-    columns
-        Meaning -> column, for meanings (film, annotator, start ...) that have another name.
-    films
-        Titles and ends of the films, or a table with them.
-    delimiter
-        What separates the cells; by default what the header has.
-    levels
-        Your levels, from the least to the most, with the concepts as they come; or a
-        `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that has
-        one. By default those of ObyGaze12.
-    """
+    """Read a table with one row per segment; see `Timelines.from_csv`."""
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []
     table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)

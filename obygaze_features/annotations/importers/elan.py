@@ -21,7 +21,7 @@ from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.manifests.items import safe_id
+from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
     LabelScheme,
     OwnLevels,
@@ -49,19 +49,7 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 def import_timelines(
     *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
 ) -> Timelines:
-    """Read ELAN's files, each of which is of one film.
-
-    Parameters
-    ----------
-    sources
-        ``.eaf`` files, and folders of them.
-    films
-        Titles and ends of the films, or a table with them; they replace those in the files.
-    film
-        The film that all files are of; by default each is of the film that it is named after.
-    levels
-        Your levels, as for a table; by default those that the files carry, or ObyGaze's.
-    """
+    """Read ELAN's files; see `Timelines.from_elan`."""
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")

@@ -13,9 +13,9 @@ from obygaze_features.annotations.timelines import Film, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.films import known_titles
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
-from obygaze_features.manifests.statistics import known_titles
 
 REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 def import_timelines(
     source: Path | str | None = None, films: Films = None, *, url: str | None = None
 ) -> Timelines:
-    """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
+    """Read ``mobygaze_dataframe.csv``; see `Timelines.from_mobygaze`."""
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     known = known_titles()

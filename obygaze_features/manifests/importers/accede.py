@@ -11,7 +11,7 @@ from typing import NamedTuple
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.items import Item, Items, media_stem
+from obygaze_features.items.items import Item, Items, media_stem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
@@ -19,7 +19,6 @@ from obygaze_features.manifests.splits import Split
 #: MediaEval's own file wins for a clip that both name.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
-THRESHOLD = 0.15
 #: How values in ACCEDEranking.txt become scores from -1 to 1.
 SCALES = {"1-5": (1.0, 5.0), "scores": (-1.0, 1.0)}
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
@@ -42,23 +41,8 @@ class _Rows(NamedTuple):
     files: str
 
 
-def import_manifest(
-    source: Path | str, *, threshold: float = THRESHOLD, scale: str = "1-5"
-) -> Manifest:
-    """Read the text files of LIRIS-ACCEDE into a manifest.
-
-    Parameters
-    ----------
-    source
-        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect, violence
-        or ranking.
-    threshold
-        Without a file of affect classes, scores below minus this are negative or calm, scores
-        above it positive or active.
-    scale
-        What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
-        an inference, the files do not say so), or scores from -1 to 1 already.
-    """
+def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
+    """Read the text files of LIRIS-ACCEDE; see `Manifest.from_accede`."""
     folder = Path(source)
     if not 0 <= threshold < 1:
         raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")

@@ -10,9 +10,11 @@ from pathlib import Path
 from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests import items, labels
+from obygaze_features.items import items
+from obygaze_features.items.items import Items, id_problem, media_stem, name_film, safe_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
+from obygaze_features.manifests import labels
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
-from obygaze_features.manifests.items import Items, id_problem, media_stem, name_film, safe_id
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -23,7 +25,6 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 
 #: Meaning -> other names of its column.
 MEANINGS: dict[str, tuple[str, ...]] = {
@@ -42,28 +43,7 @@ def import_manifest(
     name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any table into a manifest; columns without a meaning are kept as they are.
-
-    Parameters
-    ----------
-    source
-        The table. Rows without a level are items without a label. Without ids, or where ids are
-        names of files, ids are made of the files' names. Spans of a file that names no film are of
-        the film that the file is named after.
-    columns
-        Meaning -> column, for meanings (id, film, media, level ...) that have another name.
-    delimiter
-        What separates the cells; by default what the header has. Several concepts in a
-        cell are separated by ``|``.
-    levels
-        Your levels, from the least to the most objectifying, with the concepts as they
-        come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
-        timelines that has one. By default those of ObyGaze12.
-    name
-        The manifest's name; by default the file's.
-    annotator
-        Whose labels they are, if they are one person's: their label set is named after them.
-    """
+    """Read any table into a manifest; see `Manifest.from_csv`."""
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Item, Items, safe_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
 from obygaze_features.manifests.importers.reading import item_of_file
-from obygaze_features.manifests.items import Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
 
 SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFFIXES}
 NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
@@ -21,21 +21,7 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
-    """Make a manifest of the videos or images in a folder; each folder in it is a film.
-
-    Folders may be nested: the film is the outermost one. A sound file is a clip unless a video of
-    the same name is beside it.
-
-    Parameters
-    ----------
-    source
-        The folder.
-    ids
-        ``names``: the file's name is the id, behind its film's where it does not start with it.
-        By default, tt0108160_scene_1.avi is tt0108160-001.
-    kind
-        ``clip`` or ``image``; by default clips, but images where there is no video.
-    """
+    """Make a manifest of the videos or images in a folder; see `Manifest.from_folder`."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]

@@ -8,13 +8,13 @@ from pathlib import Path
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Items, raise_first
 from obygaze_features.manifests.importers.reading import (
     at_row,
     parse_list,
     published,
     source_or_download,
 )
-from obygaze_features.manifests.items import Items, raise_first
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import RunSet, Split, released_runs
@@ -35,17 +35,7 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 def import_manifest(
     source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
-    """Read the authors' file into a manifest with a label set for each of `RULES`.
-
-    Parameters
-    ----------
-    source
-        ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
-    rule
-        Which label set is the default one.
-    url
-        Another address to download it from.
-    """
+    """Read the authors' file into a manifest; see `Manifest.from_obygaze12`."""
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}

@@ -15,8 +15,8 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests import items
-from obygaze_features.manifests.items import MAX_ID_LENGTH, Item, Items, safe_id
+from obygaze_features.items import items
+from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
 
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
@@ -35,20 +35,7 @@ def import_manifest(
     article: str = "letter",
     name: str | None = None,
 ) -> Manifest:
-    """Make a manifest of texts: every stimulus in every template.
-
-    Parameters
-    ----------
-    source
-        A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
-        battery of association tests: a JSON file, or the name of a shipped one.
-    templates
-        Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
-    article
-        One of `ARTICLES`: how an ``a`` before the stimulus is written.
-    name
-        The manifest's name; by default the file's.
-    """
+    """Make a manifest of texts; see `Manifest.from_prompts`."""
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):

@@ -16,7 +16,7 @@ from typing import Any
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import VideoError, translate
-from obygaze_features.manifests.items import Item, media_stem
+from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
 SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])

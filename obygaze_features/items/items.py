@@ -10,17 +10,17 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import did_you_mean, join_some, shorten
-from obygaze_features.errors import ManifestError, UnknownItem
+from obygaze_features.common.text import as_list, did_you_mean, join_some, shorten
+from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
 KINDS = ("clip", "image", "text")
 #: In the place of words that are not to be copied: their SHA-256, which `digest` needs.
@@ -188,6 +188,27 @@ class Items:
         extra = pick_rows(self.extra, rows)
         return replace(self, **pick_rows(vars(self), rows), **times, extra=extra)
 
+    def select(
+        self,
+        *,
+        films: Collection[str] | str | None = None,
+        ids: Collection[str] | str | None = None,
+    ) -> Items:
+        """Return the items of these films that have one of these ids, in the same order.
+
+        Each film and id must exist. A string stands for a list of one.
+        """
+        chosen = set(self.ids)
+        if films is not None:
+            films = set(as_list(films))
+            if unknown := sorted(films - set(self.films)):
+                near = did_you_mean(unknown[:1], self.films)
+                raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
+            chosen = {i for i, film in zip(self.ids, self.films, strict=True) if film in films}
+        if ids is not None:
+            chosen &= {self.ids[self.row(identifier)] for identifier in as_list(ids)}
+        return self.take([row for row, i in enumerate(self.ids) if i in chosen])
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 over what identifies rows (manifests/README.md specifies it).
@@ -251,6 +272,26 @@ class Items:
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
             yield row, f"a span from {span} does not go forward"
+
+
+class NamedItems(Protocol):
+    """What a store is made for: items under a name, such as a `Manifest`."""
+
+    @property
+    def name(self) -> str:
+        """The name, for messages."""
+
+    @property
+    def licence(self) -> str:
+        """The licence of what is made of the items; "" if unknown."""
+
+    @property
+    def citation(self) -> str:
+        """What to cite; "" for nothing."""
+
+    @property
+    def items(self) -> Items:
+        """The items, in order."""
 
 
 def group_noun(column: str) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 
 from obygaze_features.common.text import as_list, join_some, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests.items import Items
-from obygaze_features.manifests.statistics import item_titles, match_film, without_year
+from obygaze_features.items.films import film_titles, match_film, without_year
+from obygaze_features.items.items import Items
 
 
 def titles_in(items: Items) -> dict[str, str]:
     """Map each film of items to its title; empty if it is not known."""
-    titles = item_titles(items)
+    titles = film_titles(items)
     return {film: titles.get(film, "") for film in items.films if film}
 
 
