@@ -170,19 +170,9 @@ def held_out(
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
             note = annotate(clip.start, clip.end, classes[code].words, details)
             tier = f"{name}: {test}"
-            rows.append(
-                Row(
-                    clip.film,
-                    clip.media,
-                    cells,
-                    tier,
-                    note,
-                    clip.title,
-                    reasons,
-                    called=classes[code].key,
-                    sureness=float(1 - share if two and code == 0 else share),
-                )
-            )
+            key, sure = classes[code].key, float(1 - share if two and code == 0 else share)
+            place = clip.film, clip.media
+            rows.append(Row(*place, cells, tier, note, clip.title, reasons, key, sure))
     return rows
 
 
