@@ -66,23 +66,24 @@ def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return joined.astype({"model": "category", "test": "category"})
 
 
+def _shares_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns of a table's probabilities."""
+    return [name for name in table.columns if name.startswith(PROBABILITY)]
+
+
 def probabilities_of(table: pd.DataFrame) -> Array:
     """Return the probabilities of the second of two classes [N], or of each of more [N, C]."""
-    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    columns = _shares_of(table)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
 
 
-def verdicts(probabilities: Array) -> Array:
-    """Return the most probable class; of two, the second if it is above one half."""
+def called_of(table: pd.DataFrame) -> Array:
+    """Return each row's most probable class; of two, the second if it is above one half."""
+    probabilities = probabilities_of(table)
     if probabilities.ndim == 2:
         return np.asarray(probabilities.argmax(axis=1))
     return (probabilities > 0.5).astype(np.int64)
-
-
-def called_of(table: pd.DataFrame) -> Array:
-    """Return the number of the class that each row is given."""
-    return verdicts(probabilities_of(table))
 
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
@@ -133,7 +134,7 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     table has ``id``, ``label``, the probabilities, the class that is ``called``, over how many
     ``fits``, and the ``low`` and ``high`` of these: of the last class, if there are many.
     """
-    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    columns = _shares_of(table)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
     means = once[columns].mean()
     last = once[columns[-1]]
@@ -177,7 +178,7 @@ def score_models(
         As in `join_fits`.
     """
     models = []
-    shares = [name for name in table.columns if name.startswith(PROBABILITY)]
+    shares = _shares_of(table)
     for (model, test), own in split_by(table, "model", "test").items():
         fits = split_by(own, "fit")
         by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits.values()]
