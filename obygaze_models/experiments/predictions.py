@@ -177,12 +177,11 @@ def score_models(
     group_of, measure
         As in `join_fits`.
     """
-    models = []
-    shares = _shares_of(table)
+    models, classes = [], max(2, len(_shares_of(table)))
     for (model, test), own in split_by(table, "model", "test").items():
         fits = split_by(own, "fit")
         by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits.values()]
-        parts = score_parts(join_fits(own, group_of, max(2, len(shares)), measure))
+        parts = score_parts(join_fits(own, group_of, classes, measure))
         estimates, groups = estimate_scores(parts), parts.groups
         models.append(
             ModelScores(
