@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test gate night lint bench faults fuzz gpu docs picture clean
+.PHONY: help demo test gate night lint bench faults fuzz interop gpu docs picture clean
 
 help:
 	@echo "make demo    from drawn clips to a store, and from a real store to a report"
@@ -22,6 +22,7 @@ help:
 	@echo "make lint    style, types, which room may import which, and each room's budget of lines"
 	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
 	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
+	@echo "make interop other programs read what we write: zarr, xarray, DuckDB, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
@@ -67,6 +68,9 @@ faults: $(READY)
 fuzz: $(READY)
 	@$(BIN)/python -m pytest -m fuzz tests/fuzz
 
+interop: $(READY)
+	@.ci/interop
+
 gpu: $(READY)
 	@TORCH_CUDA_SANITIZER=1 $(BIN)/python -m pytest -m gpu
 
@@ -82,4 +86,4 @@ picture: $(READY)
 	@$(BIN)/python -m docs.pictures
 
 clean:
-	rm -rf .venv build dist demo docs/_build docs/notebooks docs/pictures docs/reference/commands .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .interop build dist demo docs/_build docs/notebooks docs/pictures docs/reference/commands .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,94 @@
+"""Write what other programs read, and our own values beside it: ``offer.py DEMO FOLDER``.
+
+DEMO is the folder that `make demo` wrote. FOLDER gets its stores in every form that we export, and
+in ``expected/`` each array as `Store.read` returns it, in NumPy's own format.
+"""
+
+import csv
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import obygaze_features as of
+import obygaze_models as om
+from obygaze_features.common.elan import read_eaf
+from obygaze_features.errors import ObygazeError
+
+STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr"}
+
+
+def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
+    """Write a store's expected values, and the store as a zip file, HDF5 and Parquet.
+
+    Returns each array's type, shape and digest, for readers without NumPy.
+    """
+    store = of.open_store(folder / "stores" / f"{name}.zarr")
+    expected = folder / "expected" / name
+    expected.mkdir(parents=True)
+    ids = store.done_ids()
+    digests = {}
+    for array in store.arrays:
+        values = store.read(array, ids=ids)
+        np.save(expected / f"{array}.npy", values)
+        digest = hashlib.sha256(values.tobytes()).hexdigest()
+        digests[array] = {"dtype": values.dtype.name, "shape": values.shape, "sha256": digest}
+    (expected / "ids.json").write_text(json.dumps(ids))
+    store.pack(folder / "stores" / f"{name}.zip")
+    store.export(folder / f"{name}.h5")
+    store.export(folder / f"{name}.parquet")
+    return digests
+
+
+def offer_model(demo: Path, folder: Path) -> None:
+    """Write a model as ONNX, with features and the probabilities that it predicts for them."""
+    model = folder / "model"
+    om.train_model(demo / "mobygaze/level.toml", model)
+    store = of.open_store(demo / "mobygaze/words.zarr")
+    features = store.read("native", ids=store.done_ids()[:200])
+    estimator, _ = om.load_model(model)
+    np.save(folder / "expected" / "features.npy", features)
+    np.save(folder / "expected" / "probabilities.npy", estimator.predict_proba(features))
+
+
+def offer_annotations(folder: Path) -> None:
+    """Write what our own reader finds in each ELAN file: start, end and value by tier."""
+    files = {}
+    for path in sorted((folder / "elan").glob("*.eaf")):
+        document, _, _ = read_eaf(path, ObygazeError)
+        files[path.name] = {
+            tier.name: [[note.start, note.end, note.value] for note in tier.annotations]
+            for tier in document.tiers
+        }
+    (folder / "expected" / "elan.json").write_text(json.dumps(files))
+
+
+def offer_table(demo: Path, folder: Path) -> None:
+    """Copy a run's predictions, and write their rows as Python's own csv module reads them."""
+    table = demo / "runs/level/predictions.csv"
+    shutil.copy(table, folder / "predictions.csv")
+    with table.open(newline="", encoding="utf-8") as file:
+        (folder / "expected" / "predictions.json").write_text(json.dumps(list(csv.reader(file))))
+
+
+def main(demo: Path, folder: Path) -> None:
+    """Write the files of every kind, each with its expected values."""
+    (folder / "stores").mkdir(parents=True)
+    digests = {}
+    for name, path in STORES.items():
+        shutil.copytree(demo / path, folder / "stores" / f"{name}.zarr")
+        store = of.open_store(folder / "stores" / f"{name}.zarr")
+        if not store.is_final:
+            store.finalise()
+        digests[name] = offer_store(folder, name)
+    (folder / "expected" / "digests.json").write_text(json.dumps(digests))
+    offer_model(demo, folder)
+    offer_annotations(folder)
+    offer_table(demo, folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
