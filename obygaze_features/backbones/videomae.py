@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
+from obygaze_features.backbones.network_config import tensor_shapes
 from obygaze_features.backbones.vivit import count_steps, tubelet_arrays, tubelet_backbone
-from obygaze_features.backbones.weights import load_folder, tensor_names, weight_files
+from obygaze_features.backbones.weights import load_folder, weight_files
 from obygaze_features.common.package import need
 from obygaze_features.store import ArraySpec
 
@@ -24,7 +25,7 @@ def load(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
     # The weights tell whether it is fine-tuned; config.json may not, or may be its origin's.
-    tensors = tensor_names(path, weight_files(path))
+    tensors = tensor_shapes(weight_files(path))
     # A last layer norm of the trunk exists only if the classifier takes no mean before it.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,28 +64,23 @@ def shard_names(index: Path) -> list[str]:
     raise BackboneError(f"{index} is not an index of weights: it needs a weight_map of file names")
 
 
-def tensor_names(folder: Path, files: Sequence[Path]) -> frozenset[str]:
-    """The names of the tensors in the weights of a checkpoint folder."""
-    torch = need("torch", extra="extract")
-    from safetensors import safe_open
-
-    names: set[str] = set()
-    for file in files:
-        with loading(folder):
-            if file.suffix == ".safetensors":
-                with safe_open(file, "pt") as tensors:
-                    names.update(tensors.keys())
-            else:
-                names.update(torch.load(file, "meta", weights_only=True).keys())
-    return frozenset(names)
-
-
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
-    """Load a transformers model in float32; weights that do not fit it exactly are an error."""
+    """Load a transformers model in float32; weights that do not fit it exactly are an error.
+
+    `options` are settings that replace those of the configuration, or arguments of the model.
+    """
     torch = need("torch", extra="extract")
+    from obygaze_features.backbones.network_config import check_size, read_config
+
+    config = read_config(model_class.config_class, folder, files)
+    for name in [name for name in options if hasattr(config, name)]:
+        setattr(config, name, options.pop(name))
+    with loading(folder), quiet():
+        check_size(partial(model_class, **options), config, folder, files)
     with loading(folder), quiet():  # what does not fit is reported below, in one line
         model, report = model_class.from_pretrained(
             folder,
+            config=config,
             dtype=torch.float32,
             use_safetensors=files[0].suffix == ".safetensors",
             weights_only=True,

@@ -21,6 +21,7 @@ from obygaze_features.backbones.devices import (
     explain_out_of_memory,
     move_to_device,
 )
+from obygaze_features.backbones.network_config import refuse_code
 from obygaze_features.backbones.weights import (
     TOKENIZER_FILES,
     Tokenizer,
@@ -230,8 +231,9 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
     """Check that a transformer's weights are complete: sentence-transformers would invent some."""
     from transformers import MODEL_MAPPING, AutoConfig
 
+    refuse_code(folder / "config.json")
     with loading(folder), quiet():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model_class = MODEL_MAPPING[type(config)]
     # BERT's own pooling is not used, and some checkpoints lack it.
     has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters

@@ -1,0 +1,132 @@
+"""A network's ``config.json``, read by the names that its architecture declares.
+
+A checkpoint may come from anybody. What transformers would read beside the architecture names
+attention kernels and packages to fetch and run, so nothing else is passed on. Sizes are held to the
+weights before a network is built: no more layers than there are tensors, and no more numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
+from obygaze_features.errors import BackboneError, translate
+
+RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
+"""Settings by which transformers fetches and runs what a checkpoint names."""
+BUFFER_NUMBERS = 50_000_000
+"""Numbers that a network may have beside those of its weights, such as position tables."""
+_REPEATED = re.compile(r"layer|depth|stage|block")
+"""Names of the settings that count modules, which are built one by one."""
+
+
+def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
+    """Return the configuration of a checkpoint's network, of what its architecture declares.
+
+    Raises `BackboneError` if its sizes cannot be those of the weights in `files`.
+    """
+    path = folder / "config.json"
+    settings = declared_settings(config_class, read_object(path))
+    shapes = tensor_shapes(files)
+    numbers = sum(math.prod(shape) for shape in shapes.values())
+    for name, value in _integers(settings):
+        limit = len(shapes) if _REPEATED.search(name) else numbers + BUFFER_NUMBERS
+        if abs(value) > limit:
+            raise BackboneError(
+                f"{path}: {name} is {value:,}, but the weights have {len(shapes):,} tensors of "
+                f"{numbers:,} numbers. Download the checkpoint again"
+            )
+    with translate(BackboneError, path, "does not describe a network: {}"):
+        return config_class(**settings)
+
+
+def check_size(model_class: Any, config: Any, folder: Path, files: Sequence[Path]) -> None:
+    """Raise if the network that `config` describes would be larger than its weights."""
+    torch = need("torch", extra="extract")
+    with torch.device("meta"):  # shapes only: this takes no memory
+        network = model_class(config)
+    tensors = [*network.parameters(), *network.buffers()]
+    built = sum(tensor.numel() for tensor in tensors)
+    stored = sum(math.prod(shape) for shape in tensor_shapes(files).values())
+    if built > stored + BUFFER_NUMBERS:
+        raise BackboneError(
+            f"{folder / 'config.json'}: the network has {built:,} numbers, but the weights have "
+            f"{stored:,}. Download the checkpoint again"
+        )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds one object."""
+    config = read_json(path, BackboneError)
+    if not isinstance(config, dict):
+        raise BackboneError(f"{path} must hold a JSON object (got {type(config).__name__})")
+    return config
+
+
+def refuse_code(path: Path) -> None:
+    """Raise if a configuration asks for code, for networks that another package builds."""
+    names = sorted(set(RUNS_CODE) & read_object(path).keys())
+    if names:
+        raise BackboneError(
+            f"{path}: {names[0]} would choose code to fetch and run. Remove it if you trust the "
+            "checkpoint"
+        )
+
+
+def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a configuration class declares itself, also those of its parts."""
+    from transformers import PretrainedConfig
+
+    shared = inspect.signature(PretrainedConfig.__init__).parameters
+    own = set(inspect.signature(config_class.__init__).parameters) - set(shared)
+    own.update(config_class.attribute_map)
+    parts = config_class.sub_configs
+    declared = {}
+    for name, value in settings.items():
+        part = parts.get(name.removesuffix("_dict"))
+        if part is not None and isinstance(value, Mapping):
+            declared[name] = declared_settings(part, value)
+        elif name in own and name not in RUNS_CODE:
+            declared[name] = value
+    return declared
+
+
+def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors in files of weights, which are not loaded."""
+    torch = need("torch", extra="extract")
+    from safetensors import safe_open
+
+    from obygaze_features.backbones.weights import loading
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        with loading(file.parent):
+            if file.suffix == ".safetensors":
+                with safe_open(file, "pt") as tensors:
+                    for name in tensors.keys():  # noqa: SIM118 - it is not a dict
+                        shapes[name] = tuple(tensors.get_slice(name).get_shape())
+            else:
+                stored = torch.load(file, "meta", weights_only=True)
+                shapes.update({name: tuple(value.shape) for name, value in stored.items()})
+    return shapes
+
+
+def _integers(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yield each integer of nested settings with its name; a list also counts by its length."""
+    for name, value in settings.items():
+        label = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _integers(value, f"{label}.")
+        elif isinstance(value, list | tuple):
+            yield label, len(value)
+            for element in value:
+                if isinstance(element, int):
+                    yield label, element
+        elif isinstance(value, int):
+            yield label, value
