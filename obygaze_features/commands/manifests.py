@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.manifests_import import annotator_option, import_
+from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
     PATH,
     echo,
@@ -26,6 +26,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.importers.options import annotator_option
 
 labels_option = click.option(
     "--labels", help="The label set; by default the manifest's default one."
