@@ -466,22 +466,13 @@ def prefix(path: Path) -> str:
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
-def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, int]]:
-    """What `new_file` and `new_folder` left beside `path`, and the process whose it is.
-
-    It is known by its name, which has the digest of a machine, by default of any.
-    """
-    pattern = rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
-    for entry in path.parent.iterdir():
-        if (match := re.fullmatch(pattern, entry.name)) and not entry.is_symlink():
-            yield entry, int(match[1])
-
-
 def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` left by processes of this machine that died."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+\{SUFFIX}")
     with contextlib.suppress(OSError):  # the caller will report the folder
-        for entry, process in unfinished(path, _here()):
-            if entry.suffix == SUFFIX and not is_alive(process):
+        for entry in path.parent.iterdir():
+            match = pattern.fullmatch(entry.name)
+            if match and not entry.is_symlink() and not is_alive(int(match[1])):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
