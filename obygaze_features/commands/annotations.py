@@ -13,7 +13,6 @@ from obygaze_features.commands.annotations_project import (
     exit_if_left_out,
     merge,
     project,
-    sweep,
 )
 from obygaze_features.commands.import_group import ImportGroup
 from obygaze_features.common.cli import (
@@ -260,5 +259,5 @@ def figure(
         echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
 
 
-for command in (project, merge, sweep, agreement):
+for command in (project, merge, agreement):
     annotation_commands.add_command(command)
