@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ KINDS = {
     "timelines.json": "a folder of timelines",
 }
 """The folders that commands are given, by the file that each has."""
+DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
+"""What a command that is running says of the order of its arguments; nothing outside one."""
 #: The user's umask: it can only be read by setting it, which later would race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
@@ -133,14 +136,8 @@ def describe_other_kind(path: Path, wish: str) -> str:
 
     Empty for other folders.
     """
-    import click
-
     kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
-    text = kind and f"{path} is {kind}, not {wish}"
-    if text and (context := click.get_current_context(silent=True)):
-        _, *takes = context.command.collect_usage_pieces(context)  # without the options
-        text += f"; the order is: {' '.join([context.command_path, *takes])}"
-    return text
+    return f"{path} is {kind}, not {wish}{DESCRIBE_USAGE.get()()}" if kind else ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
