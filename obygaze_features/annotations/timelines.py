@@ -27,10 +27,10 @@ from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
+from obygaze_features.manifests.manifest import Manifest
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.project import ProjectedLabels
-    from obygaze_features.manifests.manifest import Manifest
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -214,6 +214,7 @@ class Timelines:
 
         return project(self, grid, threshold)
 
+    # Importers, a file of `importers/` each: their commands follow.
     from_mobygaze = Importer("mobygaze")
     from_elan = Importer("elan")
     from_csv = Importer("csv_table")

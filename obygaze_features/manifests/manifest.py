@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
@@ -27,6 +27,7 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
+from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -35,9 +36,6 @@ from obygaze_features.manifests.labels import (
     unknown_ids,
 )
 from obygaze_features.manifests.splits import RunSet, Split
-
-if TYPE_CHECKING:
-    from obygaze_features.items.media import Located
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
@@ -276,8 +274,6 @@ class Manifest:
 
     def locate(self, videos: Path | str) -> Located:
         """Find each item's file in a folder of videos or images."""
-        from obygaze_features.items.media import locate
-
         return locate(self.items, Path(videos))
 
     def check(self) -> list[str]:
@@ -308,6 +304,7 @@ class Manifest:
 
         return with_subtitles(self, source, shift=shift, films=films)
 
+    # Importers, a file of `importers/` each: their commands follow.
     from_obygaze12 = Importer("obygaze12")
     from_accede = Importer("accede")
     from_folder = Importer("folder")
