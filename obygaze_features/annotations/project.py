@@ -1,4 +1,4 @@
-"""From free segments to labels of clips, by the paper's rule; at one threshold, or several.
+"""From free segments to labels of clips, by the paper's rule.
 
 A segment counts for a clip if it covers at least a share of it, the threshold. Of the segments that
 count the highest level wins, with the concepts of all that have it. Where none counts, the clip
@@ -7,9 +7,8 @@ has the lowest level.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from obygaze_features.annotations.merge import (
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import format_seconds
@@ -80,21 +78,6 @@ class ProjectedLabels:
                 f"the grid {self.grid.name!r} is not a manifest on disk; name a folder"
             )
         return save_labels(self.grid, self.label_sets, Path(folder), overwrite=overwrite)
-
-
-@dataclass(frozen=True)
-class ThresholdCounts:
-    """The merged labels at one threshold: clips by level, their shares, the mean of concepts."""
-
-    threshold: float
-    clips: int
-    levels: dict[str, int]
-    shares: dict[str, float]
-    concepts_per_clip: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Counts, shares and concepts per clip."""
-        return asdict(self)
 
 
 def project(
@@ -224,35 +207,3 @@ def _overlapping_pairs(
     segment = np.repeat(np.arange(len(segment_starts)), counts)
     within = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     return first[segment] + within, segment
-
-
-def sweep(
-    timelines: Timelines, grid: float | str | Path | Manifest, thresholds: Iterable[float]
-) -> tuple[list[ThresholdCounts], list[Remark]]:
-    """Project and merge at each threshold, in ascending order; also what was odd about it."""
-    rows: list[ThresholdCounts] = []
-    remarks: list[Remark] = []
-    for threshold in sorted(set(thresholds)):
-        projected = project(timelines, grid, threshold=threshold)
-        merged = projected.merge_labels()
-        clips, counts = len(merged.labels), Counter(merged.labels.levels)
-        levels = {code: counts[code] for code in projected.grid.scheme.codes}
-        shares = {code: count / clips for code, count in levels.items()}
-        concepts = sum(map(len, merged.labels.concepts)) / clips
-        rows.append(ThresholdCounts(threshold, clips, levels, shares, concepts))
-        remarks = [*projected.remarks, *merged.remarks]  # the same at each threshold
-    return rows, remarks
-
-
-def sweep_csv(rows: Sequence[ThresholdCounts]) -> str:
-    """The sweep as a table: one row per threshold."""
-    return format_rows(
-        {
-            "threshold": f"{row.threshold:g}",
-            "clips": row.clips,
-            **row.levels,
-            **{f"{level}_share": share for level, share in row.shares.items()},
-            "concepts_per_clip": row.concepts_per_clip,
-        }
-        for row in rows
-    )

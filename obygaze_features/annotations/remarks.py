@@ -6,26 +6,21 @@ On disk ``remarks.csv`` with the columns where, film, annotator, what, done and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import format_time, join_some, shorten
+from obygaze_features.common.text import join_some, shorten
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import id_problem
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12
 #: This many remarks of one kind, or more, are one line.
 MIN_GROUPED = 4
-#: Segments that are no further apart follow each other.
-MAX_BREAK_S = 1.0
-#: A stretch of one level is unusual from this length on, if it is so much longer than all others.
-LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
 COLUMNS = ("where", "film", "annotator", "what", "done", "code")
 
 
@@ -102,22 +97,11 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """Return what is odd in label sets: unusual stretches, a merge's parts, several timelines."""
-    items, where = manifest.items, manifest.name
-    times = list(zip(items.films, items.starts.tolist(), items.ends.tolist(), strict=True))
-    remarks, names_of = list[Remark](), dict[str, list[str]]()
+    """Return what is odd in label sets that are taken together: a merge's parts, timelines."""
+    where, remarks, names_of = manifest.name, list[Remark](), dict[str, list[str]]()
     for labels in sorted(label_sets, key=attrgetter("name")):
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
             names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
-        if labels.origin == "annotator":
-            own = (times[items.row_of[clip]] for clip in labels.ids)
-            clips = zip(own, labels.levels, labels.ratio or labels.ids, strict=True)
-            spans = (
-                Span(film, labels.name, start, end, level, where)
-                for (film, start, end), level, ratio in clips
-                if ratio and start == start  # a segment counts, and the clip is a span
-            )
-            remarks += unusual_stretches(spans, manifest.shared_scheme([labels]))
         sources = {*labels.merged_from, *labels.merged_annotators}
         if parts := [other.name for other in label_sets if other.name in sources]:
             what = (
@@ -130,44 +114,3 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
         what = f"projected from {len(names_of)} different timelines: {groups}"
         remarks.append(Remark(where, "", "", what, "taken together", "different-timelines"))
     return remarks
-
-
-class Span(NamedTuple):
-    """What an annotator said of a time in a film, and where that is written."""
-
-    film: str
-    annotator: str
-    start: float
-    end: float
-    level: str
-    where: str
-
-
-def unusual_stretches(spans: Iterable[Span], scheme: LabelScheme) -> Iterator[Remark]:
-    """A remark for a stretch of one level that is far longer than an annotator's others of a film.
-
-    At least ten minutes, and three times as long. Films are judged one by one, so that a film has
-    the same remarks whether it is imported alone or among others. Of MObyGaze's 40 pairs of film
-    and annotator, one has a remark, at 3.9 times the next; the second highest ratio is 2.2 (of its
-    clips of a minute 3.9, and 2.3).
-    """
-    stretches: dict[tuple[str, str], list[Span]] = {}
-    for span in sorted(spans):
-        of_film = stretches.setdefault((span.film, span.annotator), [])
-        last = of_film[-1] if of_film else span
-        if of_film and last.level == span.level and span.start <= last.end + MAX_BREAK_S:
-            of_film[-1] = last._replace(end=max(last.end, span.end))
-        else:
-            of_film.append(span)
-    for (film, annotator), of_film in stretches.items():
-        longest, *others = sorted(of_film, key=lambda stretch: stretch.start - stretch.end)
-        seconds = longest.end - longest.start
-        next_s = others[0].end - others[0].start if others else seconds
-        unusual = seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s)
-        if unusual and len(of_film) >= MIN_STRETCHES:
-            what = (
-                f"{scheme.name_of[longest.level]} for {seconds / 60:.1f} minutes without a break "
-                f"({format_time(longest.start)} to {format_time(longest.end)}), the next longest "
-                f"of the film is {next_s / 60:.1f}; was anything annotated there?"
-            )
-            yield Remark(longest.where, film, annotator, what, KEPT)

@@ -19,6 +19,7 @@ import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
+from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
@@ -26,12 +27,10 @@ from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import MAX_TIME_S, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
+from obygaze_features.manifests.manifest import Manifest
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.build import Films
     from obygaze_features.annotations.project import ProjectedLabels
-    from obygaze_features.manifests.labels import OwnLevels
-    from obygaze_features.manifests.manifest import Manifest
 
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
@@ -215,65 +214,10 @@ class Timelines:
 
         return project(self, grid, threshold)
 
-    @staticmethod
-    def from_csv(
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        films: Films = None,
-        *,
-        delimiter: str | None = None,
-        levels: OwnLevels = None,
-    ) -> Timelines:
-        """Read a table with one row per segment; columns without a meaning are ignored.
-
-        Parameters
-        ----------
-        source
-            The table. Times are in ``start`` and ``end``, as seconds or h:mm:ss.
-        columns
-            Meaning -> column, for meanings (film, annotator, start ...) that have another name.
-        films
-            Titles and ends of the films, or a table with them.
-        delimiter
-            What separates the cells; by default what the header has.
-        levels
-            Your levels, from the least to the most, with the concepts as they come; or a
-            `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that
-            has one. By default those of ObyGaze12.
-        """
-        from obygaze_features.annotations.importers.csv_table import import_timelines
-
-        return import_timelines(source, columns, films, delimiter=delimiter, levels=levels)
-
-    @staticmethod
-    def from_elan(
-        *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
-    ) -> Timelines:
-        """Read ELAN's files, each of which is of one film.
-
-        Parameters
-        ----------
-        sources
-            ``.eaf`` files, and folders of them.
-        films
-            Titles and ends of the films, or a table with them; they replace those in the files.
-        film
-            The film that all files are of; by default each is of the film that it is named after.
-        levels
-            Your levels, as for a table; by default those that the files carry, or ObyGaze's.
-        """
-        from obygaze_features.annotations.importers.elan import import_timelines
-
-        return import_timelines(*sources, films=films, film=film, levels=levels)
-
-    @staticmethod
-    def from_mobygaze(
-        source: Path | str | None = None, films: Films = None, *, url: str | None = None
-    ) -> Timelines:
-        """Read ``mobygaze_dataframe.csv``, by default downloaded; films are named by IMDb keys."""
-        from obygaze_features.annotations.importers.mobygaze import import_timelines
-
-        return import_timelines(source, films, url=url)
+    # Importers, a file of `importers/` each: their commands follow.
+    from_mobygaze = Importer("mobygaze")
+    from_elan = Importer("elan")
+    from_csv = Importer("csv_table")
 
     @classmethod
     def of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,10 +13,8 @@ from obygaze_features.commands.annotations_project import (
     exit_if_left_out,
     merge,
     project,
-    sweep,
 )
-from obygaze_features.commands.import_plugins import ImportGroup
-from obygaze_features.commands.manifests_import import download_options, source_argument
+from obygaze_features.commands.import_group import ImportGroup
 from obygaze_features.common.cli import (
     PATH,
     echo,
@@ -27,10 +24,7 @@ from obygaze_features.common.cli import (
     folder_argument,
     join_options,
     json_option,
-    levels_option,
     output_options,
-    renamed_option,
-    table_options,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, format_time
@@ -71,86 +65,6 @@ def import_() -> None:
 
 
 annotation_commands.add_command(import_)
-
-
-films_option = renamed_option(
-    "--films", "--film-table", "films", type=PATH,
-    help="A table of films: film, title, end (seconds or h:mm:ss).",
-)  # fmt: skip
-
-
-@import_.importer("mobygaze")
-@download_options
-@films_option
-def import_mobygaze(**options: Any) -> of.Timelines:
-    """MObyGaze's segments of 20 films.
-
-    SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Frames become seconds by each
-    row's own frame rate; the end frame belongs to the segment. Ends with exit code 3 if rows were
-    left out.
-
-    \b
-    Examples:
-      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
-      obygaze annotations import mobygaze --download -o timelines/mobygaze
-    """
-    return of.Timelines.from_mobygaze(**options)
-
-
-@import_.importer("elan")
-@click.argument("sources", nargs=-1, required=True, type=PATH)
-@renamed_option(
-    "--film", "--film-name", "film",
-    help="The film that SOURCES are of; by default a file is named after it.",
-)  # fmt: skip
-@films_option
-@levels_option
-def import_elan(sources: tuple[Path, ...], **options: Any) -> of.Timelines:
-    """ELAN's files.
-
-    SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
-    annotator: whom the tier names as its annotator, or else its participant, or else the folder
-    that the file is in within a SOURCE, or else the tier's own name.
-
-    An annotation says its level, and behind a colon its concepts: "Sure: Body, Look". Dependent
-    tiers whose names have the word level, concepts or comment say these instead. A tier in which
-    no annotation names a level is left out. Files of `obygaze annotations export`, and those made
-    of a template of `obygaze manifests thesaurus`, have their levels and concepts with them: no
-    option is needed. Nothing that a file refers to is fetched. Ends with exit code 3 if something
-    was left out.
-
-    \b
-    Examples:
-      obygaze annotations import elan films -o timelines/mine
-      obygaze annotations import elan juno.eaf juno-second.eaf --film-name juno -o timelines/juno
-      obygaze annotations import elan films -o timelines/mine --scheme tension.toml
-    """
-    return of.Timelines.from_elan(*sources, **options)
-
-
-@import_.importer("csv")
-@source_argument
-@table_options(
-    "film, annotator, start, end, concepts, comment, level",
-    "annotator=who",
-)
-@films_option
-@levels_option
-def import_csv(**options: Any) -> of.Timelines:
-    """Any CSV table of segments, with a column mapping.
-
-    A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
-    are understood; name others with --column. Times are seconds (75.5) or h:mm:ss (0:01:15.5).
-    Several concepts in a cell are separated by bars or commas. Ends with exit code 3 if rows were
-    left out.
-
-    \b
-    Examples:
-      obygaze annotations import csv segments.csv -o timelines/mine --film-table films.csv
-      obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
-      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who
-    """
-    return of.Timelines.from_csv(**options)
 
 
 @import_.saves
@@ -345,5 +259,5 @@ def figure(
         echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
 
 
-for command in (project, merge, sweep, agreement):
+for command in (project, merge, agreement):
     annotation_commands.add_command(command)

@@ -1,4 +1,4 @@
-"""`obygaze annotations project`, `merge`, `sweep` and `agreement`: timelines to labels of clips."""
+"""`obygaze annotations project`, `merge` and `agreement`: timelines to labels of clips."""
 
 from __future__ import annotations
 
@@ -149,61 +149,6 @@ def merge(
     default = "the default" if saved.default == name else f"{saved.default} stays the default"
     echo(f"{name} -> {manifest / 'labels' / f'{name}.csv'} ({default})")
     _echo_remarks(remarks)
-
-
-@click.command()
-@folder_argument("timelines")
-@grid_option
-@click.option(
-    "--thresholds",
-    default=".1,.2,.3,.4",
-    metavar="T,...",
-    help="The shares of a clip that a segment must cover.",
-)
-@output_options("Also write the table, as CSV.", required=False)
-@json_option
-def sweep(
-    timelines: Path, grid: str, thresholds: str, output: Path | None, overwrite: bool, as_json: bool
-) -> None:
-    """How the labels depend on the threshold.
-
-    Projects and merges at each threshold, and counts: clips of each level, and the mean number of
-    concepts per clip. Only the table is saved. Ends with exit code 3 if something was left out.
-
-    \b
-    Examples:
-      obygaze annotations sweep timelines --grid 60
-      obygaze annotations sweep timelines --grid manifests/mine --thresholds .2,.5 -o sweep.csv
-    """
-    from obygaze_features.annotations.project import sweep as sweep_thresholds
-    from obygaze_features.annotations.project import sweep_csv
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
-
-    shares = [_parse_share(text, "--thresholds") for text in thresholds.split(",")]
-    if output is not None:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    rows, remarks = sweep_thresholds(of.Timelines.load(timelines), grid, shares)
-    if output is not None:
-        write_text(output, sweep_csv(rows))
-    if as_json:
-        thresholds_json = [row.to_json() for row in rows]
-        echo_json({"thresholds": thresholds_json, "remarks": [i.to_json() for i in remarks]})
-    else:
-        header = ["threshold", "clips", *rows[0].levels, "concepts per clip"]
-        cells = [
-            [
-                f"{row.threshold:g}",
-                f"{row.clips:,}",
-                *(f"{n:,} ({row.shares[level]:.1%})" for level, n in row.levels.items()),
-                f"{row.concepts_per_clip:.2f}",
-            ]
-            for row in rows
-        ]
-        echo(align(header, cells))
-        _echo_remarks(remarks)
-        if output is not None:
-            echo(f"table -> {output}")
-    exit_if_left_out(remarks)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.manifests_import import annotator_option, import_
+from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
     PATH,
     echo,
@@ -26,6 +26,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
+from obygaze_features.manifests.importers.options import annotator_option
 
 labels_option = click.option(
     "--labels", help="The label set; by default the manifest's default one."
@@ -200,17 +201,15 @@ def stats(
     """
     from obygaze_features.common.figures import check_figure_path, save_figure
     from obygaze_features.items.films import film_titles
-    from obygaze_features.manifests.statistics import (
-        describe_statistics,
-        statistics,
-        statistics_figure,
-    )
+    from obygaze_features.manifests.statistics import describe_statistics, statistics
 
     loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, **which)
     titles = film_titles(loaded.items)
     if figure is not None:
         check_figure_path(figure, overwrite=overwrite)
+        from obygaze_features.manifests.figures import statistics_figure
+
         drawn = statistics_figure(counts, titles, by_film=by_film)
         save_figure(drawn, figure, overwrite=overwrite)
     if as_json:

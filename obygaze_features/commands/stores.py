@@ -227,10 +227,10 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
     given. What it replaces or drops stays beside the store, as NAME.zarr.before-repair. Ends with
     exit code 3 if rows were dropped.
 
-    Also removes the files that killed writers left. A damaged final store is reopened: it keeps
-    every intact block; fill it and finalise it again. No process may be writing the store
-    meanwhile. Files that no extraction makes (zarr.json, items.csv ...) are not repaired: restore
-    them from a copy.
+    A damaged final store is reopened: it keeps every intact block; fill it and finalise it again.
+    No process may be writing the store meanwhile. Files that no extraction makes (zarr.json,
+    items.csv ...) are not repaired: restore them from a copy. Files that killed writers left are
+    harmless, and finalise leaves them out.
 
     \b
     Examples:
@@ -384,15 +384,6 @@ def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:
 
 def _print_repair(result: Repair) -> None:
     _print_damage(result.damage)
-    for name in result.restored:
-        echo(f"restored {name}")
-    if result.cleared:
-        echo(f"removed {counted(len(result.cleared), 'file')} of killed writers")
-    if result.left:
-        echo(
-            f"left {counted(len(result.left), 'file')} that a running writer may need; run this "
-            "again in a few minutes"
-        )
     if result.reopened:
         echo(f"{result.path} is open again")
     if result.aside:
@@ -402,8 +393,7 @@ def _print_repair(result: Repair) -> None:
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
             "next: run the extraction, or the import, again"
         )
-    changes = result.damage, result.restored, result.cleared, result.left, result.reopened
-    if not any(changes) and not result.aside:
+    if not result.damage and not result.reopened:
         echo(f"{result.path} is undamaged; nothing was changed")
 
 

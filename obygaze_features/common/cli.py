@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 from click.exceptions import NoSuchCommand
 
+from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.text import fit_text, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
@@ -283,6 +284,7 @@ class RootGroup(LazyGroup):
         """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
         is_main = threading.current_thread() is threading.main_thread()
         previous = _take_signals() if is_main else {}
+        token = DESCRIBE_USAGE.set(_describe_usage)
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt, _Terminated) as error:
@@ -292,8 +294,16 @@ class RootGroup(LazyGroup):
             echo(text, err=True)
             ctx.exit(code)
         finally:
+            DESCRIBE_USAGE.reset(token)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _describe_usage() -> str:
+    """Say in which order the command that runs takes its arguments."""
+    context = click.get_current_context()
+    _, *arguments = context.command.collect_usage_pieces(context)  # without the options
+    return f"; the order is: {' '.join([context.command_path, *arguments])}"
 
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:

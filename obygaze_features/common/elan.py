@@ -278,27 +278,17 @@ def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> s
 
 def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
     """The text of a document that gets these tiers, and the ids, types and times of theirs."""
-    ids = [e.get("ANNOTATION_ID") or e.get("TIME_SLOT_ID") or "" for e in root.iter()]
-    used = [int(number) for name in ids for number in _NUMBER.findall(name)]
-    numbers = count(max(used, default=0) + 1)
-    slots: list[tuple[int, int, str]] = []
-    taken = {element.get("TIER_ID") for element in root.iter("TIER")}
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
-    new, entries = Xml.Element("new"), _entries(root)
+    entries = _entries(root)
     levels = entries.get("segment", {})  # of the template's tiers
     kinds = {tier.kind for tier in tiers if levels.keys() & {n.value for n in tier.annotations}}
     entries |= dict.fromkeys(kinds - types, levels)
+    writer = _TierWriter(root, entries)
     for tier in tiers:
-        name = clean(tier.name)
-        while name in taken:
-            name += " (new)"
-        taken.add(name)
-        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
-            group_name = name if number == 1 else f"{name} ({number})"
-            _add_tiers(new, tier, group_name, group, numbers, slots, entries)
-    _insert(root, list(new))
+        writer.add(tier)
+    _insert(root, writer.elements)
     stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
-    needed = {None, *(tier.get("LINGUISTIC_TYPE_REF") for tier in new)}
+    needed = {None, *(element.get("LINGUISTIC_TYPE_REF") for element in writer.elements)}
     missing = [
         element
         for element in _types(tiers, entries)
@@ -306,11 +296,89 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
         and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
-    _add_slots(root, slots)
+    _add_slots(root, writer.slots)
     for node in root.iter("PROPERTY"):
         if node.get("NAME") == "lastUsedAnnotationId":
-            node.text = str(next(numbers) - 1)
+            node.text = str(next(writer.numbers) - 1)
     return with_checksum(root)
+
+
+class _TierWriter:
+    """Makes elements of tiers, with names and numbers that a document does not use yet.
+
+    Parameters
+    ----------
+    root
+        The document; it is not changed.
+    entries
+        Of types of tiers that have a pick-list, the ids of its entries, by text.
+    """
+
+    def __init__(self, root: Xml.Element, entries: Mapping[str, Mapping[str, str]]) -> None:
+        ids = [e.get("ANNOTATION_ID") or e.get("TIME_SLOT_ID") or "" for e in root.iter()]
+        used = [int(number) for name in ids for number in _NUMBER.findall(name)]
+        self.numbers = count(max(used, default=0) + 1)
+        self.names = {element.get("TIER_ID") for element in root.iter("TIER")}
+        self.entries = entries
+        self.elements: list[Xml.Element] = []
+        #: Of each time slot the time, whether it is a start, and its name.
+        self.slots: list[tuple[int, int, str]] = []
+
+    def add(self, tier: Tier) -> None:
+        """Add a tier, and those that depend on it; further ones where annotations overlap."""
+        name = clean(tier.name)
+        while name in self.names:
+            name += " (new)"
+        self.names.add(name)
+        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
+            group_name = name if number == 1 else f"{name} ({number})"
+            self._add_group(tier, group_name, group)
+
+    def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
+        """Add a tier of annotations that do not overlap, and its dependent tiers.
+
+        A dependent tier has the type of its name, if there is one, with one annotation for each
+        text.
+        """
+        people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
+        people = {key: text for key, text in people.items() if text}
+        element = self._add_tier({"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people})
+        parents = []
+        for annotation in annotations:
+            number = next(self.numbers)
+            start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
+            # Where one annotation ends as another begins, the end comes first.
+            self.slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
+            times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
+            parents.append(self._annotate(element, number, annotation.value, times))
+        details = (key for note in annotations for key, texts in note.details.items() if texts)
+        for detail in dict.fromkeys(details):
+            kind = detail if detail in self.entries else f"about a {tier.kind}"
+            attributes = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name}
+            attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
+            dependent = self._add_tier(attributes)
+            for parent, annotation in zip(parents, annotations, strict=True):
+                texts = annotation.details.get(detail) or ()
+                attributes = {"ANNOTATION_REF": parent}
+                for text in (texts,) if isinstance(texts, str) else texts:
+                    previous = self._annotate(dependent, next(self.numbers), text, attributes)
+                    attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}
+
+    def _add_tier(self, attributes: dict[str, str]) -> Xml.Element:
+        self.elements.append(Xml.Element("TIER", attributes))
+        return self.elements[-1]
+
+    def _annotate(
+        self, tier: Xml.Element, number: int, value: str, attributes: dict[str, str]
+    ) -> str:
+        """Add an annotation to a tier's element, and return its id."""
+        kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
+        attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
+        if entry := self.entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value)):
+            attributes["CVE_REF"] = entry
+        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
+        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+        return f"a{number}"
 
 
 def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
@@ -459,52 +527,3 @@ def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation
         else:
             free.append(annotation)
     return groups
-
-
-def _add_tiers(
-    root: Xml.Element,
-    tier: Tier,
-    name: str,
-    annotations: Sequence[Annotation],
-    numbers: Iterator[int],
-    slots: list[tuple[int, int, str]],
-    entries: Mapping[str, Mapping[str, str]],
-) -> None:
-    """The tier of the annotations, and those that depend on it; `slots` gets the time slots.
-
-    A dependent tier has the type of its name, if there is one, with one annotation for each text.
-    """
-    people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
-    people = {key: text for key, text in people.items() if text}
-    attributes = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
-    element = Xml.SubElement(root, "TIER", attributes)
-
-    def add(tier: Xml.Element, number: int, value: str, attributes: dict[str, str]) -> str:
-        kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
-        attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
-        if entry := entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value)):
-            attributes["CVE_REF"] = entry
-        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
-        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
-        return f"a{number}"
-
-    parents = []
-    for annotation in annotations:
-        number = next(numbers)
-        start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
-        # Where one annotation ends as another begins, the end comes first.
-        slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
-        times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
-        parents.append(add(element, number, annotation.value, times))
-    details = (key for note in annotations for key, texts in note.details.items() if texts)
-    for detail in dict.fromkeys(details):
-        kind = detail if detail in entries else f"about a {tier.kind}"
-        attributes = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name}
-        attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
-        dependent = Xml.SubElement(root, "TIER", attributes)
-        for parent, annotation in zip(parents, annotations, strict=True):
-            texts = annotation.details.get(detail) or ()
-            attributes = {"ANNOTATION_REF": parent}
-            for text in (texts,) if isinstance(texts, str) else texts:
-                previous = add(dependent, next(numbers), text, attributes)
-                attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}

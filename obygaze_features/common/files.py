@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ KINDS = {
     "timelines.json": "a folder of timelines",
 }
 """The folders that commands are given, by the file that each has."""
+DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
+"""What a command that is running says of the order of its arguments; nothing outside one."""
 #: The user's umask: it can only be read by setting it, which later would race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
@@ -133,14 +136,8 @@ def describe_other_kind(path: Path, wish: str) -> str:
 
     Empty for other folders.
     """
-    import click
-
     kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
-    text = kind and f"{path} is {kind}, not {wish}"
-    if text and (context := click.get_current_context(silent=True)):
-        _, *takes = context.command.collect_usage_pieces(context)  # without the options
-        text += f"; the order is: {' '.join([context.command_path, *takes])}"
-    return text
+    return f"{path} is {kind}, not {wish}{DESCRIBE_USAGE.get()()}" if kind else ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
@@ -466,22 +463,13 @@ def prefix(path: Path) -> str:
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
-def unfinished(path: Path, here: str = "[0-9a-f]{8}") -> Iterator[tuple[Path, int]]:
-    """What `new_file` and `new_folder` left beside `path`, and the process whose it is.
-
-    It is known by its name, which has the digest of a machine, by default of any.
-    """
-    pattern = rf"\.{re.escape(path.name)}\.{here}_([0-9]+)_[a-z0-9_]+\.(partial|replaced)"
-    for entry in path.parent.iterdir():
-        if (match := re.fullmatch(pattern, entry.name)) and not entry.is_symlink():
-            yield entry, int(match[1])
-
-
 def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` left by processes of this machine that died."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+\{SUFFIX}")
     with contextlib.suppress(OSError):  # the caller will report the folder
-        for entry, process in unfinished(path, _here()):
-            if entry.suffix == SUFFIX and not is_alive(process):
+        for entry in path.parent.iterdir():
+            match = pattern.fullmatch(entry.name)
+            if match and not entry.is_symlink() and not is_alive(int(match[1])):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 

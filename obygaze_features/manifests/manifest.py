@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from obygaze_features.common.files import (
     new_folder,
@@ -22,10 +22,12 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
+from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
+from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -34,10 +36,6 @@ from obygaze_features.manifests.labels import (
     unknown_ids,
 )
 from obygaze_features.manifests.splits import RunSet, Split
-
-if TYPE_CHECKING:
-    from obygaze_features.items.media import Located
-    from obygaze_features.manifests.labels import OwnLevels
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
@@ -276,8 +274,6 @@ class Manifest:
 
     def locate(self, videos: Path | str) -> Located:
         """Find each item's file in a folder of videos or images."""
-        from obygaze_features.items.media import locate
-
         return locate(self.items, Path(videos))
 
     def check(self) -> list[str]:
@@ -308,131 +304,12 @@ class Manifest:
 
         return with_subtitles(self, source, shift=shift, films=films)
 
-    @staticmethod
-    def from_accede(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-        """Read the text files of LIRIS-ACCEDE into a manifest.
-
-        Parameters
-        ----------
-        source
-            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect,
-            violence or ranking.
-        threshold
-            Without a file of affect classes, scores below minus this are negative or calm, scores
-            above it positive or active.
-        scale
-            What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
-            an inference, the files do not say so), or scores from -1 to 1 already.
-        """
-        from obygaze_features.manifests.importers.accede import import_manifest
-
-        return import_manifest(source, threshold=threshold, scale=scale)
-
-    @staticmethod
-    def from_csv(
-        source: Path | str,
-        columns: Mapping[str, str] | None = None,
-        *,
-        delimiter: str | None = None,
-        levels: OwnLevels = None,
-        name: str | None = None,
-        annotator: str | None = None,
-    ) -> Manifest:
-        """Read any table into a manifest; columns without a meaning are kept as they are.
-
-        Parameters
-        ----------
-        source
-            The table. Rows without a level are items without a label. Without ids, or where ids are
-            names of files, ids are made of the files' names. Spans of a file that names no film are
-            of the film that the file is named after.
-        columns
-            Meaning -> column, for meanings (id, film, media, level ...) that have another name.
-        delimiter
-            What separates the cells; by default what the header has. Several concepts in a
-            cell are separated by ``|``.
-        levels
-            Your levels, from the least to the most objectifying, with the concepts as they
-            come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
-            timelines that has one. By default those of ObyGaze12.
-        name
-            The manifest's name; by default the file's.
-        annotator
-            Whose labels they are, if they are one person's: their label set is named after them.
-        """
-        from obygaze_features.manifests.importers.csv_table import import_manifest
-
-        return import_manifest(
-            source, columns, delimiter=delimiter, levels=levels, name=name, annotator=annotator
-        )
-
-    @staticmethod
-    def from_folder(
-        source: Path | str, *, ids: str | None = None, kind: str | None = None
-    ) -> Manifest:
-        """Make a manifest of the videos or images in a folder; each folder in it is a film.
-
-        Folders may be nested: the film is the outermost one. A sound file is a clip unless a video
-        of the same name is beside it.
-
-        Parameters
-        ----------
-        source
-            The folder.
-        ids
-            ``names``: the file's name is the id, behind its film's where it does not start with it.
-            By default, tt0108160_scene_1.avi is tt0108160-001.
-        kind
-            ``clip`` or ``image``; by default clips, but images where there is no video.
-        """
-        from obygaze_features.manifests.importers.folder import import_manifest
-
-        return import_manifest(source, ids=ids, kind=kind)
-
-    @staticmethod
-    def from_obygaze12(
-        source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
-    ) -> Manifest:
-        """Read the authors' file into a manifest with a label set for each of `RULES`.
-
-        Parameters
-        ----------
-        source
-            ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
-        rule
-            Which label set is the default one.
-        url
-            Another address to download it from.
-        """
-        from obygaze_features.manifests.importers.obygaze12 import import_manifest
-
-        return import_manifest(source, rule=rule, url=url)
-
-    @staticmethod
-    def from_prompts(
-        source: Path | str,
-        templates: Sequence[str] = (),
-        *,
-        article: str = "letter",
-        name: str | None = None,
-    ) -> Manifest:
-        """Make a manifest of texts: every stimulus in every template.
-
-        Parameters
-        ----------
-        source
-            A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
-            battery of association tests: a JSON file, or the name of a shipped one.
-        templates
-            Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
-        article
-            One of `ARTICLES`: how an ``a`` before the stimulus is written.
-        name
-            The manifest's name; by default the file's.
-        """
-        from obygaze_features.manifests.importers.prompts import import_manifest
-
-        return import_manifest(source, templates, article=article, name=name)
+    # Importers, a file of `importers/` each: their commands follow.
+    from_obygaze12 = Importer("obygaze12")
+    from_accede = Importer("accede")
+    from_folder = Importer("folder")
+    from_prompts = Importer("prompts")
+    from_csv = Importer("csv_table")
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:

@@ -1,29 +1,21 @@
-"""Splits: a fold for each id. Runs: which ids a model trained on. Both made here, or read.
-
-The released code of the ObyGaze12 paper draws its training folds in a way of its own. It is
-rebuilt here, so that results can be compared with the very runs that were published.
-"""
+"""Splits: a fold for each id. Runs: which ids a model trained on. Items that meet in time."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, join_some, shorten
-from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.items import Items, group_noun, raise_first
+from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Items, raise_first
 from obygaze_features.manifests.labels import IdTable, repeated_ids
-
-if TYPE_CHECKING:
-    from obygaze_features.manifests.manifest import Manifest
 
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
@@ -149,132 +141,6 @@ class Split(IdTable):
         return format_table(columns)
 
 
-def stratified(
-    manifest: Manifest,
-    *,
-    folds: int = 10,
-    seed: int = 0,
-    labels: str | None = None,
-    groups: str | None = None,
-    gap: float = 0.0,
-    name: str = "leak-free",
-) -> Split:
-    """One fold for every labelled item, the levels spread evenly over the folds.
-
-    Within a level the items are shuffled and assigned to folds one after another; the next level
-    continues where the last one stopped, so that neither a level's nor the folds' sizes differ by
-    more than one. Shuffled means in the order of the SHA-256 of "seed:id": a split that a paper
-    names by its seed is the same for everybody, whatever the release of any library.
-
-    With `groups`, a column of the items such as ``film`` or ``media``, the items of a group are in
-    one fold; then levels are as even as whole groups allow. With a `gap`, seconds that will be
-    kept between test and training clips, so are stretches of each file, of which the gap leaves
-    clips (`cut_files`).
-    """
-    label_set = manifest.labels(labels)
-    ids = label_set.ids
-    if folds < 2:
-        raise UsageError(f"a split needs at least 2 folds, not {folds}")
-    units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
-    if folds > (count := len(set(units))):
-        units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
-        raise UsageError(f"there are {units_text} for {folds} folds; take fewer folds")
-    deal = _deal_groups if groups or gap else _deal_items
-    fold_of = deal(label_set.levels, units, folds, seed)
-    about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
-    about |= {"folds": folds, "seed": seed} | ({"groups": groups} if groups else {})
-    about |= {"gap": gap} if gap else {}
-    split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
-    if shared := neighbours(manifest.items, split):
-        raise UsageError(
-            f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as one "
-            f"of another fold, such as {join_some(shared, 2)}, so that the folds would leak; keep "
-            'the clips of a file together: --by media (in an experiment groups = "media")'
-        )
-    return split
-
-
-def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
-    """The fold of each item."""
-    fold_of: dict[str, int] = {}
-    for level in sorted(set(levels)):
-        members = [i for i, own in zip(ids, levels, strict=True) if own == level]
-        for identifier in sorted(members, key=partial(_shuffled, seed)):
-            fold_of[identifier] = len(fold_of) % folds
-    return fold_of
-
-
-def _deal_groups(
-    levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
-) -> dict[str, int]:
-    """The fold of each group: the largest first, each to the fold with the fewest of its levels.
-
-    Whole numbers only, so that every machine deals alike.
-    """
-    group_names, rows = np.unique(groups, return_inverse=True)
-    names: list[str] = group_names.tolist()
-    levels_seen, codes = np.unique(levels, return_inverse=True)
-    counts = np.zeros((len(names), len(levels_seen)), dtype=np.int64)
-    np.add.at(counts, (rows, codes), 1)
-    totals = counts.sum(axis=0)
-    weights = totals.max() ** 2 // totals**2  # of two levels the rarer matters more
-    dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
-    fold_of = {}
-    for row in sorted(
-        range(len(names)), key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row]))
-    ):
-        fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])
-        dealt[fold] += counts[row]
-        fold_of[names[row]] = fold
-    return fold_of
-
-
-def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """The stretch of its file that each item is in; itself if it has no times, or there is no gap.
-
-    A stretch lasts about as long as the gap and an item, or longer: of a file that is much longer,
-    the gap around the stretches of one in ten leaves most.
-    """
-    stretch_of = dict(zip(ids, ids, strict=True))
-    rows = np.array([*map(items.row, ids)], dtype=np.int64)
-    rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
-    if not gap or not len(rows):
-        return list(ids)
-    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
-    file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
-    for own in np.split(rows, file_begins):
-        starts, ends = items.starts[own], items.ends[own]
-        fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
-        for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
-            stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])
-    return [stretch_of[identifier] for identifier in ids]
-
-
-def _shuffled(seed: int, name: str) -> bytes:
-    return hashlib.sha256(f"{seed}:{name}".encode()).digest()
-
-
-def leave_film_out(
-    manifest: Manifest,
-    *,
-    labels: str | None = None,
-    groups: str = "film",
-    name: str = "leave-film-out",
-) -> Split:
-    """One fold per film, in order of their id; of all items, or of a label set's.
-
-    Or per group of another column of the items, such as ``media``.
-    """
-    ids = manifest.labels(labels).ids if labels else list(manifest.ids)
-    group_of = manifest.items.groups(groups, ids)
-    names, noun = sorted(set(group_of)), group_noun(groups)
-    if len(names) < 2:
-        raise UsageError(f"leave-{noun}-out needs items of at least two {noun}s")
-    number = {group: fold for fold, group in enumerate(names)}
-    about = {"method": f"one fold a {noun}", f"{noun}s": names}
-    return Split(name, ids, [number[group] for group in group_of], about=about)
-
-
 @dataclass(frozen=True)
 class Run:
     """The ids that one model was trained on, and those that chose its best epoch."""
@@ -341,47 +207,25 @@ class RunSet:
         return format_table({"run": names, "role": roles, "id": ids})
 
 
-def released_runs(split: Split, with_media: Set[str]) -> RunSet:
-    """The eight runs of the released code on one of its split files.
+def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
+    """The stretch of its file that each item is in; itself if it has no times, or there is no gap.
 
-    The test fold is the last one; run `v` validates on fold `v`. Each class gets a number of
-    slots in inverse proportion to its size, and takes that many folds from a wheel of the folds
-    1 to 9 without `v + 1`; each run continues around the wheel where the one before it stopped.
-    A slot that hits the validation or the test fold is lost, so that fold 0 never trains and
-    classes are only roughly balanced. Rows without a media file are left out.
+    A stretch lasts about as long as the gap and an item, or longer: of a file that is much longer,
+    the gap around the stretches of one in ten leaves most.
     """
-    if not split.classes:
-        raise ManifestError(f"the split {split.name!r} does not say each clip's class")
-    test = split.test_fold
-    usable = [
-        (identifier, fold, name)
-        for identifier, fold, name in zip(split.ids, split.folds, split.classes, strict=True)
-        if identifier in with_media
-    ]
-    runs = []
-    for validation in range(test - 1):
-        pool = [row for row in usable if row[1] not in (validation, test)]
-        tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
-        if scarce := [name for name, tenth in tenths.items() if not tenth]:
-            raise ManifestError(
-                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} to "
-                "train on; the released code draws tenths of each class"
-            )
-        wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
-        chosen = {}
-        for name, tenth in tenths.items():
-            slots = round(8 * min(tenths.values()) / tenth)
-            first = validation * slots
-            chosen[name] = {wheel[(first + slot) % len(wheel)] for slot in range(slots)}
-        runs.append(
-            Run(
-                str(validation),
-                train=sorted(i for i, fold, name in pool if fold in chosen[name]),
-                validation=sorted(i for i, fold, _ in usable if fold == validation),
-            )
-        )
-    about = {"method": "the training folds of the released code", "split": split.name}
-    return RunSet(split.name, runs, about)
+    stretch_of = dict(zip(ids, ids, strict=True))
+    rows = np.array([*map(items.row, ids)], dtype=np.int64)
+    rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
+    if not gap or not len(rows):
+        return list(ids)
+    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
+    file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
+    for own in np.split(rows, file_begins):
+        starts, ends = items.starts[own], items.ends[own]
+        fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
+        for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
+            stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])
+    return [stretch_of[identifier] for identifier in ids]
 
 
 def meet_in_time(
@@ -450,6 +294,8 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 def describe_neighbours(items: Items, split: Split) -> str:
     """How many clips are within `NEIGHBOUR_S` of one of another fold; empty if none is."""
     near = neighbours(items, split, NEIGHBOUR_S)
+    if not near:
+        return ""
     clips = counted(len(near), "clip is", "clips are")
     text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of another fold in the same file, such as "
-    return f"{text}{join_some(near, 2)}" * bool(near)
+    return f"{text}{join_some(near, 2)}"

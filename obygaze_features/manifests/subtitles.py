@@ -134,26 +134,17 @@ def _read(
     if source.suffix == ".sql" or (source / DUMP).is_file():
         yield from _read_dump(source if source.suffix == ".sql" else source / DUMP, titles)
         return
-    named: dict[str, str] = {}
-    if films:
-        table = read_table(Path(films), delimiter=None, required=["film", "file"])
-        named = dict(zip(table["file"], table["film"], strict=True))
-    is_folder = source.is_dir()
-    files = sorted(p for p in source.rglob("*") if p.suffix.lower() in SUFFIXES)
-    files = files if is_folder else [source]
-    if not files:
-        raise ManifestError(f"{source} has no subtitles ({', '.join(SUFFIXES)}, or {DUMP})")
+    files = _subtitle_files(source)
+    names = [p.relative_to(source).as_posix() if p != source else p.name for p in files]
+    named = _read_film_table(films) if films else {}
+    for file in sorted(named.keys() - {*names, *(path.name for path in files)}):
+        problems.append(f"{named[file]}: {source} has no file {file}, which {films} names")
     used: dict[str, Path] = {}
-    there = {part for path in files for part in (path.name, path.relative_to(source).as_posix())}
-    for file, film in named.items():
-        if file not in there:
-            problems.append(f"{film}: {source} has no file {file}, which {films} names")
-    for path in files:
-        name = path.relative_to(source).as_posix() if is_folder else path.name
+    for path, name in zip(files, names, strict=True):
+        # The stem of "Juno (2007).en.srt" is "Juno (2007)".
+        stem = re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
+        film_name = named.get(name) or named.get(path.name) or videos.get(stem) or stem
         try:
-            # The stem of "Juno (2007).en.srt" is "Juno (2007)".
-            stem = re.sub(r"\.[a-z]{2,3}(?:-[A-Za-z]{2,4})?$", "", path.stem)
-            film_name = named.get(name) or named.get(path.name) or videos.get(stem) or stem
             film = match_film(film_name, titles)
             if film in used:
                 raise ManifestError(f"{used[film].name} has the lines of {film} already")
@@ -172,6 +163,22 @@ def _read(
             )
         except ManifestError as problem:
             problems.append(f"{name}: not used, {problem.reason}")
+
+
+def _subtitle_files(source: Path) -> list[Path]:
+    """Return the files of a folder, or the file."""
+    if not source.is_dir():
+        return [source]
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not files:
+        raise ManifestError(f"{source} has no subtitles ({', '.join(SUFFIXES)}, or {DUMP})")
+    return files
+
+
+def _read_film_table(path: Path | str) -> dict[str, str]:
+    """Return the film of each file that a table names."""
+    table = read_table(Path(path), delimiter=None, required=["film", "file"])
+    return dict(zip(table["file"], table["film"], strict=True))
 
 
 def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:

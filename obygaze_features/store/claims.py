@@ -103,10 +103,6 @@ class Claims:
         claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]
         return dict(Counter(str(claim.get("host", "?")) for claim in claims))
 
-    def stale_files(self) -> list[Path]:
-        """The claims of writers that are gone."""
-        return [path for path in self._files() if self._is_free(path)]
-
     def _files(self) -> list[Path]:
         try:  # a glob says nothing of a folder that cannot be read
             return sorted(path for path in self.folder.iterdir() if _CLAIM.fullmatch(path.name))

@@ -177,21 +177,6 @@ def refuse_if_final(store: Store) -> None:
         raise final_error(store.path, "was finalised while it was being filled")
 
 
-def retire_record(store: Store, block: int) -> None:
-    """Remove a block's record, so that the block does not exist any more.
-
-    The record is renamed first: of several processes that try, one succeeds.
-    """
-    path = store.path / fmt.record_name(block)
-    staged = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.retired"
-    try:
-        os.rename(path, staged)
-    except FileNotFoundError:
-        raise StoreError(f"block {block} of {store.path} has no record any more") from None
-    sync_path(path.parent)
-    staged.unlink(missing_ok=True)
-
-
 def move_shards(store: Store, record: BlockRecord) -> None:
     """The last step of a commit: move those staged shards that were not moved yet."""
     for spec in store.specs:

@@ -11,8 +11,8 @@ from msgspec import structs
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import Manifest, RunSet, Split
-from obygaze_features.manifests.splits import cut_files, describe_neighbours, stratified
+from obygaze_features.manifests import Manifest, RunSet, Split, stratified
+from obygaze_features.manifests.splits import cut_files, describe_neighbours
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.items.films import film_titles
-from obygaze_features.manifests.statistics import statistics, statistics_figure
+from obygaze_features.manifests.figures import statistics_figure
+from obygaze_features.manifests.statistics import statistics
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.messages import notes
 from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
@@ -38,12 +39,9 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
         Block("Levels", "", "share", lines),
         Block("Share of the level's clips that show a concept", "", "share", rates),
     ]
-    figure = statistics_figure(
-        counts,
-        film_titles(context.manifest.items),
-        by_film=True,
-        title=f"Levels of objectification{context.title_suffix}",
-    )
+    titles = film_titles(context.manifest.items)
+    title = f"Levels of objectification{context.title_suffix}"
+    figure = statistics_figure(counts, titles, by_film=True, title=title)
     table_notes = notes(f"Label set: {counts.labels}. {source}")
     table_notes += origin_warnings(context.manifest.items)
     return Artifacts([Table(codes, blocks, table_notes)], {"fig2": figure})

@@ -1,4 +1,4 @@
-"""`obygaze annotations project`, `merge` and `sweep`."""
+"""`obygaze annotations project` and `merge`."""
 
 import json
 import re
@@ -184,7 +184,6 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
     assert "other: the grid has no clips of it (left out)" in text
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
     assert "(left out); and 11 more like this: --json has all" in text
-    assert "and 11 more like this" in annotations("sweep", *project[1:], code=3)
     # Who stopped early; in a film of 420 s who marked something in its second half did not.
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])

@@ -5,6 +5,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from obygaze_features.annotations import Timelines
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.verify import verify
@@ -81,6 +83,18 @@ def test_a_command_prints_the_golden_json(workspace, obygaze, name):
     printed = run_command(name, workspace, obygaze)
     volatile = VOLATILE[""] | VOLATILE.get(name, set())
     assert not list(differences(golden, printed, volatile=volatile))
+
+
+def test_a_loop_over_thresholds_gives_the_golden_counts(data):
+    """The command that printed them, `annotations sweep`, was dropped for this loop."""
+    golden = json.loads((EXPECTED / "json/annotations-sweep.json").read_text(encoding="utf-8"))
+    timelines = Timelines.load(data / "timelines")
+    for row in golden["thresholds"]:
+        merged = timelines.project(60, row["threshold"]).merge_labels().labels
+        assert len(merged) == row["clips"]
+        assert Counter(merged.levels) == Counter(row["levels"])
+        concepts = sum(map(len, merged.concepts)) / len(merged)
+        assert concepts == pytest.approx(row["concepts_per_clip"], abs=TOLERANCE)
 
 
 @pytest.mark.gate

@@ -29,7 +29,6 @@ COMMANDS = {
     "annotations-import-mobygaze": "annotations import mobygaze mobygaze.csv -o out/mobygaze",
     "annotations-show": "annotations show timelines",
     "annotations-project": "annotations project timelines --grid 60 -o out/projected",
-    "annotations-sweep": "annotations sweep timelines --grid 60",
     "annotations-merge": "annotations merge projected --name again",
     "annotations-agreement": "annotations agreement projected",
     "features-backbones": "features backbones",

@@ -1,42 +1,50 @@
-"""Importers of other packages: commands made of their functions, and what their errors do."""
+"""Importers: a file and a line each. Those of other packages: commands, and their errors."""
 
+import inspect
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+import obygaze_features as of
 from obygaze_features.annotations import Timelines
+from obygaze_features.common.importers import importers_of
 from obygaze_features.manifests import Manifest
 from tests.kit.files import refused, touch, write
 
 GROUP = "obygaze.importers"
 HEAD = """
 from pathlib import Path
+import click
 import obygaze_features as of
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Item, Items
 """
 SCENES = f'''{HEAD}
-def import_manifest(source: Path, *, film: str, first: int = 1, gap: float | None = None,
-                    upper: bool = False, table: dict[str, str] | None = None) -> of.Manifest:
+@click.command()
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--film", required=True, help="Its film.")
+@click.option("--first", type=int)
+@click.option("--gap", type=float)
+@click.option("--upper/--no-upper")
+def import_manifest(source: Path, film: str, first: int = 1, gap: float | None = None,
+                    upper: bool = False) -> of.Manifest:
     """A file with a clip a line.
 
     Lines are names.
-
-    Parameters
-    ----------
-    film
-        Its film.
     """
     names = source.read_text().split()[first - 1:]
     names = [name.upper() if upper else name for name in names]
     items = [Item(name, film=film, media=f"{{name}}.mp4") for name in names]
-    return of.Manifest("scenes", Items.of(items), notes=[f"gap {{gap!r}}, table {{table}}"])
+    return of.Manifest("scenes", Items.of(items), notes=[f"first {{first}}, gap {{gap!r}}"])
 '''
 MARKS = f'''{HEAD}
-def import_timelines(source, level="S"):
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--level", default="S")
+def import_timelines(source, level):
     """Marks of one annotator."""
     spans = [line.split() for line in source.read_text().splitlines()]
     return of.Timelines.of("marks", [Segment("juno", "ann", float(a), float(b), level)
@@ -53,17 +61,42 @@ def mylab(install, tmp_path, monkeypatch):
     return install({"scenes.py": SCENES, "marks.py": MARKS}, POINTS, group=GROUP)
 
 
+@pytest.mark.parametrize("owner", [of.Manifest, of.Timelines])
+def test_an_importer_is_a_file_and_a_line(owner, obygaze):
+    """Its command, with help and options, and its method follow."""
+    group = {of.Manifest: "manifests", of.Timelines: "annotations"}[owner]
+    importers, function = importers_of(owner), f"import_{owner.__name__.lower()}"
+    folder = Path(inspect.getfile(owner)).parent / "importers"
+    files = {path.stem for path in folder.glob("*.py") if f"def {function}(" in path.read_text()}
+    assert {importer.file for importer in importers.values()} == files
+    listed = obygaze(group, "import", "--help").stdout
+    for name, importer in importers.items():
+        assert f"\n  {name} " in listed
+        method = getattr(owner, f"from_{name}")
+        parameters = inspect.signature(method).parameters
+        assert {param.name for param in importer.command.params} - {"renamed", "download"} == {
+            *parameters
+        }
+        assert "Parameters\n" in method.__doc__
+        assert not {"\b", "\f"} & {*method.__doc__}
+        text = obygaze(group, "import", name, "--help").stdout
+        assert "Examples:" in text
+        assert "Parameters" not in text
+    assert "[default: paper]" in obygaze("manifests", "import", "obygaze12", "--help").stdout
+
+
 def test_importers_are_commands_with_options(mylab, obygaze):
     command = ("manifests", "import", "scenes", "scenes.txt", "--film", "juno")
     result = obygaze(*command)
     assert "3 clips of 1 film -> manifests/scenes" in result.output, result.output
-    assert "gap None, table None" in result.output
+    assert "first 1, gap None" in result.output
     assert "next, if you have labels: obygaze manifests label manifests/scenes" in result.output
     options = ["--first", "2", "--gap", ".5", "--upper", "-o", "other"]
     assert "gap 0.5" in obygaze(*command, *options).output
     assert Manifest.load("other").ids == ["B", "C"]
     refused(obygaze(*command, *options), "--overwrite")
-    refused(obygaze("manifests", "import", "scenes", "no.txt", "--film", "f"), "no.txt does not ex")
+    missing = obygaze("manifests", "import", "scenes", "no.txt", "--film", "f")
+    assert (missing.exit_code, "'no.txt' does not exist" in missing.output) == (2, True)
     command = ("annotations", "import", "marks", "marks.txt")
     assert obygaze(*command, "-o", "t", "--level", "HN").exit_code == 0
     segments = [(s.film, s.start, s.end, s.level) for s in Timelines.load("t").segments]
@@ -74,7 +107,7 @@ def test_importers_are_commands_with_options(mylab, obygaze):
     for part in ("Lines are names.", "--film TEXT", "[required]", "--upper / --no-upper",
                  "This is mylab.scenes:import_manifest of mylab 0.1.0."):  # fmt: skip
         assert part in text
-    assert "--table" not in text
+    assert text.count("--overwrite") == 1
 
 
 def test_our_name_wins_and_listing_imports_nothing(install, obygaze):
@@ -92,7 +125,7 @@ def test_importers_by_their_paths(install, tmp_path, obygaze):
         assert obygaze("manifests", "import", name, *options).exit_code == 0
     ours, named = (Manifest.load(tmp_path / name) for name in ("folder", path))
     assert (ours.name, ours.digest) == (named.name, named.digest)
-    read = "class Scenes:\n  read = staticmethod(import_manifest)\n"
+    read = "class Scenes:\n  read = import_manifest\n"
     install({"scenes.py": SCENES + read})
     where = (write(tmp_path / "s.txt", "a"), "--film", "x", "-o", tmp_path / "m")
     obygaze("manifests", "import", "mylab.scenes:Scenes.read", *where, code=0)
@@ -100,16 +133,17 @@ def test_importers_by_their_paths(install, tmp_path, obygaze):
     refused(result, "nowhere.at_all:load cannot be imported", "Install its package")
 
 
+COMMAND, LOAD = f"{HEAD}\n@click.command()\n@click.argument('source')", "def load(source)"
 #: A module, and the line that its importer's command ends with.
 BROKEN = {
     "raise OSError('no\\ngo')": r"mylab.x:load of mylab 0.1.0: OSError: no go \(mylab/x.py:1\)",
-    "load = 3": "mylab.x:load of mylab 0.1.0 is not a function",
-    "def load(source, names: list[str]): pass": "its parameter names is a list.*; an option is a",
-    "def load(source, output=''): pass": "its parameter output has the name of an option of ours",
-    "def load(source): return {}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:1\)",
-    "def load(source): return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
-    f"{HEAD}\ndef load(source): return of.Manifest('x', Items.of([]))": "holds no items",
-    f"{HEAD}\ndef load(source): raise ManifestError('line 3: no film')": "Error: line 3: no film",
+    "load = 3": "mylab.x:load of mylab 0.1.0 is not a click command",
+    "def load(source): pass": r"is not a click command; put @click.command\(\) above it",
+    f"{COMMAND}\n@click.option('--output')\n{LOAD}: pass": "x: its option output has the name of",
+    f"{COMMAND}\n{LOAD}: return {{}}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:11\)",
+    f"{COMMAND}\n{LOAD}: return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
+    f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "holds no items",
+    f"{COMMAND}\n{LOAD}: raise ManifestError('line 3: no film')": "Error: line 3: no film",
 }
 
 

@@ -114,7 +114,7 @@ def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, fi
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
 
 
-def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
+def test_what_a_killed_writer_left_is_harmless_and_no_part_of_the_final_store(path, sound):
     names = {
         "staging/.0a.partial",
         "staging/000001.native.0123456789abcdef",
@@ -126,26 +126,22 @@ def test_what_a_killed_writer_left_is_harmless_and_cleared(path, sound):
     beside = path.parent / ".toy.zarr.0a1b2c3d_7_x1.partial"
     beside.mkdir()
     assert {(entry.file, entry.harmless) for entry in verify(path)} == {(n, True) for n in names}
-    # What is young may be of a writer who is alive.
-    assert len(repair(path).left) == 5
-    for file in [*(path / name for name in names), beside]:
-        toys.age(file)
     result = repair(path)
-    assert len(result.cleared) == 4
-    assert toys.contents(result.aside)["native/c/1/0.partial"] == b"half a shard"
-    assert toys.contents(path) == toys.contents(sound / "open.zarr")
-    assert not beside.exists()
+    assert (result.damage, result.aside) == ((), None)
+    assert beside.exists()
+    finalise(path)
+    assert toys.contents(path) == toys.contents(sound / "final.zarr")
 
 
-def test_old_claims_are_cleared_and_living_ones_respected(path):
+def test_living_claims_are_respected(path):
     claim = path / "claims/000003.json"
     claim.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     for change in (repair, finalise):
         with pytest.raises(StoreError, match="is writing block 3"):
             change(path)
     toys.age(claim)
-    assert repair(path).cleared == ("claims/000003.json",)
-    assert repair(path).cleared == ()
+    assert repair(path).damage == ()
+    assert finalise(path).is_final
 
 
 @pytest.mark.parametrize("state", STATES[:2])
@@ -315,4 +311,5 @@ def test_a_shard_that_lost_its_record_is_kept(path):
         toys.age(file)
     result, before[SHARD] = repair(path), damaged
     assert before.items() <= {**toys.contents(path), **toys.contents(result.aside)}.items()
-    assert (result.cleared, verify(path)) == ((), [])
+    assert harmful(path) == []
+    assert (path / "native/c/2/0").exists()

@@ -1,15 +1,17 @@
 # film_lab/scenes.py
 from pathlib import Path
 
+import click
+
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 
 
-def import_manifest(source: Path, *, skip: int = 0) -> Manifest:
-    """Films as this lab writes them: a line a film, its name, and a level for each scene.
-
-    With --skip 1 the first scene of each film, its titles, is left out.
-    """
+@click.command()
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--skip", default=0, help="Leave out the first scenes of each film, its titles.")
+def import_manifest(source: Path, skip: int) -> Manifest:
+    """Films as this lab writes them: a line a film, its name, and a level for each scene."""
     items, levels = [], []
     for number, line in enumerate(source.read_text().splitlines(), 1):
         film, *codes = line.split()

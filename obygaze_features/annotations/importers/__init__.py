@@ -1,6 +1,6 @@
 """Importers of timelines, one file each.
 
-To add one, write a module with a function `import_timelines` that hands rows to `build_timelines`
-(see `mobygaze` for a short one), add a method to `Timelines`, and write its command
-in `commands/annotations.py`.
+To add one, write a module with a click command `import_timelines` that hands rows to
+`build_timelines` (see `mobygaze` for a short one), and add its line to `Timelines`: its method and
+its command follow.
 """

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import click
+
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features.common.cli import levels_option, table_options
 from obygaze_features.common.tables import Table, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
+from obygaze_features.manifests.importers.options import film_table_option, source_argument
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
@@ -23,6 +27,11 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 }
 
 
+@click.command()
+@source_argument
+@table_options("film, annotator, start, end, concepts, comment, level", "annotator=who")
+@film_table_option
+@levels_option
 def import_timelines(
     source: Path | str,
     columns: Mapping[str, str] | None = None,
@@ -31,7 +40,35 @@ def import_timelines(
     delimiter: str | None = None,
     levels: OwnLevels = None,
 ) -> Timelines:
-    """Read a table with one row per segment; see `Timelines.from_csv`."""
+    """Read any CSV table of segments, with a column mapping.
+
+    A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
+    are understood; name others with --column. Times are seconds (75.5) or h:mm:ss (0:01:15.5).
+    Several concepts in a cell are separated by bars or commas. Ends with exit code 3 if rows were
+    left out.
+
+    \b
+    Examples:
+      obygaze annotations import csv segments.csv -o timelines/mine --film-table films.csv
+      obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
+      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who
+    \f
+
+    Parameters
+    ----------
+    source
+        The table. Columns without a meaning are ignored.
+    columns
+        Meaning -> column, for meanings (film, annotator, start ...) that have another name.
+    films
+        Titles and ends of the films, or a table with them.
+    delimiter
+        What separates the cells; by default what the header has.
+    levels
+        Your levels, from the least to the most, with the concepts as they come; or a
+        `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that
+        has one. By default those of ObyGaze12.
+    """
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []
     table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)

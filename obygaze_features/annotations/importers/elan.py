@@ -14,14 +14,18 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import click
+
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
 from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
+from obygaze_features.common.cli import PATH, levels_option, renamed_option
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
+from obygaze_features.manifests.importers.options import film_table_option
 from obygaze_features.manifests.labels import (
     LabelScheme,
     OwnLevels,
@@ -46,10 +50,48 @@ UNNAMED_TIERS = ("annotator1", "default")
 _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
+@click.command()
+@click.argument("sources", nargs=-1, required=True, type=PATH)
+@renamed_option(
+    "--film", "--film-name", "film",
+    help="The film that SOURCES are of; by default a file is named after it.",
+)  # fmt: skip
+@film_table_option
+@levels_option
 def import_timelines(
     *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
 ) -> Timelines:
-    """Read ELAN's files; see `Timelines.from_elan`."""
+    """Read ELAN's files.
+
+    SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
+    annotator: whom the tier names as its annotator, or else its participant, or else the folder
+    that the file is in within a SOURCE, or else the tier's own name.
+
+    An annotation says its level, and behind a colon its concepts: "Sure: Body, Look". Dependent
+    tiers whose names have the word level, concepts or comment say these instead. A tier in which
+    no annotation names a level is left out. Files of `obygaze annotations export`, and those made
+    of a template of `obygaze manifests thesaurus`, have their levels and concepts with them: no
+    option is needed. Nothing that a file refers to is fetched. Ends with exit code 3 if something
+    was left out.
+
+    \b
+    Examples:
+      obygaze annotations import elan films -o timelines/mine
+      obygaze annotations import elan juno.eaf juno-second.eaf --film-name juno -o timelines/juno
+      obygaze annotations import elan films -o timelines/mine --scheme tension.toml
+    \f
+
+    Parameters
+    ----------
+    sources
+        ``.eaf`` files, and folders of them.
+    films
+        Titles and ends of the films, or a table with them; they replace those in the files.
+    film
+        The film that all files are of; by default each is of the film that it is named after.
+    levels
+        Your levels, as for a table; by default those that the files carry, or ObyGaze's.
+    """
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")

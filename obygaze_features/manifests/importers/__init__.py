@@ -1,5 +1,5 @@
 """Importers of manifests, one file each.
 
-To add one, write a module with a function `import_manifest` (see `folder` for a short one), add
-a method to `Manifest`, and write its command in `commands/manifests_import.py`.
+To add one, write a module with a click command `import_manifest` that returns a `Manifest` (see
+`folder` for a short one), and add its line to `Manifest`: its method and its command follow.
 """

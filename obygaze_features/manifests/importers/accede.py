@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, media_stem
+from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
@@ -41,8 +44,44 @@ class _Rows(NamedTuple):
     files: str
 
 
+@click.command()
+@source_argument
+@click.option(
+    "--threshold",
+    type=float,
+    help="Without a file of affect classes: scores beyond this are positive, or active.",
+)
+@click.option(
+    "--values",
+    "scale",
+    type=click.Choice([*SCALES]),
+    help="The scale of the values in ACCEDEranking.txt.",
+)
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read the text files of LIRIS-ACCEDE; see `Manifest.from_accede`."""
+    """Read LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
+
+    SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
+    MEDIAEVALaffect.txt, and the same of ACCEDE. Where there is no file of affect classes they
+    are computed from the values in ACCEDEranking.txt.
+
+    \b
+    Examples:
+      obygaze manifests import accede annotations -o manifests/accede
+      obygaze manifests import accede annotations --threshold 0.2 --values scores
+    \f
+
+    Parameters
+    ----------
+    source
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect,
+        violence or ranking.
+    threshold
+        Without a file of affect classes, scores below minus this are negative or calm, scores
+        above it positive or active.
+    scale
+        What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
+        an inference, the files do not say so), or scores from -1 to 1 already.
+    """
     folder = Path(source)
     if not 0 <= threshold < 1:
         raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import click
+
+from obygaze_features.common.cli import levels_option, table_options
 from obygaze_features.common.tables import Table, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
@@ -14,6 +17,11 @@ from obygaze_features.items import items
 from obygaze_features.items.items import Items, id_problem, media_stem, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 from obygaze_features.manifests import labels
+from obygaze_features.manifests.importers.options import (
+    annotator_option,
+    name_option,
+    source_argument,
+)
 from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
 from obygaze_features.manifests.labels import (
     Concept,
@@ -34,6 +42,12 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 }
 
 
+@click.command()
+@source_argument
+@table_options("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
+@levels_option
+@name_option
+@annotator_option
 def import_manifest(
     source: Path | str,
     columns: Mapping[str, str] | None = None,
@@ -43,7 +57,38 @@ def import_manifest(
     name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any table into a manifest; see `Manifest.from_csv`."""
+    """Read any CSV table, with a column mapping.
+
+    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
+    and concepts are understood; name others with --column. Without ids, or where ids are names of
+    files, ids are made of the files' names. Times are seconds or h:mm:ss. Several concepts in a
+    cell are separated by a bar: Body|Look. A row without a level is a clip without a label.
+    Spans of a file (start, end) without a film are of the film that the file is named after.
+
+    \b
+    Examples:
+      obygaze manifests import csv annotations.csv -o manifests/mine
+      obygaze manifests import csv clips.csv -o manifests/mine \\
+        --column id=clip --column media=video --column level=tension --levels calm,tense
+    \f
+
+    Parameters
+    ----------
+    source
+        The table. Columns without a meaning are kept as they are.
+    columns
+        Meaning -> column, for meanings (id, film, media, level ...) that have another name.
+    delimiter
+        What separates the cells; by default what the header has.
+    levels
+        Your levels, from the least to the most objectifying, with the concepts as they
+        come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
+        timelines that has one. By default those of ObyGaze12.
+    name
+        The manifest's name; by default the file's.
+    annotator
+        Whose labels they are, if they are one person's: their label set is named after them.
+    """
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns

@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
+
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Item, Items, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
+from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.importers.reading import item_of_file
 from obygaze_features.manifests.manifest import Manifest
 
@@ -18,10 +21,45 @@ SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFF
 NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 
 
+@click.command()
+@source_argument
+@click.option(
+    "--ids",
+    type=click.Choice(["moviegraphs", "names"]),
+    help="How ids are made; by default of each file by its name.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["clip", "image"]),
+    help="Which files to list.  [default: clips, but images where there are no videos]",
+)
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
-    """Make a manifest of the videos or images in a folder; see `Manifest.from_folder`."""
+    """List the videos, sound files or images of any folder.
+
+    SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
+    A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is beside it.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, but with --ids names.
+    Then add labels: obygaze manifests label --help.
+
+    \b
+    Examples:
+      obygaze manifests import folder /data/moviegraphs -o manifests/moviegraphs
+      obygaze manifests import folder my-films -o manifests/mine
+      obygaze manifests import folder photos --kind image -o manifests/photos
+    \f
+
+    Parameters
+    ----------
+    source
+        The folder; the outermost folder in it is a file's film.
+    ids
+        ``names``: the file's name is the id, behind its film's where it does not start with it.
+        By default, tt0108160_scene_1.avi is tt0108160-001.
+    kind
+        ``clip`` or ``image``; by default clips, but images where there is no video.
+    """
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]

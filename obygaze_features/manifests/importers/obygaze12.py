@@ -1,14 +1,23 @@
-"""The authors' files of ObyGaze12: annotations of 1,914 clips under three rules, and splits."""
+"""The authors' files of ObyGaze12: annotations of 1,914 clips under three rules, splits and runs.
+
+The released code of the paper draws its training folds in a way of its own. It is rebuilt here, so
+that results can be compared with the very runs that were published.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items, raise_first
+from obygaze_features.manifests.importers.options import source_or_download_options
 from obygaze_features.manifests.importers.reading import (
     at_row,
     parse_list,
@@ -17,7 +26,7 @@ from obygaze_features.manifests.importers.reading import (
 )
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.splits import RunSet, Split, released_runs
+from obygaze_features.manifests.splits import Run, RunSet, Split
 
 #: How the raw annotations become labels; every rule is a label set over the same items.
 RULES = {
@@ -32,10 +41,33 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
+@click.command()
+@source_or_download_options
+@click.option(
+    "--rule", type=click.Choice([*RULES]), help="The default label set; all three are written."
+)
 def import_manifest(
     source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
-    """Read the authors' file into a manifest; see `Manifest.from_obygaze12`."""
+    """Read the annotations of the ObyGaze12 paper.
+
+    SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
+
+    \b
+    Examples:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
+      obygaze manifests import obygaze12 --download
+    \f
+
+    Parameters
+    ----------
+    source
+        ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
+    rule
+        Which label set is the default one; there is one for each of `RULES`.
+    url
+        Another address to download it from.
+    """
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}
@@ -118,3 +150,46 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
         [class_of[label] for label in table["label"]],
         about={"method": "released by the authors", "file": f"{path.parent.name}/{path.name}"},
     )
+
+
+def released_runs(split: Split, with_media: Set[str]) -> RunSet:
+    """The eight runs of the released code on one of its split files.
+
+    The test fold is the last one; run `v` validates on fold `v`. Each class gets a number of
+    slots in inverse proportion to its size, and takes that many folds from a wheel of the folds
+    1 to 9 without `v + 1`; each run continues around the wheel where the one before it stopped.
+    A slot that hits the validation or the test fold is lost, so that fold 0 never trains and
+    classes are only roughly balanced. Rows without a media file are left out.
+    """
+    if not split.classes:
+        raise ManifestError(f"the split {split.name!r} does not say each clip's class")
+    test = split.test_fold
+    usable = [
+        (identifier, fold, name)
+        for identifier, fold, name in zip(split.ids, split.folds, split.classes, strict=True)
+        if identifier in with_media
+    ]
+    runs = []
+    for validation in range(test - 1):
+        pool = [row for row in usable if row[1] not in (validation, test)]
+        tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
+        if scarce := [name for name, tenth in tenths.items() if not tenth]:
+            raise ManifestError(
+                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} to "
+                "train on; the released code draws tenths of each class"
+            )
+        wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
+        chosen = {}
+        for name, tenth in tenths.items():
+            slots = round(8 * min(tenths.values()) / tenth)
+            first = validation * slots
+            chosen[name] = {wheel[(first + slot) % len(wheel)] for slot in range(slots)}
+        runs.append(
+            Run(
+                str(validation),
+                train=sorted(i for i, fold, name in pool if fold in chosen[name]),
+                validation=sorted(i for i, fold, _ in usable if fold == validation),
+            )
+        )
+    about = {"method": "the training folds of the released code", "split": split.name}
+    return RunSet(split.name, runs, about)

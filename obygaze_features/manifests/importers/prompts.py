@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
 from obygaze_features.common.files import read_json
@@ -17,6 +18,7 @@ from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
+from obygaze_features.manifests.importers.options import name_option, source_argument
 from obygaze_features.manifests.manifest import Manifest
 
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
@@ -28,6 +30,23 @@ ARTICLES = ("letter", "always-a")
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
+@click.command()
+@source_argument
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="TEXT",
+    help="With {} where the stimulus goes; give it several times.  "
+    f"[default: the battery's, or {'; '.join(TEMPLATES)}]",
+)
+@click.option(
+    "--article",
+    type=click.Choice(ARTICLES),
+    help="An a right before the stimulus: an before a vowel (an engineer), or always a (a "
+    "engineer), as some published prompts are.",
+)
+@name_option
 def import_manifest(
     source: Path | str,
     templates: Sequence[str] = (),
@@ -35,7 +54,32 @@ def import_manifest(
     article: str = "letter",
     name: str | None = None,
 ) -> Manifest:
-    """Make a manifest of texts; see `Manifest.from_prompts`."""
+    """Make texts: each stimulus in each template.
+
+    SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
+    association tests, emotion, professions or a JSON file. The manifest keeps set, stimulus and
+    template, so that texts can be chosen by them. An id is the set and the text.
+
+    \b
+    Examples:
+      obygaze manifests import prompts emotion -o manifests/emotion
+      obygaze manifests import prompts stimuli.csv -o manifests/prompts
+      obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
+        --template "{}" --template "a photo of a {}"
+    \f
+
+    Parameters
+    ----------
+    source
+        A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
+        battery of association tests: a JSON file, or the name of a shipped one.
+    templates
+        Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
+    article
+        One of `ARTICLES`: how an ``a`` before the stimulus is written.
+    name
+        The manifest's name; by default the file's.
+    """
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):

@@ -1,0 +1,154 @@
+"""The groups of importers: ours, and those of other packages, which are click commands.
+
+An importer is a click command that returns a `Manifest` or `Timelines`; the group adds the options
+of saving, and saves it. Ours are the attributes of these classes that are an `Importer`. Those of
+other packages are entry points of the group ``obygaze.importers``, or ``module:command`` on the
+command line. One that is called ``import_timelines`` belongs to ``obygaze annotations import``, any
+other to ``obygaze manifests import``.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+import obygaze_features as of
+from obygaze_features.common.importers import Importer, importers_of
+from obygaze_features.common.plugins import (
+    OBJECT,
+    Plugin,
+    installed_plugins,
+    load_object,
+    plugin_at,
+    plugin_errors,
+)
+from obygaze_features.errors import AnnotationError, ManifestError
+
+ENTRY_POINT_GROUP = "obygaze.importers"
+Save = TypeVar("Save", bound=Callable[..., None])
+
+
+class ImportGroup(click.Group):
+    """A group of importers: our own, and those of other packages.
+
+    Parameters
+    ----------
+    makes
+        ``Manifest`` or ``Timelines``: what its importers return.
+    options
+        From an importer's name to a decorator that adds the options of saving.
+    """
+
+    def __init__(
+        self, *args: Any, makes: str, options: Callable[[str], Callable[[Any], Any]], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.makes, self.options = makes, options
+        self.error = AnnotationError if makes == "Timelines" else ManifestError
+
+    def saves(self, save: Save) -> Save:
+        """Register the function that saves and describes what an importer returned."""
+        self.save = save
+        return save
+
+    @property
+    def own(self) -> dict[str, Importer]:
+        """Our importers by name."""
+        return importers_of(getattr(of, self.makes))
+
+    def plugins(self) -> dict[str, Plugin]:
+        """The importers of other packages, by name, that make what ours make."""
+        return {
+            plugin.name: plugin
+            for plugin in reversed(installed_plugins(ENTRY_POINT_GROUP))
+            if (re.split("[.:]", plugin.path)[-1] == "import_timelines")
+            == (self.makes == "Timelines")
+        }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Our importers, and those of other packages, which are not imported."""
+        ours = [*self.own, *self.commands]
+        return [*ours, *sorted(self.plugins().keys() - ours)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the importer of a name, or of ``module:command``; this imports a plug-in."""
+        if importer := self.own.get(cmd_name):
+            return self._with_saving(cmd_name, importer.command)
+        if command := super().get_command(ctx, cmd_name):
+            return command
+        plugin = self.plugins().get(cmd_name)
+        if plugin is None and (match := OBJECT.fullmatch(cmd_name)):
+            plugin = plugin_at(cmd_name, match[1].rpartition(".")[2])
+        return self._load(plugin) if plugin else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List our commands, then those of other packages with what they are."""
+        ours = {name: importer.command for name, importer in self.own.items()}
+        ours |= self.commands
+        click.Group(commands=ours).format_commands(ctx, formatter)
+        rows = []
+        for name, plugin in sorted(self.plugins().items()):
+            ignored = " (ignored: another has this name)" if name in ours else ""
+            rows.append((name, f"{plugin}{ignored}"))
+        if rows:
+            with formatter.section("Of other packages"):
+                formatter.write_dl(rows)
+
+    def _load(self, plugin: Plugin) -> click.Command:
+        """Import the command of another package."""
+        with plugin_errors(plugin, self.error):
+            command = load_object(plugin.path, self.error, plugin.package)
+        if not isinstance(command, click.Command) or command.callback is None:
+            raise self.error(f"{plugin} is not a click command; put @click.command() above it")
+        function = command.callback
+
+        @functools.wraps(function)
+        def checked(**options: Any) -> Any:
+            with plugin_errors(plugin, self.error):
+                result = function(**options)
+            if not isinstance(result, getattr(of, self.makes)):
+                kind = type(result).__name__
+                raise self.error(f"{plugin} returned a {kind}, not a {self.makes}")
+            return result
+
+        command = copy.copy(command)
+        command.callback = checked
+        command.help = f"{command.help or plugin.path}\n\nThis is {plugin}."
+        return self._with_saving(plugin.name, command)
+
+    def _with_saving(self, name: str, importer: click.Command) -> click.Command:
+        """Return the command that imports, and saves what is returned."""
+        function = importer.callback
+        assert function is not None
+        parameters = inspect.signature(function).parameters
+        positional = [name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL]
+        theirs = {param.name for param in importer.params}
+        saving = self.options(name)(click.Command(None)).params[::-1]
+        if clash := sorted(theirs & {param.name for param in saving}):
+            raise self.error(f"{name}: its option {clash[0]} has the name of ours; rename it")
+
+        def run(**options: Any) -> None:
+            ours = {name: options.pop(name) for name in options.keys() - theirs}
+            values = [value for name in positional for value in options.pop(name)]
+            self.save(function(*values, **options), **ours)
+
+        command = copy.copy(importer)
+        command.name, command.callback = name, run
+        command.params = [_with_default(param, parameters) for param in importer.params] + saving
+        return command
+
+
+def _with_default(param: click.Parameter, parameters: Any) -> click.Parameter:
+    """Return an option with the default of its function's parameter, if it has none."""
+    parameter = parameters.get(param.name)
+    if param.required or parameter is None or parameter.default in (parameter.empty, None, ()):
+        return param
+    param = copy.copy(param)
+    param.default = parameter.default
+    return param

@@ -1,0 +1,53 @@
+"""Importers: click commands that return what they read, and methods of what that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import click
+
+T = TypeVar("T")
+_ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
+"""Examples of the command, which begin with ``\\b``, and the end of its help."""
+
+
+class Importer:
+    """A static method of a class that calls an importer of the folder ``importers`` beside it.
+
+    The importer's file has a click command that returns the class: ``import_manifest`` for
+    `Manifest`. Its help ends at ``\\f``; the rest of the docstring is for callers in Python. The
+    file is imported on first use, and `obygaze manifests import` lists it.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        package = owner.__module__.rpartition(".")[0]
+        self.module = f"{package}.importers.{self.file}"
+        self.function = f"import_{owner.__name__.lower()}"
+
+    @property
+    def command(self) -> click.Command:
+        """The command."""
+        command: click.Command = getattr(import_module(self.module), self.function)
+        return command
+
+    def __get__(self, instance: object, owner: type[T]) -> Callable[..., T]:
+        function = self.command.callback
+        assert function is not None
+        function.__doc__ = _ONLY_FOR_THE_COMMAND.sub("", function.__doc__ or "")
+        return function
+
+
+def importers_of(owner: type) -> dict[str, Importer]:
+    """Return the importers of a class, by their names without ``from_``."""
+    return {
+        name.removeprefix("from_"): value
+        for name, value in vars(owner).items()
+        if isinstance(value, Importer)
+    }

@@ -1,0 +1,47 @@
+"""Options that importers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from obygaze_features.common.cli import PATH, Command, join_options, renamed_option
+from obygaze_features.errors import UsageError
+
+source_argument = click.argument("source", type=PATH)
+name_option = click.option("--name", help="The manifest's name; by default the file's.")
+annotator_option = click.option(
+    "--annotator",
+    metavar="NAME",
+    help="Whose labels they are, if one person's: annotators are compared with each other.",
+)
+film_table_option = renamed_option(
+    "--films", "--film-table", "films", type=PATH,
+    help="A table of films: film, title, end (seconds or h:mm:ss).",
+)  # fmt: skip
+
+
+def _note_download(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta["download"] = value
+
+
+def _check_source(ctx: click.Context, param: click.Parameter, source: Path | None) -> Path | None:
+    is_download = ctx.meta["download"] or ctx.params["url"] is not None
+    if (source is None) != is_download:
+        raise UsageError("give either SOURCE or --download")
+    return source
+
+
+#: The argument SOURCE, or options that replace it: an importer gets `source` and `url`.
+source_or_download_options: Callable[[Command], Command] = join_options(
+    click.argument("source", type=PATH, required=False, callback=_check_source),
+    click.option(
+        "--download", is_flag=True, is_eager=True, expose_value=False, callback=_note_download,
+        help="Download the file from its public address.",
+    ),
+    click.option(
+        "--url", is_eager=True, help="Another address of the same file; its checksum must match."
+    ),
+)  # fmt: skip
