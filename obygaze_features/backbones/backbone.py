@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from obygaze_features.backbones.weights import Tokenizer
 
-ARRAYS_ON_REQUEST = frozenset({"tokens"})
-"""Arrays that are stored only if a user names them: they are large."""
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
 
@@ -91,7 +89,7 @@ class Backbone:
         The part that reads texts.
     per_frame
         Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
-        then has no arrays but `frames` and their pools: `native`, `mean` and `max`.
+        then has no arrays but `frames` and their pools, such as `native`, `mean` and `max`.
     licence, citation, paper
         Of the weights, if they are known; the paper by its address.
     name
@@ -327,7 +325,7 @@ class KnownCheckpoint:
     @property
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
-        return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
+        return sum(spec.row_bytes for spec in self.arrays if not spec.on_request)
 
 
 def published(

@@ -108,10 +108,10 @@ def from_torch(
         )
     per_frame, dim = takes == "BCHW", output.shape[-1]
     steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 0
-    arrays = [ArraySpec("native", (dim,), "float32", "embedding of the clip")]
+    arrays = [ArraySpec.named("native", (dim,), "embedding of the clip")]
     if steps and not frames % steps:
         part = "frame" if steps == frames else f"{frames // steps} frames"
-        arrays.append(ArraySpec("frames", (steps, dim), "float16", f"embedding of each {part}"))
+        arrays.append(ArraySpec.named("frames", (steps, dim), f"embedding of each {part}"))
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         tokens = run(LAYOUTS[takes](pixels)).float().reshape(len(pixels), -1, dim)
@@ -125,7 +125,7 @@ def from_torch(
         encode_clips=encode_clips,
         weights=(),
         config={"network": kind.__qualname__, "layout": takes, "layer": layer},
-        embedding=ArraySpec("native", (dim,), "float32", "of an image") if per_frame else None,
+        embedding=ArraySpec.named("native", (dim,), "of an image") if per_frame else None,
         encode_images=run if per_frame else None,
         per_frame=per_frame,
         name=name,

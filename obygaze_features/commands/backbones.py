@@ -35,7 +35,7 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones --json
     """
     from obygaze_features.backbones import families, known_checkpoints
-    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
+    from obygaze_features.backbones.backbone import Family
     from obygaze_features.backbones.registry import load_plugins
 
     plugins, problems = load_plugins()
@@ -72,7 +72,7 @@ def backbones(as_json: bool) -> None:
             echo(f"  also takes {' and '.join(others)}")
         for array in checkpoint.arrays:
             size = f"{array.row_bytes:,} B"
-            on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
+            on_request = " (only on request)" if array.on_request else ""
             echo(
                 f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
                 f"  {array.meaning}{on_request}"
