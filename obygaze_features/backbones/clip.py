@@ -14,6 +14,7 @@ from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +85,8 @@ def frame_backbone(
         output = vision(pixels.flatten(0, 1))
         frames = project(output.pooler_output).float().unflatten(0, (-1, SAMPLING.frames))
         tokens = output.last_hidden_state.unflatten(0, (-1, SAMPLING.frames)).flatten(1, 2)
-        return {"frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
+        native = pool_mean(frames)
+        return {"native": native, "frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
 
     def encode_images(pixels: Tensor) -> Tensor:
         # Not `get_image_features`: what it returns depends on the version of transformers.

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
     """Return the specs of all statistics of `tokens`, each with the note for its name, if any."""
     return tuple(
-        ArraySpec.named(name, (width,), f"{entry.word} over {tokens}{notes.get(name, '')}")
+        ArraySpec.named(name, (width,), f"{entry.title} over {tokens}{notes.get(name, '')}")
         for name, entry in ARRAYS.items()
-        if entry.word
+        if entry.pool
     )
 
 
 def pool_tokens(
     tokens: Tensor, names: Collection[str], mask: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """Compute those arrays of `names` that are pools of tokens ``[B,T,D]``.
+    """Compute those arrays of `names` that are statistics of tokens ``[B,T,D]``.
 
     The mask ``[B,T,1]`` is false for padding.
     """

@@ -115,11 +115,11 @@ def _resample_sound(
 def _pools_of_frames(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
     """Return how vectors follow from the embeddings of frames, for those that do."""
     shape = vectors["native"].shape
-    return {
-        name: spec.entry.pool
-        for name, spec in vectors.items()
-        if spec.entry and spec.entry.pool and spec.shape == shape
-    }
+    pools: dict[str, Pooling] = {"native": pool_mean}
+    for name, spec in vectors.items():
+        if spec.entry and spec.entry.pool and spec.shape == shape:
+            pools[name] = spec.entry.pool
+    return pools
 
 
 def _pools_of_windows(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:

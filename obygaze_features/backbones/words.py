@@ -31,7 +31,7 @@ MODEL_TYPE = "obygaze-words"
 _WORD = re.compile(r"\b\w\w+\b")
 _ARRAYS = (
     ArraySpec.named("native", (WIDTH,), "hashed words and pairs of words, length one"),
-    ArraySpec.named("count", (1,), "the number of words"),
+    ArraySpec.named("count", (1,)),
 )
 
 

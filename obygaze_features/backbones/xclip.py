@@ -26,7 +26,7 @@ def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArrayS
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),
         ArraySpec.named("frames", (frames, dim), "projected class token of each frame"),
-        ArraySpec.named("frames_temporal", (frames, dim), "`frames` after temporal mixing"),
+        ArraySpec.named("frames_temporal", (frames, dim)),
         ArraySpec.named(
             "tokens",
             (frames * tokens, width),
@@ -54,7 +54,7 @@ def load(path: Path, mode: str) -> Backbone:
         # Part by part: `get_video_features` does not return the tokens.
         output = see(pixels.flatten(0, 1), frames)
         embedded = project(output.pooler_output).unflatten(0, (-1, frames))
-        arrays = {"frames": embedded, **pool_tokens(embedded.float(), names - {"native"})}
+        arrays = {"frames": embedded, **pool_tokens(embedded.float(), names)}
         if names & {"native", "frames_temporal"}:
             # By position: up to transformers 4 this is a bare tuple.
             arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]

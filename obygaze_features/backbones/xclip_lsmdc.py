@@ -46,7 +46,7 @@ def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
     """The arrays, of `tokens` tokens per frame, projected to `dim`."""
     vectors = {
         "frames": (frames, "projected class token of each frame"),
-        "frames_temporal": (frames, "`frames` after temporal mixing"),
+        "frames_temporal": (frames, ""),
         "tokens": (
             frames * tokens,
             f"all projected tokens, {tokens} a frame, class token first",
@@ -100,7 +100,7 @@ def load(path: Path, mode: str) -> Backbone:
         mask = present[..., None]
         arrays = {
             "frames": embedded.where(mask, math.nan),
-            **pool_tokens(embedded, names - {"native"}, mask),
+            **pool_tokens(embedded, names, mask),
         }
         if names & {"native", "frames_temporal"}:
             mixed = (embedded + mixer(embedded + others["positions"], present)).float()

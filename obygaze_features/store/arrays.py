@@ -1,7 +1,7 @@
 """The arrays that stores have, in one table for backbones, stores, views, commands and docs.
 
-To add an array, add its entry to `ARRAYS`. An array with a `pool` needs nothing else: every family
-of backbones then computes it, at any sampling, and tables, searches and exports know it.
+To add an array, add its entry to `ARRAYS`. A statistic of tokens, which has a `pool`, needs nothing
+else: every family that pools tokens gives it, also at a rate of frames, and exports have it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,12 @@ class StoredArray:
     dtype
         The number format in which it is stored.
     title
-        What it holds, in a few words.
+        What it holds, such as "maximum" of a statistic; the meaning of an array without another.
     pool
-        Computes it from the tokens of a clip: the embeddings of its frames, or all tokens of a
-        network of clips. None for an array that does not follow from these.
+        For a statistic of tokens: computes it from them, whether they are of frames, or all tokens
+        of a network of clips. Every family that pools tokens then gives it.
     join
         Joins its values for the windows of a clip. None if they do not tell the clip's value.
-    word
-        Names the statistic that `pool` computes, to say "maximum over all tokens". An array with
-        a word is made by every family that pools tokens.
     on_request
         Whether it is stored only if a user names it, because it is large.
     """
@@ -58,7 +55,6 @@ class StoredArray:
     title: str
     pool: Pooling | None = None
     join: Pooling | None = None
-    word: str = ""
     on_request: bool = False
 
 
@@ -79,17 +75,11 @@ def pool_max(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 ARRAYS: dict[str, StoredArray] = {
     array.name: array
     for array in (
-        StoredArray(
-            "native", VECTOR, "float32", "the backbone's own embedding", pool_mean, pool_mean
-        ),
+        StoredArray("native", VECTOR, "float32", "the model's own embedding", join=pool_mean),
         StoredArray("cls", VECTOR, "float32", "class token", join=pool_mean),
-        StoredArray(
-            "max", VECTOR, "float32", "maximum over all tokens", pool_max, pool_max, "maximum"
-        ),
-        StoredArray(
-            "mean", VECTOR, "float32", "mean over all tokens", pool_mean, pool_mean, "mean"
-        ),
-        StoredArray("count", ("number",), "float32", "number of words", join=pool_mean),
+        StoredArray("max", VECTOR, "float32", "maximum", pool_max, join=pool_max),
+        StoredArray("mean", VECTOR, "float32", "mean", pool_mean, join=pool_mean),
+        StoredArray("count", ("number",), "float32", "the number of words", join=pool_mean),
         StoredArray("frame_index", FRAME_NUMBERS, "int32", "number of each frame"),
         StoredArray("frame_time", FRAME_NUMBERS, "float64", "when each frame is shown"),
         StoredArray("loudness", FRAME_NUMBERS, "float32", "level of each window of sound"),

@@ -105,10 +105,11 @@ class ArraySpec:
 
     @classmethod
     def named(
-        cls, name: str, shape: tuple[int, ...], meaning: str, *, padded: bool = False
+        cls, name: str, shape: tuple[int, ...], meaning: str = "", *, padded: bool = False
     ) -> ArraySpec:
-        """Return the spec of one of `ARRAYS`, which gives the number format."""
-        return cls(name, shape, ARRAYS[name].dtype, meaning, padded)
+        """Return the spec of one of `ARRAYS`, which gives the number format, and a meaning."""
+        entry = ARRAYS[name]
+        return cls(name, shape, entry.dtype, meaning or entry.title, padded)
 
     @property
     def entry(self) -> StoredArray | None:

@@ -32,7 +32,7 @@ def spread(tokens, mask=None):
 
 @pytest.fixture
 def std(monkeypatch):
-    entry = StoredArray("std", VECTOR, "float32", "deviation", spread, word="standard deviation")
+    entry = StoredArray("std", VECTOR, "float32", "standard deviation", spread)
     monkeypatch.setitem(ARRAYS, "std", entry)
 
 
