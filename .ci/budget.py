@@ -1,8 +1,8 @@
 """Lines of code of each room, beside its budget in pyproject.toml: `make lint` fails above it.
 
 A line counts if it has a token that is neither comment nor docstring. To raise a budget, change
-its number in the commit that needs it, and say in the message who asked for what. No function of
-the zoo may have more than `MAX_LINES`, either.
+its number in the commit that needs it, and say in the message who asked for what. No function
+of `SHORT` may have more than `MAX_LINES`, either.
 """
 
 import ast
@@ -22,7 +22,7 @@ SILENT = {
 
 MAX_LINES = 60
 """Lines of code that a function of `SHORT` may have."""
-SHORT = "obygaze_models/"
+SHORT = ("obygaze_features/", "obygaze_models/")
 
 
 def code_lines(text: str) -> set[int]:

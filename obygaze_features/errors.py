@@ -60,7 +60,8 @@ _TOKENS = (
 )
 """The variables with what this process may tell a server, which may send it back."""
 MIN_TOKEN_LETTERS = 16
-"""Of what counts as a token: a shorter text may be a word of a message."""
+"""The shortest value that is struck out; shorter ones may be ordinary words."""
+_LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 
 
 class ObygazeError(Exception):
@@ -276,7 +277,8 @@ def strike_tokens(message: str) -> str:
     >>> del os.environ["HF_TOKEN"]
     """
     tokens = [os.environ.get(name) for name in _TOKENS]
-    if hub := sys.modules.get("huggingface_hub"):  # else it has not been sent
+    hub = sys.modules.get("huggingface_hub")  # not loaded, it has sent no token
+    if hub and _LIKE_A_TOKEN.search(message):  # the Hub's own is read from disk
         with contextlib.suppress(Exception):  # it must not take the place of this error
             tokens.append(hub.get_token())
     for token in tokens:

@@ -15,6 +15,7 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.extraction import Options
 
 
 def run_python(code: str) -> str:
@@ -89,3 +90,17 @@ def test_methods_are_written_in_their_class(noun):
             assert method.__doc__, name
             kinds = [parameter.kind for parameter in signature(method).parameters.values()]
             assert Parameter.VAR_KEYWORD not in kinds, name
+
+
+def test_functions_name_their_options():
+    functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
+    assert of.extract in functions
+    for function in (*functions, of.Backbone.from_torch):
+        kinds = [parameter.kind for parameter in signature(function).parameters.values()]
+        assert Parameter.VAR_KEYWORD not in kinds, function
+
+
+def test_extract_has_the_options_of_an_extraction():
+    parameters = signature(of.extract).parameters.values()
+    named = {p.name: p.default for p in parameters if p.kind == Parameter.KEYWORD_ONLY}
+    assert named == {name: p.default for name, p in signature(Options).parameters.items()}

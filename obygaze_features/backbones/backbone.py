@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from obygaze_features.backbones.preprocess import Preprocessing
     from obygaze_features.backbones.weights import Tokenizer
 
-ARRAYS_ON_REQUEST = frozenset({"tokens"})
-"""Arrays that are stored only if a user names them: they are large."""
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
-
-
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""The mean and standard deviation of ImageNet's pixels, per channel."""
 NO_CLIPS = Sampling(0)
 """The sampling of models of texts."""
 
@@ -91,7 +90,7 @@ class Backbone:
         The part that reads texts.
     per_frame
         Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
-        then has no arrays but `frames` and their pools: `native`, `mean` and `max`.
+        then has no arrays but `frames` and their pools, such as `native`, `mean` and `max`.
     licence, citation, paper
         Of the weights, if they are known; the paper by its address.
     name
@@ -131,8 +130,49 @@ class Backbone:
     plugin: Plugin | None = None
 
     @staticmethod
-    def from_torch(net: Module, **options: Any) -> Backbone:
-        """A backbone of a torch module, for `extract`; options as of `own.from_torch`.
+    def from_torch(
+        net: Module,
+        *,
+        frames: int = 16,
+        size: int = 224,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        transform: Callable[[Tensor], Tensor] | Preprocessing | None = None,
+        name: str = "",
+        layer: str | None = None,
+        layout: str | None = None,
+        licence: str = "",
+        citation: str = "",
+        paper: str = "",
+    ) -> Backbone:
+        """Make a backbone of a torch module, which is switched to ``eval()``.
+
+        Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
+        is `frames`, and `native` is its mean. What else there is between is averaged: the positions
+        of ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also
+        ``[B,T,C,h,w]``), and tokens that do not go by frames.
+
+        Parameters
+        ----------
+        net
+            The network.
+        frames
+            How many frames of a clip it gets, evenly spread.
+        size, mean, std
+            The shorter side of a frame is scaled to this many pixels, and the middle is cropped;
+            then it is normalised, from values of 0 to 1.
+        transform
+            Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
+        name
+            The name of the store; by default that of the network's class.
+        layer
+            Take the output of this layer, such as ``blocks.10``, a name in
+            ``net.named_modules()``.
+        layout
+            What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``;
+            by default the first of the three that it accepts.
+        licence, citation, paper
+            Of the weights, for the store.
 
         Examples
         --------
@@ -141,9 +181,19 @@ class Backbone:
             Backbone.from_torch(net, frames=16, size=224, name="mine")
             Backbone.from_torch(vit, layer="blocks.10", transform=transform)
         """
-        from obygaze_features.backbones.own import from_torch
+        from obygaze_features.backbones.own import make_preprocessing, wrap_module
 
-        return from_torch(net, **options)
+        return wrap_module(
+            net,
+            make_preprocessing(size, mean, std, transform),
+            frames=frames,
+            name=name,
+            layer=layer,
+            layout=layout,
+            licence=licence,
+            citation=citation,
+            paper=paper,
+        )
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
         """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
@@ -327,7 +377,7 @@ class KnownCheckpoint:
     @property
     def bytes_per_clip(self) -> int:
         """The size of a clip in a store, without arrays on request."""
-        return sum(spec.row_bytes for spec in self.arrays if spec.name not in ARRAYS_ON_REQUEST)
+        return sum(spec.row_bytes for spec in self.arrays if not spec.on_request)
 
 
 def published(

@@ -53,7 +53,7 @@ def load(path: Path, mode: str) -> Backbone:
         lambda windows: project(hear(windows).pooler_output),
         arrays,
         takes=(1, min(frames, most), audio.num_mel_bins),
-        embedding=ArraySpec("native", arrays[0].shape, "float32", "projected embedding of a text"),
+        embedding=ArraySpec.named("native", arrays[0].shape, "projected embedding of a text"),
         text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
     )
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, TextTower, published
+from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,14 +31,12 @@ def frame_arrays(
     Into an embedding of width `dim` that means `meaning`, and tokens of this number and order.
     """
     frames = SAMPLING.frames
+    all_tokens = f"all tokens, {tokens} a frame, {order}"
     return (
-        ArraySpec("native", (dim,), "float32", "clip embedding: mean over `frames`"),
-        ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
-        ArraySpec("mean", (dim,), "float32", "mean over `frames`, the same as `native`"),
-        ArraySpec("frames", (frames, dim), "float16", meaning),
-        ArraySpec(
-            "tokens", (frames * tokens, width), "float16", f"all tokens, {tokens} a frame, {order}"
-        ),
+        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+        *pool_specs(dim, "`frames`", mean=", the same as `native`"),
+        ArraySpec.named("frames", (frames, dim), meaning),
+        ArraySpec.named("tokens", (frames * tokens, width), all_tokens),
     )
 
 
@@ -85,11 +85,8 @@ def frame_backbone(
         output = vision(pixels.flatten(0, 1))
         frames = project(output.pooler_output).float().unflatten(0, (-1, SAMPLING.frames))
         tokens = output.last_hidden_state.unflatten(0, (-1, SAMPLING.frames)).flatten(1, 2)
-        mean = frames.mean(1)
-        return {
-            "native": mean, "max": frames.amax(1), "mean": mean, "frames": frames,
-            "tokens": tokens,
-        }  # fmt: skip
+        native = pool_mean(frames)
+        return {"native": native, "frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
 
     def encode_images(pixels: Tensor) -> Tensor:
         # Not `get_image_features`: what it returns depends on the version of transformers.
@@ -101,7 +98,7 @@ def frame_backbone(
         sampling=SAMPLING,
         arrays=arrays,
         encode_clips=encode_clips,
-        embedding=ArraySpec("native", arrays[0].shape, "float32", meaning),
+        embedding=ArraySpec.named("native", arrays[0].shape, meaning),
         encode_images=encode_images,
         text_tower=text_tower,
         per_frame=True,

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Backbone
+from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     check_store_name,
@@ -194,7 +194,7 @@ def choose_arrays(
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:
-        return tuple(spec for spec in available if spec.name not in ARRAYS_ON_REQUEST)
+        return tuple(spec for spec in available if not spec.on_request)
     if not chosen:
         raise UsageError(f"--arrays: no array of {name} is requested; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:

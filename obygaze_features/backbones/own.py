@@ -24,8 +24,6 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BrokenBackbone, UsageError, import_failure
 from obygaze_features.store import ArraySpec
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's."""
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "BTCHW": lambda pixels: pixels,
     "BCTHW": lambda pixels: pixels.transpose(1, 2),
@@ -39,56 +37,21 @@ RANDOM = ".random"
 """After the name of a library's network: weights that were not trained."""
 
 
-def from_torch(
+def wrap_module(
     net: nn.Module,
+    transform: Preprocessing,
     *,
-    frames: int = 16,
-    size: int = 224,
-    mean: Sequence[float] = MEAN,
-    std: Sequence[float] = STD,
-    transform: Preprocessing | Callable[[Tensor], Tensor] | None = None,
+    frames: int,
     name: str = "",
     layer: str | None = None,
     layout: str | None = None,
     **stated: Any,
 ) -> Backbone:
-    """Make a backbone of a torch module, which is switched to ``eval()``.
-
-    Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
-    is `frames`, and `native` is its mean. What else there is between is averaged: the positions of
-    ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also ``[B,T,C,h,w]``), and
-    tokens that do not go by frames.
-
-    Parameters
-    ----------
-    net
-        The network.
-    frames
-        How many frames of a clip it gets, evenly spread.
-    size, mean, std
-        The shorter side of a frame is scaled to this many pixels, and the middle is cropped; then
-        it is normalised, from values of 0 to 1.
-    transform
-        Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
-    name
-        The name of the store; by default that of the network's class.
-    layer
-        Take the output of this layer, such as ``blocks.10``, a name in ``net.named_modules()``.
-    layout
-        What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``; by
-        default the first of the three that it accepts.
-    stated
-        `licence`, `citation` and `paper` of the weights.
-    """
+    """Make a backbone of a torch module; see `Backbone.from_torch`."""
     kind = type(net)
     plugin, name = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
     if layer and layer not in (layers := dict(net.named_modules())):
         raise UsageError(f"{name}: {unknown_name('layer', layer, layers)}")
-    if not isinstance(transform, Preprocessing):
-        how: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std), "filter": "bilinear"}
-        if transform:
-            how = {"mean": (0,) * 3, "std": (1,) * 3, "scale": 1, "transform": transform}
-        transform = replace(CLIP_TORCHVISION.at(size), **how)
     net.eval()
     run = partial(_run, net, layer)
     pixels = transform.apply(torch.zeros(frames, 240, 320, 3, dtype=torch.uint8))[None]
@@ -108,10 +71,10 @@ def from_torch(
         )
     per_frame, dim = takes == "BCHW", output.shape[-1]
     steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 0
-    arrays = [ArraySpec("native", (dim,), "float32", "embedding of the clip")]
+    arrays = [ArraySpec.named("native", (dim,), "embedding of the clip")]
     if steps and not frames % steps:
         part = "frame" if steps == frames else f"{frames // steps} frames"
-        arrays.append(ArraySpec("frames", (steps, dim), "float16", f"embedding of each {part}"))
+        arrays.append(ArraySpec.named("frames", (steps, dim), f"embedding of each {part}"))
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         tokens = run(LAYOUTS[takes](pixels)).float().reshape(len(pixels), -1, dim)
@@ -125,13 +88,30 @@ def from_torch(
         encode_clips=encode_clips,
         weights=(),
         config={"network": kind.__qualname__, "layout": takes, "layer": layer},
-        embedding=ArraySpec("native", (dim,), "float32", "of an image") if per_frame else None,
+        embedding=ArraySpec.named("native", (dim,), "of an image") if per_frame else None,
         encode_images=run if per_frame else None,
         per_frame=per_frame,
         name=name,
         plugin=plugin,
         **stated,
     )
+
+
+def make_preprocessing(
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    transform: Preprocessing | Callable[[Tensor], Tensor] | None,
+) -> Preprocessing:
+    """Return the preprocessing that the options of `Backbone.from_torch` describe."""
+    if isinstance(transform, Preprocessing):
+        return transform
+    rule = CLIP_TORCHVISION.at(size)
+    if transform:
+        return replace(
+            rule, filter="bilinear", mean=(0,) * 3, std=(1,) * 3, scale=1, transform=transform
+        )
+    return replace(rule, filter="bilinear", mean=tuple(mean), std=tuple(std))
 
 
 def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
@@ -185,7 +165,7 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
     author: dict[str, Any] = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
     preprocessing = replace(CLIP_TORCHVISION, **how, **author)
-    backbone = from_torch(net, transform=preprocessing, layer=layer or None, **options)
+    backbone = wrap_module(net, preprocessing, layer=layer or None, **options)
     synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
     return replace(backbone, config={**backbone.config, **synthetic})
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.sampling import MAX_FRAMES
 from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import load_model, weight_files
@@ -17,6 +18,7 @@ from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +36,8 @@ MOST = 60 * RATES[-1]
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
     """The arrays of a network that embeds each window of sound in `dim` numbers."""
     return (
-        ArraySpec("native", (dim,), "float32", "clip embedding: mean over `frames`"),
-        ArraySpec("frames", (MAX_FRAMES, dim), "float16", f"{meaning} of each window", padded=True),
+        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+        ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
     )
 
 
@@ -87,8 +89,6 @@ def load_sound(
     ) -> Backbone:  # fmt: skip
         import torch
 
-        from obygaze_features.backbones.windows import clip_by_clip
-
         if shape != takes:
             raise BackboneError(
                 f"{file} gives input of the shape {shape}, but according to config.json the "
@@ -99,7 +99,7 @@ def load_sound(
             steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
             return {"native": torch.cat(steps).float()}
 
-        encode = clip_by_clip(embed_windows)
+        encode = clip_by_clip(embed_windows, {"native": pool_mean})
         return Backbone(network, sampling, preprocessing, arrays, encode, files, config, **more)
 
     return load_model(network_class, path, files, **options), settings, make_backbone

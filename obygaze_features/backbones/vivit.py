@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
+from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit
 from obygaze_features.backbones.weights import load_folder
@@ -33,18 +34,20 @@ def tubelet_arrays(
     `native` is the clip's embedding where there is no class token; `order` is that of the tokens; a
     time step has `part`.
     """
-    tokens = steps * patches + (not native)
-    vectors = {
-        "native": f"clip embedding: {native}" if native else "class token after the last layer norm"
-    }
-    if not native:
-        vectors["cls"] = "class token, the same as `native`"
-    vectors["max"] = f"maximum over all {tokens:,} tokens"
-    vectors["mean"] = f"mean over all {tokens:,} tokens"
+    if native:
+        tokens = steps * patches
+        vectors = {"native": f"clip embedding: {native}"}
+    else:
+        tokens = steps * patches + 1
+        vectors = {
+            "native": "class token after the last layer norm",
+            "cls": "class token, the same as `native`",
+        }
     return (
-        *(ArraySpec(name, (width,), "float32", meaning) for name, meaning in vectors.items()),
-        ArraySpec("frames", (steps, width), "float16", f"mean of each {part.format(patches)}"),
-        ArraySpec("tokens", (tokens, width), "float16", f"all tokens, {order}"),
+        *(ArraySpec.named(name, (width,), meaning) for name, meaning in vectors.items()),
+        *pool_specs(width, f"all {tokens:,} tokens"),
+        ArraySpec.named("frames", (steps, width), f"mean of each {part.format(patches)}"),
+        ArraySpec.named("tokens", (tokens, width), f"all tokens, {order}"),
     )
 
 
@@ -71,13 +74,12 @@ def tubelet_backbone(
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = network(pixels).last_hidden_state
         tokens = output.float()
-        mean, ordered = tokens.mean(1), arrange(tokens)
+        ordered = arrange(tokens)
         tubelets = ordered if embed else ordered[:, 1:]
         return {
-            "native": embed(output, mean) if embed else tokens[:, 0],
+            **pool_tokens(tokens, names),
+            "native": embed(output, tokens.mean(1)) if embed else tokens[:, 0],
             "cls": tokens[:, 0],
-            "max": tokens.amax(1),
-            "mean": mean,
             "frames": tubelets.unflatten(1, (steps, -1)).mean(2),
             "tokens": ordered,
         }

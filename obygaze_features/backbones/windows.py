@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import Pooling, pool_mean
 
 FRAMES_PER_STEP = 64
 """Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
-
-POOLS = frozenset({"native", "mean", "max"})
-"""The arrays of a clip that follow from the embeddings of its frames."""
 
 
 def resample(
@@ -32,11 +30,11 @@ def resample(
     """The same backbone, which sees a clip's frames at a rate, up to a bound.
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
-    evenly spread, as the network takes. It is NaN after the clip's end. The other arrays are means
-    over frames or windows, and `max` is the maximum. A network of frames gives no others than
-    `POOLS`, and is refused if others are `wanted`; by default all of its arrays are. Without a
-    rate, `sampling` says how many windows of sound a backbone hears at most; `track` is the number
-    of the sound track.
+    evenly spread, as the network takes. It is NaN after the clip's end. Other vectors are pooled
+    as `ARRAYS` says: by `pool` over frames, by `join` over windows. A vector of the backbone's own
+    is the mean over windows. A backbone is refused if one of its arrays does not follow and is
+    `wanted`; by default all are. Without a rate, `sampling` says how many windows of sound a
+    backbone hears at most; `track` is the number of the sound track.
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)
@@ -47,23 +45,23 @@ def resample(
             f"{backbone.label} sees frames: --frames {sampling.frames} goes with a rate. "
             "Add --sampling '2 fps', or extract backbones that hear without it"
         )
-    specs = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
-    if "native" not in specs:
+    vectors = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
+    if "native" not in vectors:
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
     if backbone.sampling.window:
         raise UsageError(f"{backbone.label} sees windows already; give its sampling only once")
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:
         size, part = 1, "frame"
-        specs = _pools_of_frames(backbone.label, specs, wanted)
+        pools = _pools_of_frames(vectors)
         sampling = replace(sampling, window=None, stride=None)
     else:
         size, part = backbone.sampling.frames, "window"
+        pools = _pools_of_windows(vectors)
         window = sampling.window or size
         sampling = replace(sampling, window=window, stride=sampling.stride or window)
-
-    names = frozenset(specs)
-    shape = (sampling.tokens, *specs["native"].shape)
+    _refuse_missing(backbone.label, part, vectors, pools, wanted)
+    names = frozenset(pools)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
         """The arrays of some frames or windows ``[W,size,3,h,w]``."""
@@ -79,10 +77,17 @@ def resample(
         parts = [embed(clip[step.to(clip.device)]) for step in steps]
         return {name: torch.cat([part[name] for part in parts]).float() for name in names}
 
-    pooled = (replace(s, meaning=f"pooled over {part}s: {s.meaning}") for s in specs.values())
-    frames = ArraySpec("frames", shape, "float16", f"embedding of each {part}", padded=True)
-    arrays = (*pooled, frames)
-    encode_clips = clip_by_clip(embed_tokens, sampling.tokens)
+    shape = (sampling.tokens, *vectors["native"].shape)
+    meaning = f"embedding of each {part}"
+    arrays = (
+        *(
+            replace(spec, meaning=f"pooled over {part}s: {spec.meaning}")
+            for name, spec in vectors.items()
+            if name in pools
+        ),
+        ArraySpec.named("frames", shape, meaning, padded=True),
+    )
+    encode_clips = clip_by_clip(embed_tokens, pools, sampling.tokens)
     return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
 
 
@@ -107,41 +112,33 @@ def _resample_sound(
     return backbone.with_changes(sampling=heard, preprocessing=preprocessing, arrays=arrays)
 
 
-def _pools_of_frames(
-    label: str, specs: Mapping[str, ArraySpec], wanted: Collection[str] | None
-) -> dict[str, ArraySpec]:
-    """Return the arrays that the embeddings of frames give; `UsageError` if others are wanted."""
-    shape = specs["native"].shape
-    pools = {name: spec for name, spec in specs.items() if name in POOLS and spec.shape == shape}
-    others = [name for name in specs if name not in pools]
-    if unknown := [name for name in others if wanted is None or name in wanted]:
-        raise UsageError(
-            f"{label}: with --sampling each frame is embedded alone, which does not give the array "
-            f"{' or '.join(unknown)}. Ask for the others: --arrays {','.join(pools)},frames"
-        )
+def _pools_of_frames(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
+    """Return how vectors follow from the embeddings of frames, for those that do."""
+    shape = vectors["native"].shape
+    pools: dict[str, Pooling] = {"native": pool_mean}
+    for name, spec in vectors.items():
+        if spec.entry and spec.entry.pool and spec.shape == shape:
+            pools[name] = spec.entry.pool
     return pools
 
 
-def clip_by_clip(
-    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], count: int | None = None
-) -> Callable[..., Any]:
-    """`Backbone.encode_clips` by a function of one clip's frames or windows, without padding.
+def _pools_of_windows(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
+    """Return how vectors follow from those of windows: the backbone's own ones are averaged."""
+    joins = {name: spec.entry.join if spec.entry else pool_mean for name, spec in vectors.items()}
+    return {name: join for name, join in joins.items() if join}
 
-    From the embeddings of each: `frames` are those that are `native`, in `count` rows; by default
-    in as many as the input has places.
-    """
 
-    def embed_clip(clip: Tensor, places: int) -> dict[str, Tensor]:
-        tokens = embed_tokens(clip)
-        row = {name: x.amax(0) if name == "max" else x.mean(0) for name, x in tokens.items()}
-        row["frames"] = clip.new_full((places, *row["native"].shape), torch.nan)
-        row["frames"][: len(tokens["native"])] = tokens["native"]
-        return row
-
-    def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        counts = present.sum(1).tolist()
-        places = count or inputs.shape[1]
-        rows = [embed_clip(clip[:n], places) for clip, n in zip(inputs, counts, strict=True)]
-        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-
-    return encode_clips
+def _refuse_missing(
+    label: str,
+    part: str,
+    vectors: Collection[str],
+    pools: Mapping[str, Pooling],
+    wanted: Collection[str] | None,
+) -> None:
+    """Raise `UsageError` if a wanted array does not follow from frames or windows."""
+    others = [name for name in vectors if name not in pools]
+    if unknown := [name for name in others if wanted is None or name in wanted]:
+        raise UsageError(
+            f"{label}: with --sampling each {part} is embedded alone, which does not give the "
+            f"array {' or '.join(unknown)}. Ask for the others: --arrays {','.join(pools)},frames"
+        )

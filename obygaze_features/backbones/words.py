@@ -30,8 +30,8 @@ WIDTH = 1024
 MODEL_TYPE = "obygaze-words"
 _WORD = re.compile(r"\b\w\w+\b")
 _ARRAYS = (
-    ArraySpec("native", (WIDTH,), "float32", "hashed words and pairs of words, length one"),
-    ArraySpec("count", (1,), "float32", "the number of words"),
+    ArraySpec.named("native", (WIDTH,), "hashed words and pairs of words, length one"),
+    ArraySpec.named("count", (1,)),
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.clip import make_text_tower
+from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_xclip
 from obygaze_features.backbones.weights import load_folder
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
     """X-CLIP's arrays, of `tokens` tokens per frame, `width` wide and projected to `dim`."""
     return (
-        ArraySpec("native", (dim,), "float32", "clip embedding, after the temporal transformer"),
-        ArraySpec("max", (dim,), "float32", "maximum over `frames`"),
-        ArraySpec("mean", (dim,), "float32", "mean over `frames`"),
-        ArraySpec("frames", (frames, dim), "float16", "projected class token of each frame"),
-        ArraySpec("frames_temporal", (frames, dim), "float16", "`frames` after temporal mixing"),
-        ArraySpec(
+        ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
+        *pool_specs(dim, "`frames`"),
+        ArraySpec.named("frames", (frames, dim), "projected class token of each frame"),
+        ArraySpec.named("frames_temporal", (frames, dim)),
+        ArraySpec.named(
             "tokens",
             (frames * tokens, width),
-            "float16",
             f"all tokens, {tokens} a frame, class token first, neither normalised nor projected",
         ),
     )
@@ -55,8 +54,7 @@ def load(path: Path, mode: str) -> Backbone:
         # Part by part: `get_video_features` does not return the tokens.
         output = see(pixels.flatten(0, 1), frames)
         embedded = project(output.pooler_output).unflatten(0, (-1, frames))
-        arrays = {"frames": embedded}
-        arrays["max"], arrays["mean"] = embedded.float().amax(1), embedded.float().mean(1)
+        arrays = {"frames": embedded, **pool_tokens(embedded.float(), names)}
         if names & {"native", "frames_temporal"}:
             # By position: up to transformers 4 this is a bare tuple.
             arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]
@@ -75,8 +73,8 @@ def load(path: Path, mode: str) -> Backbone:
         sampling=Sampling(frames),
         arrays=xclip_arrays(frames, dim, vision.embeddings.num_positions, settings.hidden_size),
         encode_clips=encode_clips,
-        embedding=ArraySpec(
-            "native", (dim,), "float32",
+        embedding=ArraySpec.named(
+            "native", (dim,),
             "embedding of a film that shows the image throughout, or end token of a text",
         ),
         encode_images=encode_images,

@@ -18,11 +18,13 @@ from obygaze_features.backbones.backbone import (
     Family,
     KnownCheckpoint,
 )
+from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import loading, refuse_misfit
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,20 +44,20 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
     """The arrays, of `tokens` tokens per frame, projected to `dim`."""
-    return (
-        ArraySpec("native", (dim,), "float32", "clip embedding: mean of `frames_temporal`, unit"),
-        ArraySpec("max", (dim,), "float32", "maximum over `frames`, padding apart"),
-        ArraySpec("mean", (dim,), "float32", "mean over `frames`, padding apart"),
-        ArraySpec("frames", (frames, dim), "float16", "projected class token of each frame", True),
-        ArraySpec(
-            "frames_temporal", (frames, dim), "float16", "`frames` after temporal mixing", True
-        ),
-        ArraySpec(
-            "tokens",
-            (frames * tokens, dim),
-            "float16",
+    vectors = {
+        "frames": (frames, "projected class token of each frame"),
+        "frames_temporal": (frames, ""),
+        "tokens": (
+            frames * tokens,
             f"all projected tokens, {tokens} a frame, class token first",
-            padded=True,
+        ),
+    }
+    return (
+        ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
+        *pool_specs(dim, "`frames`, padding apart"),
+        *(
+            ArraySpec.named(name, (count, dim), meaning, padded=True)
+            for name, (count, meaning) in vectors.items()
         ),
     )
 
@@ -96,17 +98,14 @@ def load(path: Path, mode: str) -> Backbone:
         output = vision(pixels.flatten(0, 1)).unflatten(0, (-1, frames))
         embedded = vision.embed(output[:, :, 0]).float()
         mask = present[..., None]
-        count = mask.sum(1)
         arrays = {
             "frames": embedded.where(mask, math.nan),
-            "max": embedded.where(mask, -math.inf).amax(1),
-            "mean": embedded.where(mask, 0).sum(1) / count,
+            **pool_tokens(embedded, names, mask),
         }
         if names & {"native", "frames_temporal"}:
             mixed = (embedded + mixer(embedded + others["positions"], present)).float()
             arrays["frames_temporal"] = mixed.where(mask, math.nan)
-            unit = normalize(mixed, dim=-1)
-            arrays["native"] = normalize(unit.where(mask, 0).sum(1) / count, dim=-1)
+            arrays["native"] = normalize(pool_mean(normalize(mixed, dim=-1), mask), dim=-1)
         if "tokens" in names:
             tokens = vision.embed(output).float().where(mask[..., None], math.nan)
             arrays["tokens"] = tokens.flatten(1, 2)

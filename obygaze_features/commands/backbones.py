@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
 )
+from obygaze_features.common.tables import align
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
@@ -34,53 +36,10 @@ def backbones(as_json: bool) -> None:
       obygaze features backbones
       obygaze features backbones --json
     """
-    from obygaze_features.backbones import families, known_checkpoints
-    from obygaze_features.backbones.backbone import ARRAYS_ON_REQUEST, Family
-    from obygaze_features.backbones.registry import load_plugins
-
-    plugins, problems = load_plugins()
     if as_json:
-        cards: dict[str, object] = {
-            checkpoint.name: _as_json(checkpoint, family)
-            for family in families()
-            for checkpoint in family.checkpoints
-        }
-        for plugin, loaded in plugins.items():
-            if not isinstance(loaded, Family):
-                cards[plugin.name] = {"title": str(plugin), "package": plugin.package}
-        echo_json(cards)
-        return
-    width = max(map(len, known_checkpoints()))
-    echo(f"{'name':<{width}}  {'sees or hears':<13}  keeps frames  per clip  from")
-    for checkpoint in known_checkpoints().values():
-        shape = next((_shape(a) for a in checkpoint.arrays if a.name == "frames"), "")
-        echo(
-            f"{checkpoint.name:<{width}}  {_takes(checkpoint):<13}  {shape:>12}"
-            f"  {checkpoint.bytes_per_clip:>6,} B  {_source(checkpoint)}"
-        )
-    if plugins or problems:
-        echo("\nOf other packages:")
-    for plugin in plugins:
-        echo(f"  {plugin.name}: {plugin}")
-    for plugin, problem in problems.items():
-        echo(f"  {plugin.name} cannot be used: {problem}")
-    echo("\nThe arrays of each family, by its first; the others differ in frames and width.")
-    for family in families():
-        checkpoint = family.checkpoints[0]
-        echo(f"\n{checkpoint.name}: {checkpoint.title}\n  takes: {checkpoint.sampling.words}")
-        if others := [kind for kind, taken in _also_takes(family).items() if taken]:
-            echo(f"  also takes {' and '.join(others)}")
-        for array in checkpoint.arrays:
-            size = f"{array.row_bytes:,} B"
-            on_request = " (only on request)" if array.name in ARRAYS_ON_REQUEST else ""
-            echo(
-                f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
-                f"  {array.meaning}{on_request}"
-            )
-        stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
-        if about := checkpoint.how_to_get or stated:
-            echo(f"  {about}")
-    echo("\nOf installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER")
+        echo_json(_cards())
+    else:
+        echo("\n\n".join(_describe()))
 
 
 @click.command()
@@ -131,6 +90,66 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
         raise UsageError(f"no random weights are called {name!r}; use one of {', '.join(writers)}")
     write_random_weights(writers[name], folder, overwrite=overwrite)
     echo(f"SYNTHETIC {name} with random weights in {folder}")
+
+
+def _describe() -> Iterator[str]:
+    """Yield the table of checkpoints, other packages' backbones, and each family's arrays."""
+    from obygaze_features.backbones import families, known_checkpoints
+    from obygaze_features.backbones.registry import load_plugins
+
+    header = ["name", "sees or hears", "from", "keeps frames", "per clip"]
+    rows = [
+        [item.name, _takes(item), _source(item), _frames(item), f"{item.bytes_per_clip:,} B"]
+        for item in known_checkpoints().values()
+    ]
+    yield align(header, rows, left=3)
+    plugins, problems = load_plugins()
+    lines = [f"  {plugin.name}: {plugin}" for plugin in plugins]
+    lines += [f"  {plugin.name} cannot be used: {reason}" for plugin, reason in problems.items()]
+    if lines:
+        yield "\n".join(["Of other packages:", *lines])
+    yield "The arrays of each family, by its first; the others differ in frames and width."
+    for family in families():
+        yield _describe_family(family)
+    yield "Of installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
+
+
+def _describe_family(family: Family) -> str:
+    checkpoint = family.checkpoints[0]
+    lines = [f"{checkpoint.name}: {checkpoint.title}", f"  takes: {checkpoint.sampling.words}"]
+    if others := [kind for kind, is_taken in _also_takes(family).items() if is_taken]:
+        lines.append(f"  also takes {' and '.join(others)}")
+    for array in checkpoint.arrays:
+        size, note = f"{array.row_bytes:,} B", " (only on request)" if array.on_request else ""
+        lines.append(
+            f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
+            f"  {array.meaning}{note}"
+        )
+    stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
+    if about := checkpoint.how_to_get or stated:
+        lines.append(f"  {about}")
+    return "\n".join(lines)
+
+
+def _cards() -> dict[str, object]:
+    """Describe the checkpoints and plug-ins as JSON values, by name."""
+    from obygaze_features.backbones import families
+    from obygaze_features.backbones.backbone import Family
+    from obygaze_features.backbones.registry import load_plugins
+
+    cards: dict[str, object] = {
+        checkpoint.name: _as_json(checkpoint, family)
+        for family in families()
+        for checkpoint in family.checkpoints
+    }
+    for plugin, loaded in load_plugins()[0].items():
+        if not isinstance(loaded, Family):
+            cards[plugin.name] = {"title": str(plugin), "package": plugin.package}
+    return cards
+
+
+def _frames(checkpoint: KnownCheckpoint) -> str:
+    return next((_shape(spec) for spec in checkpoint.arrays if spec.name == "frames"), "")
 
 
 def _shape(array: ArraySpec) -> str:

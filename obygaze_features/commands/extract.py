@@ -206,52 +206,17 @@ def _messages() -> Iterator[None]:
 
 
 def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
+    """Print what was done, what was unusual, what was left out, and where the result is."""
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         all_in = "; ".join(f"obygaze stores info {path}" for path in summary.stores)
         echo_failures(reasons, all_in=all_in)
-    if summary.clips:
-        is_seen = noun == "clip" and summary.frames
-        frames = f"{summary.frames_a_second:.0f} frames a second; " if is_seen else ""
-        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
-        echo(
-            f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "
-            f"({summary.clips_a_second:.1f} a second, {frames}"
-            f"time: {shares}; bound by {summary.bound_by})"
-        )
-    elif not summary.left:
-        hint = " (--retry-failed tries the failed ones again)" if summary.failed else ""
-        echo(f"Nothing was left to do{hint}.")
-    for reason, count in summary.slow.items():
-        echo(f"{counted(count, 'clip')} decoded from the start of the file: {reason}")
-    if summary.thinned and is_sampled:  # else it is as the network was trained
-        thinned = counted(summary.thinned, "clip")
-        echo(f"{thinned} with more frames at the rate than --frames allows: spread over the clip")
-    if summary.unheard:
-        clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
-        echo(
-            f"{clips} with more windows of sound (up to {most}) than are heard, which are spread "
-            "over the clip. Cut clips into spans, or hear all in a new folder, with backbones that "
-            f"hear alone: --frames {most}"
-        )
-    for track, count in summary.tracks.items():
-        echo(f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)")
-    if summary.resized_by_cpu:
-        resized = counted(summary.resized_by_cpu, noun)
-        echo(f"{resized} resized on the CPU, as the GPU's memory was full", err=True)
-    if summary.cut:
-        longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
-        echo(
-            f"{counted(len(summary.cut), 'text')} longer than the backbone reads; the rest was "
-            f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
-            f"{summary.cut[longest]} tokens)",
-            err=True,
-        )
-    for reason, count in summary.lost.items():
-        processes = counted(count, "process", "processes")
-        echo(f"{processes} lost and replaced: {reason}", err=True)
-    for name, reason in summary.broken.items():
-        echo(f"{name} was left out: {reason}", err=True)
+    if summary.clips or not summary.left:
+        echo(_describe_speed(summary, noun))
+    for line in _unusual(summary, is_sampled=is_sampled):
+        echo(line)
+    for line in _problems(summary, noun):
+        echo(line, err=True)
     left = counted(summary.left, noun)
     if summary.ended == "time":
         echo(f"The time is up, with {left} left; the same command resumes.")
@@ -265,3 +230,52 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
     for store, done in zip(stores, summary.done_in.values(), strict=True):
         echo(f"{done} of {wanted} done in {store}")
     echo(f"{summary.done} of {wanted} done in all of them")
+
+
+def _describe_speed(summary: Summary, noun: str) -> str:
+    if summary.clips:
+        is_seen = noun == "clip" and summary.frames
+        frames = f"{summary.frames_a_second:.0f} frames a second; " if is_seen else ""
+        shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
+        return (
+            f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "
+            f"({summary.clips_a_second:.1f} a second, {frames}"
+            f"time: {shares}; bound by {summary.bound_by})"
+        )
+    hint = " (--retry-failed tries the failed ones again)" if summary.failed else ""
+    return f"Nothing was left to do{hint}."
+
+
+def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
+    """Yield what is usable and still worth knowing about clips."""
+    for reason, count in summary.slow.items():
+        yield f"{counted(count, 'clip')} decoded from the start of the file: {reason}"
+    if summary.thinned and is_sampled:  # else it is as the network was trained
+        thinned = counted(summary.thinned, "clip")
+        yield f"{thinned} with more frames at the rate than --frames allows: spread over the clip"
+    if summary.unheard:
+        clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
+        yield (
+            f"{clips} with more windows of sound (up to {most}) than are heard, which are spread "
+            "over the clip. Cut clips into spans, or hear all in a new folder, with backbones that "
+            f"hear alone: --frames {most}"
+        )
+    for track, count in summary.tracks.items():
+        yield f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)"
+
+
+def _problems(summary: Summary, noun: str) -> Iterator[str]:
+    if summary.resized_by_cpu:
+        resized = counted(summary.resized_by_cpu, noun)
+        yield f"{resized} resized on the CPU, as the GPU's memory was full"
+    if summary.cut:
+        longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
+        yield (
+            f"{counted(len(summary.cut), 'text')} longer than the backbone reads; the rest was "
+            f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
+            f"{summary.cut[longest]} tokens)"
+        )
+    for reason, count in summary.lost.items():
+        yield f"{counted(count, 'process', 'processes')} lost and replaced: {reason}"
+    for name, reason in summary.broken.items():
+        yield f"{name} was left out: {reason}"

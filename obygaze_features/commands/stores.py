@@ -34,7 +34,7 @@ from obygaze_features.common.cli import (
     output_options,
     store_argument,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.tables import align, describe_facts
 from obygaze_features.common.text import counted, for_shell, format_duration, join_some, redact_url
 from obygaze_features.errors import StoreError
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.repair import Repair
     from obygaze_features.store.verify import Damage
 
+NOT_STATED = "not stated"
 MAX_VALUE_WIDTH = 40
 """Characters of an attribute's value that `diff` prints."""
 
@@ -139,18 +140,15 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     already = opened.is_final
     opened.finalise(compress=compress, allow_incomplete=allow_incomplete)
     files = [path for path in [store, *store.rglob("*")] if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    rows, done = len(opened), opened.info()["rows"]["done"]
-    if as_json:
-        echo_json({"path": str(store), "rows": rows, "done": done, "files": len(files),
-                   "size": size, "already": already})  # fmt: skip
-        return
-    echo(
-        f"{store} is {'final already' if already else 'final'}: {done:,} of "
-        f"{counted(rows, 'row')} done, {counted(len(files), 'file')}, {size:,} B"
-    )
-    if not already:
-        echo(f"card -> {store / 'README.md'}")
+    facts = {
+        "path": str(store),
+        "rows": len(opened),
+        "done": opened.info()["rows"]["done"],
+        "files": len(files),
+        "size": sum(path.stat().st_size for path in files),
+        "already": already,
+    }
+    emit(facts, as_json, lambda facts: describe_facts({**facts, "size": f"{facts['size']:,} B"}))
 
 
 @stores.command("set")
@@ -172,7 +170,7 @@ def set_(store: Path, **texts: str | None) -> None:
     from obygaze_features.store import open_store
 
     facts = open_store(store).set(**texts).attributes
-    echo("\n".join(f"{key:<9} {facts[key] or 'not stated'}" for key in texts))
+    echo(describe_facts({key: facts[key] or NOT_STATED for key in texts}))
 
 
 @stores.command()
@@ -335,25 +333,23 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
 
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
-    default = "none, of images and texts" if "texts" in preprocessing else "not stated"
+    default = "none, of images and texts" if "texts" in preprocessing else NOT_STATED
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
     kind = "sound" if sampling.startswith("sound ") else "frames"
-    lines = [
-        f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}",
-        f"state      {facts['state']}",
-        f"rows       {rows['all']}: {rows['done']} done, {rows['failed']} failed, "
-        f"{rows['to_do']} to do",
-        f"backbone   {backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
-        f"{kind:10} {sampling.removeprefix('sound ')}; preprocessing {mode}",
-        f"items      digest {facts['items_digest']}",
-        f"precision  {facts['precision']}",
-        f"licence    {facts['licence'] or 'not stated'}",
-        f"citation   {facts['citation'] or 'not stated'}",
-        *(f"weights    {key} {backbone[key]}" for key in CREDITS if backbone.get(key)),
-        "arrays",
-    ]
-    if synthetic := backbone.get("config", {}).get("synthetic"):
-        lines.insert(4, f"SYNTHETIC  {synthetic}")
+    about = {
+        "state": facts["state"],
+        "rows": f"{rows['all']:,}: {rows['done']:,} done, {rows['failed']:,} failed, "
+        f"{rows['to_do']:,} to do",
+        "SYNTHETIC": backbone.get("config", {}).get("synthetic"),
+        "backbone": f"{backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
+        kind: f"{sampling.removeprefix('sound ')}; preprocessing {mode}",
+        "items": f"digest {facts['items_digest']}",
+        "precision": facts["precision"],
+        **{key: facts[key] or NOT_STATED for key in ("licence", "citation")},
+        **{f"weights {key}": backbone.get(key) for key in CREDITS},
+    }
+    lines = [f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}"]
+    lines += [describe_facts(about), "arrays"]
     for name, array in facts["arrays"].items():
         shape = " x ".join(map(str, array["shape"]))
         size = f"{array['bytes']:,} B"
@@ -399,14 +395,9 @@ def _print_repair(result: Repair) -> None:
 
 def _report_new_store(store: Store, as_json: bool) -> None:
     rows = store.info()["rows"]
-    if as_json:
-        echo_json({"path": str(store.path), **{key: rows[key] for key in rows if key != "all"}})
-        return
-    echo(
-        f"{counted(rows['all'], 'row')}: {rows['done']:,} done, {rows['failed']:,} failed, "
-        f"{rows['to_do']:,} to do -> {store.path}"
-    )
-    if not rows["to_do"]:
+    counts = {key: rows[key] for key in ("done", "failed", "to_do")}
+    emit({"path": str(store.path), **counts}, as_json, describe_facts)
+    if not (rows["to_do"] or as_json):
         echo(f"next: obygaze stores finalise {for_shell(store.path)}")
 
 

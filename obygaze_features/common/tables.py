@@ -267,6 +267,27 @@ def unescape_formula(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
+def describe_facts(facts: Mapping[str, object]) -> str:
+    """Format labels and values for a terminal, a line each; a label without a value is left out.
+
+    Examples
+    --------
+    >>> print(describe_facts({"to_do": 12000, "licence": "CC-BY-4.0", "paper": "", "new": True}))
+    to do    12,000
+    licence  CC-BY-4.0
+    new      yes
+    """
+    lines = {}
+    for label, value in facts.items():
+        if isinstance(value, bool):
+            value = "yes" if value else ""
+        if value not in (None, ""):
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+            lines[label.replace("_", " ")] = text
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"{label:<{width}}  {text}" for label, text in lines.items())
+
+
 def align(
     header: Sequence[str],
     rows: Iterable[Sequence[object]],

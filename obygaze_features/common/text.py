@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
+from bisect import bisect
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_FILE_BYTES = 200
+MAX_NAMES_COMPARED = 1000
+"""Names that a slip is compared with: a suggestion must not take long."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
@@ -163,15 +166,27 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """
     by_key = {name.casefold(): name for name in names}
     typed = typed.casefold()
+    if typed in by_key:
+        return by_key[typed]
     text, numbers = _split_numbers(typed)
     others = []
-    for key in by_key:
-        if key == typed or _split_numbers(key) == (text, numbers):
+    for key in _names_around(typed, by_key):
+        key_text, key_numbers = _split_numbers(key)
+        if (key_text, key_numbers) == (text, numbers):
             return by_key[key]
-        if _split_numbers(key)[0] != text:
+        if key_text != text:
             others.append(key)
     near_keys = difflib.get_close_matches(typed, others, 1, 0.66 if len(typed) < 5 else 0.75)
     return by_key[near_keys[0]] if near_keys else None
+
+
+def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
+    """Return the names, or of very many those nearest in the order of the alphabet."""
+    if len(names) <= MAX_NAMES_COMPARED:
+        return names
+    ordered = sorted(names)
+    first = max(0, bisect(ordered, typed) - MAX_NAMES_COMPARED // 2)
+    return ordered[first : first + MAX_NAMES_COMPARED]
 
 
 def _split_numbers(name: str) -> tuple[str, list[str]]:

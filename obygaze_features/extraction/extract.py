@@ -23,10 +23,11 @@ from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.progress import meter
-from obygaze_features.common.text import counted, first_line, unknown_name
+from obygaze_features.common.text import counted, first_line
 from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
 from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.plan import (
+    STALL_TIMEOUT_S,
     BlockTask,
     BrokenBackbones,
     ExtractionRun,
@@ -59,7 +60,30 @@ def extract(
     media: str | Path | None,
     backbones: Any,
     output: str | Path = "stores",
-    **options: Any,
+    *,
+    films: Sequence[str] | str = (),
+    limit: int | None = None,
+    part: str | None = None,
+    retry_failed: bool = False,
+    preprocessing: str = "standard",
+    precision: str = "float32",
+    arrays: Sequence[str] | None = None,
+    sampling: str | None = None,
+    frames: int | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    audio_track: int | None = None,
+    device: str | None = None,
+    max_gpu_memory: str | None = None,
+    batch: int | None = None,
+    workers: int | None = None,
+    max_hours: float | None = None,
+    stall_timeout: float = STALL_TIMEOUT_S,
+    engine: str = "local",
+    ray_address: str | None = None,
+    ray_forwards: int | None = None,
+    ray_cpus: float | None = None,
+    ray_gpus: float | None = None,
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
@@ -80,8 +104,8 @@ def extract(
         modules with a `transform`; one or several. Each item is read once for all of them.
     output
         The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
-    options
-        The fields of `obygaze_features.extraction.Options`: ``limit``, ``device``, ``batch`` ...
+    films, limit, ...
+        Which items, how, and on what: see `obygaze_features.extraction.Options`.
 
     Examples
     --------
@@ -92,9 +116,14 @@ def extract(
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
     begin = time.monotonic()
-    if unknown := sorted(set(options) - set(Options.__dataclass_fields__)):
-        raise UsageError(unknown_name("option", unknown[0], Options.__dataclass_fields__))
-    settings = Options(**options)
+    settings = Options(
+        films=films, limit=limit, part=part, retry_failed=retry_failed,
+        preprocessing=preprocessing, precision=precision, arrays=arrays, sampling=sampling,
+        frames=frames, window=window, stride=stride, audio_track=audio_track, device=device,
+        max_gpu_memory=max_gpu_memory, batch=batch, workers=workers, max_hours=max_hours,
+        stall_timeout=stall_timeout, engine=engine, ray_address=ray_address,
+        ray_forwards=ray_forwards, ray_cpus=ray_cpus, ray_gpus=ray_gpus,
+    )  # fmt: skip
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     media, output = Path(media) if media is not None else None, Path(output)
@@ -103,11 +132,11 @@ def extract(
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
     broken = BrokenBackbones(len(backbones))
-    loaded, engine = load(backbones, settings, kinds, broken)
+    loaded, run_engine = load(backbones, settings, kinds, broken)
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
-    return fill(manifest, media, loaded, output, settings, engine, broken, begin)
+    return fill(manifest, media, loaded, output, settings, run_engine, broken, begin)
 
 
 def load(

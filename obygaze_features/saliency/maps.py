@@ -93,11 +93,7 @@ def write_saliency(
     items = list(manifest.items)
     columns = {"film": manifest.items.films, **manifest.items.extra}
     texts = _fill_in(text, columns, len(items))
-    if by is not None and by not in columns:
-        raise UsageError(f"--by: {unknown_name('column', by, columns)}")
-    groups = columns[by] if by is not None else [_ALL_IMAGES] * len(items)
-    if "" in groups and not any(groups):
-        raise UsageError(f"--by {by}: the column is empty for all images")
+    groups = [_ALL_IMAGES] * len(items) if by is None else _groups_by(by, columns)
     cut = _long_texts(model, texts)
     failed: dict[str, str] = {}
     done: list[tuple[int, float, Values]] = []
@@ -122,18 +118,7 @@ def write_saliency(
             reason = next(iter(failed.values()), "the manifest is empty")
             raise VideoError(f"none of {counted(len(items), 'image')} has a map: {reason}")
         ungrouped = [items[row].id for row, *_ in done if not groups[row]]
-        np.save(new / "maps.npy", np.stack([values for *_, values in done]), allow_pickle=False)
-        rows = [
-            {
-                "id": items[row].id,
-                "group": groups[row],
-                "text": texts[row],
-                "similarity": cosine,
-                "peak": float(values.max()),
-            }
-            for row, cosine, values in done
-        ]
-        write_text(new / "images.csv", format_rows(rows, number=repr))
+        _write_maps(new, done, items, groups, texts)
         members = {
             name: [_scaled(values) for row, _, values in done if groups[row] == name]
             for name in image_sums
@@ -153,6 +138,38 @@ def write_saliency(
         write_text(new / RECORD, to_json(about))
     counts = {name: len(maps) for name, maps in members.items()}
     return SaliencyResult(counts, failed, cut, ungrouped)
+
+
+def _groups_by(by: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return each image's group; `UsageError` if there is no such column, or it is empty."""
+    if by not in columns:
+        raise UsageError(f"--by: {unknown_name('column', by, columns)}")
+    groups = columns[by]
+    if "" in groups and not any(groups):
+        raise UsageError(f"--by {by}: the column is empty for all images")
+    return groups
+
+
+def _write_maps(
+    folder: Path,
+    maps: Sequence[tuple[int, float, Values]],
+    items: Sequence[Item],
+    groups: Sequence[str],
+    texts: Sequence[str],
+) -> None:
+    """Write the maps as one array, and a table of their images."""
+    np.save(folder / "maps.npy", np.stack([values for *_, values in maps]), allow_pickle=False)
+    rows = [
+        {
+            "id": items[row].id,
+            "group": groups[row],
+            "text": texts[row],
+            "similarity": cosine,
+            "peak": float(values.max()),
+        }
+        for row, cosine, values in maps
+    ]
+    write_text(folder / "images.csv", format_rows(rows, number=repr))
 
 
 def _scaled(values: Values) -> Values:

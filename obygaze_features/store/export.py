@@ -18,6 +18,7 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.arrays import ARRAYS, VECTOR
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import PART_BYTES, Store
@@ -25,8 +26,6 @@ from obygaze_features.store.reader import PART_BYTES, Store
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
 """Datasets of an exported HDF5 file that are not arrays."""
-POOLED = ("native", "cls", "max", "mean")
-"""The arrays with one vector per clip, which tables are for."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 
 
@@ -57,7 +56,8 @@ def export(
     if arrays is None:
         arrays = store.arrays
         if write is _write_parquet:
-            arrays = [name for name in POOLED if name in arrays]
+            pooled = [name for name, entry in ARRAYS.items() if entry.axes == VECTOR]
+            arrays = [name for name in pooled if name in arrays]
     asked = [store.stored(name).spec for name in as_list(arrays)]
     specs = [array for array in store.specs if array in asked]
     if not specs:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.store.arrays import ARRAYS, FRAME_NUMBERS, StoredArray
 from obygaze_features.store.shards import ShardLayout
 
 FORMAT_VERSION = 1
@@ -48,10 +49,6 @@ SHARD_BYTES = 256 * 2**20
 """Approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
 """Size of a chunk in a final store, where a row takes at most a quarter of it."""
-
-_FRAME_NUMBERS = ("frame_index", "frame_time", "loudness")
-_BY_FRAME = (*_FRAME_NUMBERS, "frames", "frames_temporal")
-"""Arrays whose first axis within a row is the frames."""
 
 
 def default_block_rows(items: int) -> int:
@@ -106,6 +103,24 @@ class ArraySpec:
     padded: bool = False
     columns: tuple[str, ...] = ()
 
+    @classmethod
+    def named(
+        cls, name: str, shape: tuple[int, ...], meaning: str = "", *, padded: bool = False
+    ) -> ArraySpec:
+        """Return the spec of one of `ARRAYS`, which gives the number format, and a meaning."""
+        entry = ARRAYS[name]
+        return cls(name, shape, entry.dtype, meaning or entry.title, padded)
+
+    @property
+    def entry(self) -> StoredArray | None:
+        """The entry in `ARRAYS`; None for an array of the backbone's own."""
+        return ARRAYS.get(self.name)
+
+    @property
+    def on_request(self) -> bool:
+        """True if it is stored only when a user names it."""
+        return self.entry is not None and self.entry.on_request
+
     @property
     def fill(self) -> float | int:
         """What a row that was not computed reads as: NaN, or -1 for integers. Never zero."""
@@ -131,7 +146,12 @@ class ArraySpec:
     @property
     def counts_frames(self) -> bool:
         """Whether the first axis within a row is the frames, or parts of a few frames each."""
-        return self.name in _BY_FRAME
+        return self.entry is not None and self.entry.axes[0] == "frame"
+
+    @property
+    def numbers_frames(self) -> bool:
+        """Whether a row has one number for each frame, and no features."""
+        return self.entry is not None and self.entry.axes == FRAME_NUMBERS
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -322,7 +342,7 @@ def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
     {'native': ('item', 'feature'), 'frames': ('item', 'frame', 'feature')}
     """
     frames, names = frame_count(arrays), {}
-    vectors = [spec for spec in arrays if spec.name not in _FRAME_NUMBERS]
+    vectors = [spec for spec in arrays if not spec.numbers_frames]
     first = {(spec.shape[-1], spec.columns): spec.name for spec in reversed(vectors)}
     widths = [width for width, _ in first]
     for spec in arrays:
@@ -346,7 +366,7 @@ def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
     """The length of the frame axis, from the first array that has one."""
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
-    return next((lengths[name] for name in _BY_FRAME if name in lengths), None)
+    return next((lengths[name] for name in ARRAYS if name in lengths), None)
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:

@@ -28,7 +28,6 @@ NEIGHBOUR_ROWS = 1024
 FORGET_BYTES = 64 * 2**20
 """How much is read before the memory of mapped shards is released."""
 MAX_THREADS = 4
-_NOT_FEATURES = ("frame_index", "frame_time", "loudness", "tokens")
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,8 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
 
 
 def _spec(store: Store, array: str) -> ArraySpec:
-    specs = {spec.name: spec for spec in store.specs if spec.name not in _NOT_FEATURES}
+    features = (spec for spec in store.specs if not (spec.numbers_frames or spec.on_request))
+    specs = {spec.name: spec for spec in features}
     if array not in specs:
         raise StoreError(f"{store.where}: {unknown_name('array', array, specs)}")
     return specs[array]

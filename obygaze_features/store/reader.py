@@ -447,7 +447,7 @@ class Store:
         output
             The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
         arrays
-            Which; by default all, and in Parquet those with one vector per clip (`POOLED`).
+            Which; by default all, and in Parquet the known arrays with one vector per clip.
         overwrite
             Replace the file at `output`.
         """

@@ -54,16 +54,19 @@ class Frames:
         The number of each frame in its film, from 0.
     times
         When each is shown, in seconds from the start of the file.
+    rotation
+        By how many degrees they were turned, counter-clockwise.
     """
 
     rgb: NDArray[np.uint8]
     indices: NDArray[np.int32]
     times: NDArray[np.float64]
+    rotation: int = 0
 
     def take(self, indices: NDArray[np.int32]) -> Frames:
         """The frames with these numbers, in this order."""
         rows = np.searchsorted(self.indices, indices)
-        return Frames(self.rgb[rows], self.indices[rows], self.times[rows])
+        return Frames(self.rgb[rows], self.indices[rows], self.times[rows], self.rotation)
 
 
 def decode_frames(
@@ -89,13 +92,28 @@ def decode_frames(
     """
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
-    if unique[-1] >= len(index):
-        raise VideoError(
-            path, f"cannot be decoded up to frame {unique[-1]}; it has {len(index)} frames"
-        )
-    pictures = Pictures(path, unique, allocate)
-    decode_into(pictures, index, tick)
-    return Frames(pictures.rgb, unique, index.times[unique])
+    return next(decode_parts(path, [unique], index=index, tick=tick, allocate=allocate))
+
+
+def decode_parts(
+    path: Path,
+    parts: Sequence[NDArray[np.int32]],
+    *,
+    index: FrameIndex,
+    tick: Callable[[], None] = lambda: None,
+    allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
+) -> Iterator[Frames]:
+    """Decode frames in parts; a film that must be decoded from its start is decoded once.
+
+    `parts` are frame numbers, ascending. The others are as of `decode_frames`; `allocate` may
+    return the same memory for each part.
+    """
+    last = parts[-1][-1]
+    if last >= len(index):
+        raise VideoError(path, f"cannot be decoded up to frame {last}; it has {len(index)} frames")
+    for pictures in _fill([_Pictures(path, part, allocate) for part in parts], index, tick):
+        times = index.times[pictures.numbers]
+        yield Frames(pictures.rgb, pictures.numbers, times, pictures.rotation)
 
 
 def max_pixels() -> int:
@@ -124,7 +142,7 @@ def refuse_large(path: Path, width: int, height: int) -> None:
         )
 
 
-class Pictures:
+class _Pictures:
     """Decoded frames of a film as upright RGB pictures, filled in any order.
 
     `numbers` are the frames' numbers, ascending; `allocate` returns the array of a shape.
@@ -189,17 +207,25 @@ class Pictures:
         return stored[:: -1 if down < 0 else 1, :: -1 if right < 0 else 1]
 
 
-def decode_into(pictures: Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
-    """Decode the frames that `pictures` asks for."""
+def _fill(
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+) -> Iterator[_Pictures]:
+    """Decode the frames of each part, and yield it."""
     if index.why_slow is not None:
-        _decode_counting(pictures, index, tick)
+        yield from _decode_counting(parts, index, tick)
         return
+    for pictures in parts:
+        _decode_by_time(pictures, index, tick)
+        yield pictures
+
+
+def _decode_by_time(pictures: _Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
     try:
-        _decode(pictures, index, _runs(index, pictures.numbers), tick, fast=True)
+        _TimedDecoding(pictures, index, tick, fast=True).run(_runs(index, pictures.numbers))
     except _IndexMismatch:
         everything = [(0, int(index.positions[pictures.numbers].max()))]
         try:
-            _decode(pictures, index, everything, tick, fast=False)
+            _TimedDecoding(pictures, index, tick, fast=False).run(everything)
         except _IndexMismatch as problem:
             raise VideoError(pictures.path, problem) from None
 
@@ -226,74 +252,86 @@ def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     return index.starts[before]
 
 
-def _decode(
-    pictures: Pictures,
-    index: FrameIndex,
-    runs: Sequence[tuple[int, int]],
-    tick: Callable[[], None],
-    *,
-    fast: bool,
-) -> None:
-    """Decode pieces of a film and recognise frames by their times.
+class _TimedDecoding:
+    """Decodes pieces of a film and recognises frames by their times.
 
     If `fast`, frames that no other frame needs are skipped, and any damage is an `_IndexMismatch`.
     Otherwise the frames that may have suffered are refused at the end.
     """
-    stored = np.empty_like(index.pts)
-    stored[index.positions] = index.pts
-    requested = pictures.numbers
-    numbers = dict(zip(index.pts[requested].tolist(), requested.tolist(), strict=True))
-    needed = ~index.spare if fast else np.ones(len(index), bool)
-    needed[index.positions[requested]] = True
-    expected: dict[int, int] = {}
-    damage: list[int] = []
 
-    def take(frames: Iterable[VideoFrame], since: int) -> None:
+    def __init__(
+        self, pictures: _Pictures, index: FrameIndex, tick: Callable[[], None], *, fast: bool
+    ) -> None:
+        self._pictures, self._index, self._tick, self._fast = pictures, index, tick, fast
+        requested = pictures.numbers
+        self._stored = np.empty_like(index.pts)
+        self._stored[index.positions] = index.pts
+        times = index.pts[requested].tolist()
+        self._numbers = dict(zip(times, requested.tolist(), strict=True))
+        self._needed = ~index.spare if fast else np.ones(len(index), bool)
+        self._needed[index.positions[requested]] = True
+        self._expected: dict[int, int] = {}
+        self._damage: list[int] = []
+
+    def run(self, runs: Sequence[tuple[int, int]]) -> None:
+        """Decode from the first to the last packet of each run."""
+        with open_video(self._pictures.path) as (container, stream):
+            packets, position = packets_of(container, stream), 0
+            for first, last in runs:
+                if first - position > SEEK_PACKETS:
+                    packets, position = _seek(container, stream, self._index, first)
+                position = self._decode_run(stream, packets, position, first, last)
+                if self._fast and self._damage:
+                    raise _IndexMismatch("is damaged")
+        _refuse_damaged(self._index, self._pictures.numbers, self._damage)
+
+    def _decode_run(
+        self,
+        stream: VideoStream,
+        packets: Iterator[Packet[VideoStream]],
+        position: int,
+        first: int,
+        last: int,
+    ) -> int:
+        """Decode a run, of packets that start at `position`; return where they go on."""
+        context, since = stream.codec_context, int(self._stored[first])
+        for packet in packets:
+            self._tick()
+            if packet.pts != self._stored[position]:
+                raise _IndexMismatch(_CHANGED)
+            if position >= first and self._needed[position]:
+                if packet.pts is not None and packet.pts >= since:
+                    self._expected[packet.pts] = position
+                try:
+                    self._take(context.decode(packet), since)
+                except av.FFmpegError:
+                    self._damage.append(position)
+            position += 1
+            if position > last:
+                break
+        # Take the frames that the decoder still holds; then reset it for the next piece.
+        with contextlib.suppress(av.FFmpegError):
+            self._take(context.decode(None), since)
+        context.flush_buffers()
+        self._damage += self._expected.values()
+        self._expected.clear()
+        return position
+
+    def _take(self, frames: Iterable[VideoFrame], since: int) -> None:
         for frame in frames:
             if frame.pts is None:
                 raise _IndexMismatch("gives frames without a time")
             if frame.pts < since:
                 continue  # it refers to packets that were not read
-            if fast and frame.interlaced_frame:
+            if self._fast and frame.interlaced_frame:
                 # Other frames may need one of its fields, which skipping would lose.
                 raise _IndexMismatch("is interlaced")
-            if (position := expected.pop(frame.pts, None)) is None:
+            if (position := self._expected.pop(frame.pts, None)) is None:
                 raise _IndexMismatch("gives frames at times that its packets do not have")
             if frame.is_corrupt:
-                damage.append(position)
-            if frame.pts in numbers:
-                pictures.put(numbers[frame.pts], frame)
-
-    with open_video(pictures.path) as (container, stream):
-        context = stream.codec_context
-        packets, position = packets_of(container, stream), 0
-        for first, last in runs:
-            if first - position > SEEK_PACKETS:
-                packets, position = _seek(container, stream, index, first)
-            since = int(stored[first])
-            for packet in packets:
-                tick()
-                if packet.pts != stored[position]:
-                    raise _IndexMismatch(_CHANGED)
-                if position >= first and needed[position]:
-                    if packet.pts is not None and packet.pts >= since:
-                        expected[packet.pts] = position
-                    try:
-                        take(context.decode(packet), since)
-                    except av.FFmpegError:
-                        damage.append(position)
-                position += 1
-                if position > last:
-                    break
-            # Take the frames that the decoder still holds; then reset it for the next piece.
-            with contextlib.suppress(av.FFmpegError):
-                take(context.decode(None), since)
-            context.flush_buffers()
-            damage += expected.values()
-            expected.clear()
-            if fast and damage:
-                raise _IndexMismatch("is damaged")
-    _refuse_damaged(index, requested, damage)
+                self._damage.append(position)
+            if frame.pts in self._numbers:
+                self._pictures.put(self._numbers[frame.pts], frame)
 
 
 def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
@@ -335,32 +373,65 @@ def _seek(
     raise _IndexMismatch("cannot be seeked")
 
 
-def _decode_counting(pictures: Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
-    """Decode from the start and count frames, where only the decoder's order tells them apart.
+class _CountedDamage:
+    """The frames that may have suffered from damage, where frames are counted.
 
     Damage spoils the frames up to the next keyframe, and back to the last frame that is not a
     B-frame: frames in between may refer to the damaged one, or be shown in its stead.
     """
-    requested = pictures.numbers
-    last, number, anchor, suffering = int(requested[-1]), -1, 0, False
-    spoiled: set[int] = set()
-    for number, frame in enumerate(_frames_in_order(pictures.path, index, last, tick)):
+
+    def __init__(self) -> None:
+        self.number, self.anchor = -1, 0
+        self._suffering = False
+        self._spoiled: set[int] = set()
+
+    def note(self, frame: VideoFrame) -> int:
+        """Take the next frame into account; return its number."""
+        self.number += 1
         if frame.is_corrupt:
-            suffering = True
-            spoiled.update(range(anchor, number))
+            self._suffering = True
+            self._spoiled.update(range(self.anchor, self.number))
         elif frame.key_frame:
-            suffering = False
-        if suffering:
-            spoiled.add(number)
-        if number in pictures:
-            pictures.put(number, frame)
+            self._suffering = False
+        if self._suffering:
+            self._spoiled.add(self.number)
         if frame.pict_type != PictureType.B:
-            anchor = number
-    if number < last:
-        spoiled.update(range(number + 1, last + 1))
-    if not spoiled.isdisjoint(requested.tolist()):
-        first = min(lost for lost in spoiled if lost >= requested[0])
-        raise VideoError(pictures.path, _describe_damage(first, index))
+            self.anchor = self.number
+        return self.number
+
+    def refuse(self, pictures: _Pictures, index: FrameIndex) -> None:
+        """Raise if some of the pictures did not come, or may have suffered."""
+        spoiled = self._spoiled.union(range(self.number + 1, int(pictures.numbers[-1]) + 1))
+        if not spoiled.isdisjoint(pictures.numbers.tolist()):
+            first = min(lost for lost in spoiled if lost >= pictures.numbers[0])
+            raise VideoError(pictures.path, _describe_damage(first, index))
+
+
+def _decode_counting(
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+) -> Iterator[_Pictures]:
+    """Decode once from the start and count frames, where only their order tells them apart."""
+    last, damage = int(parts[-1].numbers[-1]), _CountedDamage()
+    frames = _frames_in_order(parts[0].path, index, last, tick)
+    ahead: list[tuple[int, VideoFrame]] = []
+    for pictures in parts:
+        end = int(pictures.numbers[-1])
+        for number, decoded in ahead:
+            if number in pictures:
+                pictures.put(number, decoded)
+        ahead = [entry for entry in ahead if entry[0] > end]
+        # Until a frame after the part shows that no later damage can reach back into it.
+        while pictures is parts[-1] or damage.anchor <= end:
+            frame = next(frames, None)
+            if frame is None:
+                break
+            number = damage.note(frame)
+            if number in pictures:
+                pictures.put(number, frame)
+            elif number > end:
+                ahead.append((number, frame))
+        damage.refuse(pictures, index)
+        yield pictures
 
 
 def _frames_in_order(

@@ -56,6 +56,8 @@ class FrameIndex:
     ----------
     codec, container
         FFmpeg's names.
+    picture_bytes
+        The size of a picture in RGB, by the file's header.
     seconds
         When the last frame ends.
     why_slow
@@ -74,6 +76,7 @@ class FrameIndex:
 
     codec: str
     container: str
+    picture_bytes: int
     seconds: float
     why_slow: str | None
     times: NDArray[np.float64]
@@ -198,6 +201,7 @@ def index_file(path: Path, *, tick: Callable[[], None] = lambda: None) -> FrameI
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec, kind = codec_of(stream), container.format.name
+        picture_bytes = 3 * stream.codec_context.width * stream.codec_context.height
     why_slow = packets.doubts or _doubts(codec, kind, packets)
     order = np.argsort(packets.pts, kind="stable").astype(np.int32)
     pts, starts = packets.pts[order], _clean_starts(packets)
@@ -217,6 +221,7 @@ def index_file(path: Path, *, tick: Callable[[], None] = lambda: None) -> FrameI
     return FrameIndex(
         codec=codec,
         container=kind,
+        picture_bytes=picture_bytes,
         seconds=float(times[-1] + step),
         why_slow=why_slow,
         times=times,

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import Pictures, decode_frames, decode_into
+from obygaze_features.video.decode import Frames, decode_frames, decode_parts
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
 from obygaze_features.video.sound import decode_sound
 
-FRAMES_PER_PART = 128
-"""Frames in one answer, in full size; a caller asks for the rest of a clip with ``skip``."""
+FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
+"""Frames in one answer at most, in full size, and their bytes; a caller asks for the rest of a clip
+with ``skip``."""
 READY = b"ready\n"
 """Sent first: requests are answered from then on."""
 HEARTBEAT = b".\n"
@@ -64,12 +65,12 @@ def main() -> None:
     channel, memory = socket.socket(fileno=int(sys.argv[1])), Memory(int(sys.argv[2]))
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
-    heartbeat = _Heartbeat(channel)
+    worker = Worker(memory, _Heartbeat(channel))
     channel.sendall(READY)
     while True:
         request = requests.get()
         try:
-            answer = _answer(request, memory, heartbeat)
+            answer = worker.answer(request)
         except Exception as problem:  # a bug of ours costs this file alone, and is named
             answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
@@ -96,74 +97,109 @@ class _Heartbeat:
             self._channel.sendall(HEARTBEAT)
 
 
-def _answer(
-    request: Mapping[str, Any], memory: Memory, heartbeat: Callable[[], None]
-) -> dict[str, Any]:
-    path, start, end = Path(request["path"]), request["start"], request["end"]
-    changed = path.stat().st_mtime_ns if path.is_file() else 0
-    try:
-        if request["task"] == "hear":
-            sounds = [SoundSampling(**fields) for fields in request["samplings"]]
-            index = None
-            with contextlib.suppress(VideoError):  # a file may have sound alone
-                index = _cached_index(path, changed, heartbeat)
-            answer = _decode_sound(path, index, start, end, sounds, memory, heartbeat)
-        else:
-            samplings = [Sampling(**fields) for fields in request["samplings"]]
-            index = _cached_index(path, changed, heartbeat)
-            if request["task"] == "examine":
-                return examine(path, index, start, end, samplings=samplings, tick=heartbeat)
-            frames = index.span(path, start, end), samplings, request["skip"]
-            answer = _decode_pictures(path, index, *frames, memory, heartbeat)
-        return {"source": fingerprint(path, index), **answer}
-    except VideoError as problem:
-        with contextlib.suppress(VideoError):
-            source = fingerprint(path) if path.is_file() else None
-            return {"error": problem.reason, "source": source}
-        return {"error": problem.reason}
+class Worker:
+    """Answers requests; what a clip's next part needs is kept until then.
+
+    Parameters
+    ----------
+    memory
+        Gets the pictures or the sound of an answer, until the next one.
+    tick
+        Called at every packet.
+    """
+
+    def __init__(self, memory: Memory, tick: Callable[[], None]) -> None:
+        self._memory, self._tick = memory, tick
+        self._index = lru_cache(maxsize=1)(self._make_index)
+        self._parts: Iterator[Frames] = iter(())
+        self._next: object = None
+        """The clip whose parts these are, and how many of its frames were given."""
+
+    def _make_index(self, path: Path, changed: int) -> FrameIndex:
+        """The index of a film, which is kept for its next span."""
+        return index_file(path, tick=self._tick)
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the JSON values that answer a request to decode, hear or examine."""
+        path, start, end = Path(request["path"]), request["start"], request["end"]
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
+        try:
+            if request["task"] == "hear":
+                index = None
+                with contextlib.suppress(VideoError):  # a file may have sound alone
+                    index = self._index(path, changed)
+                answer = self._hear(request, index)
+            else:
+                samplings = [Sampling(**fields) for fields in request["samplings"]]
+                index = self._index(path, changed)
+                if request["task"] == "examine":
+                    return examine(path, index, start, end, samplings=samplings, tick=self._tick)
+                answer = self._decode({**request, "changed": changed}, index, samplings)
+            return {"source": fingerprint(path, index), **answer}
+        except VideoError as problem:
+            with contextlib.suppress(VideoError):
+                source = fingerprint(path) if path.is_file() else None
+                return {"error": problem.reason, "source": source}
+            return {"error": problem.reason}
+
+    def _hear(self, request: Mapping[str, Any], index: FrameIndex | None) -> dict[str, Any]:
+        samplings = [SoundSampling(**fields) for fields in request["samplings"]]
+        sound = decode_sound(
+            Path(request["path"]),
+            request["start"],
+            request["end"],
+            {sampling.rate for sampling in samplings},
+            track=samplings[0].track,
+            seconds=index.seconds if index else 0.0,
+            tick=self._tick,
+        )
+        last, spans = 0, {}
+        for rate, samples in sound.samples.items():
+            first, last = last, last + len(samples)
+            self._memory.array((4 * last,)).view(np.float32)[first:] = samples
+            spans[rate] = first, last
+        return {"track": sound.track, "spans": spans}
+
+    def _decode(
+        self, request: Mapping[str, Any], index: FrameIndex, samplings: Sequence[Sampling]
+    ) -> dict[str, Any]:
+        path, skip = Path(request["path"]), request["skip"]
+        span = index.span(path, request["start"], request["end"])
+        times = index.times[span.start : span.stop]
+        numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
+        left = np.unique(np.concatenate(numbers))[skip:]
+        size = frames_per_part(index.picture_bytes)
+        part, clip = left[:size], {**request, "skip": 0}
+        if self._next != (clip, skip):
+            parts = np.split(left, range(size, len(left), size))
+            self._parts = decode_parts(
+                path, parts, index=index, tick=self._tick, allocate=self._memory.array
+            )
+        self._next = None
+        frames = next(self._parts)
+        self._next = clip, skip + len(part)
+        return {
+            "shape": frames.rgb.shape,
+            "left": len(left) - len(part),
+            "why_slow": index.why_slow,
+            "rows": [
+                np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
+            ],
+            "numbers": [picked.tolist() for picked in numbers],
+            "times": [index.times[picked].tolist() for picked in numbers],
+            "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
+        }
 
 
-def _decode_sound(
-    path: Path, index: FrameIndex | None, start: float | None, end: float | None,
-    samplings: Sequence[SoundSampling], memory: Memory, heartbeat: Callable[[], None],
-) -> dict[str, Any]:  # fmt: skip
-    rates, seconds = {sampling.rate for sampling in samplings}, index.seconds if index else 0.0
-    track = samplings[0].track
-    sound = decode_sound(path, start, end, rates, track=track, seconds=seconds, tick=heartbeat)
-    last, spans = 0, {}
-    for rate, samples in sound.samples.items():
-        first, last = last, last + len(samples)
-        memory.array((4 * last,)).view(np.float32)[first:] = samples
-        spans[rate] = first, last
-    return {"track": sound.track, "spans": spans}
+def frames_per_part(picture_bytes: int) -> int:
+    """Return how many pictures of a size an answer has at most.
 
-
-def _decode_pictures(
-    path: Path, index: FrameIndex, span: range, samplings: Sequence[Sampling], skip: int,
-    memory: Memory, heartbeat: Callable[[], None],
-) -> dict[str, Any]:  # fmt: skip
-    times = index.times[span.start : span.stop]
-    numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-    left = np.unique(np.concatenate(numbers))[skip:]
-    part = left[:FRAMES_PER_PART]
-    frames = decode_frames(path, part, index=index, tick=heartbeat, allocate=memory.array)
-    return {
-        "shape": frames.rgb.shape,
-        "left": len(left) - len(part),
-        "why_slow": index.why_slow,
-        "rows": [
-            np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
-        ],
-        "numbers": [picked.tolist() for picked in numbers],
-        "times": [index.times[picked].tolist() for picked in numbers],
-        "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
-    }
-
-
-@lru_cache(maxsize=1)
-def _cached_index(path: Path, changed: int, heartbeat: Callable[[], None]) -> FrameIndex:
-    """The index of the last film, for its next span."""
-    return index_file(path, tick=heartbeat)
+    Examples
+    --------
+    >>> [frames_per_part(3 * width * height) for width, height in ((640, 360), (3840, 2160))]
+    [128, 10]
+    """
+    return max(1, min(FRAMES_PER_PART, PART_BYTES // max(1, picture_bytes)))
 
 
 def examine(
@@ -190,9 +226,8 @@ def examine(
     times = index.times[span.start : span.stop]
     picked = [sampling.pick(times) for sampling in samplings]
     numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
-    pictures = Pictures(path, numbers)
     begin = time.perf_counter()
-    decode_into(pictures, index, tick)
+    frames = decode_frames(path, numbers, index=index, tick=tick)
     decode_seconds = time.perf_counter() - begin
     with open_media(path) as container:
         is_silent = not container.streams.audio
@@ -200,21 +235,21 @@ def examine(
     seconds = float(after - times[0])
     problems = {
         "short": any(
-            len(set(frames.tolist())) < sampling.frames
-            for frames, sampling in zip(picked, samplings, strict=True)
+            len(set(chosen.tolist())) < sampling.frames
+            for chosen, sampling in zip(picked, samplings, strict=True)
         ),
         "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": _is_variable(times),
         "decoded in order": index.why_slow is not None,
         "no sound": is_silent,
     }
-    _, height, width, _ = pictures.rgb.shape
+    _, height, width, _ = frames.rgb.shape
     return {
         "codec": index.codec,
         "container": index.container,
         "width": width,
         "height": height,
-        "rotation": pictures.rotation,
+        "rotation": frames.rotation,
         "frames": len(times),
         "fps": len(times) / seconds if seconds else 0.0,
         "seconds": seconds,

@@ -174,7 +174,7 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
 #: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
 SLIPS = {
-    "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
+    "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
     "limit in words": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),

@@ -162,7 +162,8 @@ def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
         worker, "index_file", lambda path, **rest: indexed.append(path) or index_file(path, **rest)
     )
     request = {"task": "examine", "path": str(path), "samplings": [{"frames": 2}]}
+    answers = worker.Worker(worker.Memory(0), lambda: None)
     for start in (0, 1, 2):
-        answer = worker._answer({**request, "start": start, "end": start + 1}, None, print)
+        answer = answers.answer({**request, "start": start, "end": start + 1})
         assert answer["frames"] == 24
     assert indexed == [path]

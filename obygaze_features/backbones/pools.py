@@ -1,0 +1,63 @@
+"""Pools of a clip's tokens: what `ARRAYS` says about them, for every family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import ARRAYS, Pooling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
+    """Return the specs of all statistics of `tokens`, each with the note for its name, if any."""
+    return tuple(
+        ArraySpec.named(name, (width,), f"{entry.title} over {tokens}{notes.get(name, '')}")
+        for name, entry in ARRAYS.items()
+        if entry.pool
+    )
+
+
+def pool_tokens(
+    tokens: Tensor, names: Collection[str], mask: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Compute those arrays of `names` that are statistics of tokens ``[B,T,D]``.
+
+    The mask ``[B,T,1]`` is false for padding.
+    """
+    return {
+        name: entry.pool(tokens, mask)
+        for name, entry in ARRAYS.items()
+        if name in names and entry.pool
+    }
+
+
+def clip_by_clip(
+    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]],
+    pools: Mapping[str, Pooling],
+    count: int | None = None,
+) -> Callable[..., Any]:
+    """Make `Backbone.encode_clips` of a function of one clip's frames or windows, without padding.
+
+    `embed_tokens` gives a token of each frame or window for each of `pools`, which pool them.
+    `frames` are the tokens of `native`, in `count` rows; by default in as many as the input has.
+    """
+    import torch
+
+    def embed_clip(clip: Tensor, rows: int) -> dict[str, Tensor]:
+        tokens = embed_tokens(clip)
+        arrays = {name: pool(tokens[name], None) for name, pool in pools.items()}
+        arrays["frames"] = clip.new_full((rows, *arrays["native"].shape), torch.nan)
+        arrays["frames"][: len(tokens["native"])] = tokens["native"]
+        return arrays
+
+    def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+        counts = present.sum(1).tolist()
+        rows = count or inputs.shape[1]
+        clips = [embed_clip(clip[:n], rows) for clip, n in zip(inputs, counts, strict=True)]
+        return {name: torch.stack([clip[name] for clip in clips]) for name in clips[0]}
+
+    return encode_clips

@@ -1,0 +1,35 @@
+"""What it costs to make an error, which a loop may catch by the thousand."""
+
+import time
+
+import huggingface_hub
+import pytest
+
+from obygaze_features.common.text import MAX_NAMES_COMPARED, find_closest
+from obygaze_features.errors import StoreError, UnknownItem
+from obygaze_features.manifests import Item, Items, Manifest
+
+TOKEN = "hf_0123456789abcdefghij"
+
+
+def test_the_hub_s_token_is_read_only_for_messages_that_may_have_it(monkeypatch):
+    reads = []
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: reads.append(1) or TOKEN)
+    assert str(StoreError("x.zarr", "has no row 'a-1'")) == "x.zarr has no row 'a-1'"
+    assert not reads
+    assert str(StoreError(f"401: Bearer {TOKEN}")) == "401: Bearer ***"
+    assert reads
+
+
+def test_an_unknown_id_among_many_is_told_quickly_and_still_with_a_near_one():
+    ids = [f"tt{row // 50:07}-{row % 50:03}" for row in range(50_000)]
+    manifest = Manifest("many", Items.of([Item(name, media="x.mp4") for name in ids]))
+    seconds = []
+    for unknown in ("tt0000009-51", "scene-1", "tt0000900-01"):
+        begin = time.process_time()
+        with pytest.raises(UnknownItem) as caught:
+            manifest[unknown]
+        seconds.append(time.process_time() - begin)
+    assert "did you mean tt0000900-001" in str(caught.value)
+    assert min(seconds) < 0.1
+    assert find_closest("nativ", [*map(str, range(2 * MAX_NAMES_COMPARED)), "native"]) == "native"

@@ -1,0 +1,82 @@
+"""A clip whose frames are more than one answer of a decoder takes."""
+
+import tempfile
+
+import av
+import numpy as np
+import pytest
+
+from obygaze_features.video.decode import decode_frames
+from obygaze_features.video.index import index_file
+from obygaze_features.video.worker import PART_BYTES, Memory, Worker
+from tests.kit.films import everything, numbers, write
+
+
+@pytest.fixture
+def decoder():
+    """A worker, its memory, and a list that gets an entry for each packet."""
+    with tempfile.TemporaryFile() as file:
+        memory, packets = Memory(file.fileno()), []
+        yield Worker(memory, lambda: packets.append(1)), memory, packets
+
+
+def ask_parts(worker, memory, path, count, **more):
+    """All parts of the first frames of a film, each with its frames."""
+    request = {"task": "decode", "path": str(path), "start": None, "end": None}
+    request |= {"samplings": [{"frames": count}], **more}
+    done, left = more.get("skip", 0), 1
+    while left:
+        answer = worker.answer({**request, "skip": done})
+        assert "error" not in answer, answer
+        done, left = done + answer["shape"][0], answer["left"]
+        yield answer, memory.array(tuple(answer["shape"])).copy()
+
+
+@pytest.mark.parametrize("name", ["open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts", "x264.mp4"])
+def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder, name):
+    worker, memory, packets = decoder
+    path = write(tmp_path / name, seconds=12.5)
+    index = index_file(path)
+    parts = list(ask_parts(worker, memory, path, len(index)))
+    assert [answer["left"] for answer, _ in parts] == [172, 44, 0]
+    frames = np.concatenate([frames for _, frames in parts])
+    assert (frames == everything(path)).all()
+    rows = np.concatenate([answer["rows"][0] for answer, _ in parts])
+    assert rows.tolist() == [*range(128), *range(128), *range(44)]
+    # Indexing and decoding, each with its passes over the film's packets.
+    packets.clear()
+    index_file(path, tick=lambda: packets.append(1))
+    decode_frames(path, range(300), index=index, tick=lambda: packets.append(1))
+    once = len(packets)
+    packets.clear()
+    list(ask_parts(*decoder[:2], path, len(index)))  # its index is kept
+    assert len(packets) <= once
+
+
+def test_another_clip_in_between_and_a_new_process_get_the_same_frames(tmp_path, decoder):
+    worker, memory, _ = decoder
+    path, other = write(tmp_path / "mpeg4.avi", seconds=7), write(tmp_path / "x264.avi")
+    parts = ask_parts(worker, memory, path, 168)
+    first, _ = next(parts)
+    next(ask_parts(worker, memory, other, 8))
+    _, rest = next(parts)
+    assert (first["left"], numbers(rest)) == (40, [*range(128, 168)])
+    ((_, again),) = ask_parts(worker, memory, path, 168, skip=150)
+    assert numbers(again) == [*range(150, 168)]
+
+
+def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
+    """Of pictures of 4K a part has ten."""
+    worker, memory, _ = decoder
+    path = tmp_path / "grey.mp4"
+    picture = np.full((2160 * 3 // 2, 3840), 128, np.uint8)
+    with av.open(path, "w") as container:
+        stream = container.add_stream("mpeg4", rate=24, width=3840, height=2160)
+        for time in range(12):
+            frame = av.VideoFrame.from_ndarray(picture, "yuv420p")
+            frame.pts = time
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    parts = [(answer, frames.nbytes) for answer, frames in ask_parts(worker, memory, path, 12)]
+    assert [answer["shape"][0] for answer, _ in parts] == [10, 2]
+    assert max(size for _, size in parts) <= PART_BYTES
