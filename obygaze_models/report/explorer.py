@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -157,9 +158,10 @@ def _clips(
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
     films = by_film(clips)
-    names = list(films)
+    film_numbers = {film: number for number, film in enumerate(films)}
 
-    def places(marked: Iterable[str]) -> list[int]:
+    @cache  # most clips show the same few sets of concepts
+    def places(marked: tuple[str, ...]) -> list[int]:
         return sorted(map(concepts.index, marked))
 
     # Most files are named after their clip, or their film; then they need not be told.
@@ -180,7 +182,7 @@ def _clips(
         "meanings": [meanings.get(name, "") for name in concepts],
         "ids": ids,
         "media": [] if usual else [clip.media for clip in clips],
-        "film": [names.index(film_of(clip)) for clip in clips],
+        "film": [film_numbers[film_of(clip)] for clip in clips],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),
