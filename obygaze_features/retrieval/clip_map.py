@@ -32,7 +32,7 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.items.choose_films import find_film
 from obygaze_features.manifests import Manifest
-from obygaze_features.page.html import Html, document
+from obygaze_features.page.html import Html, document, script_json
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import has_frames
@@ -46,6 +46,8 @@ MARKERS = "o^sDvP"
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
 """So many of a column's cells have a mark of their own, the commonest."""
+MAX_CIRCLES = 5000
+"""A page draws more clips than that on a canvas, as browsers are slow with more elements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,14 +192,10 @@ def map_page(clip_map: ClipMap) -> str:
     group_of = {row: group for group, rows in groups.items() for row in rows}
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
-    places = np.array([16, 704]) + share * [968, -688]
-    dots = [
-        fill(
-            "dot", colour=swatches.get(group_of[row], "s1"), x=round(x, 1), y=round(y, 1),
-            words=clips.words(clip_map.ids[row]),
-        )
-        for row, (x, y) in enumerate(places.tolist())
-    ]  # fmt: skip
+    places = (np.array([16, 704]) + share * [968, -688]).round(1)
+    colours = [swatches.get(group_of[row], "s1") for row in range(len(places))]
+    words = [clips.words(clip) for clip in clip_map.ids]
+    picture = _picture(clip_map, places, colours, words)
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [
@@ -209,10 +207,30 @@ def map_page(clip_map: ClipMap) -> str:
         ]  # fmt: skip
         keys[noun] = fill("keys", noun=noun, buttons=Html("".join(buttons)))
     body = fill(
-        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html("".join(dots)),
-        films=keys.pop("film"), keys=Html("".join(keys.values())),
+        "map", title=clip_map.title, axes=clip_map.axes, picture=picture, films=keys.pop("film"),
+        keys=Html("".join(keys.values())),
     )  # fmt: skip
     return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
+
+
+def _picture(
+    clip_map: ClipMap, places: NDArray[np.float64], colours: Sequence[str], words: Sequence[str]
+) -> Html:
+    """Draw a dot for each clip, or leave many to the page's script."""
+    about = {"title": clip_map.title, "link": clip_map.clips.link}
+    if len(places) > MAX_CIRCLES:
+        names = [*dict.fromkeys(colours)]
+        numbers = {name: number for number, name in enumerate(names)}
+        data = {
+            "x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "words": words,
+            "colours": names, "colour_of": [numbers[name] for name in colours],
+        }  # fmt: skip
+        return fill("canvas", clips=script_json(data), **about)
+    dots = [
+        fill("dot", colour=colour, x=x, y=y, words=of_clip)
+        for colour, (x, y), of_clip in zip(colours, places.tolist(), words, strict=True)
+    ]
+    return fill("dots", dots=Html("".join(dots)), **about)
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:

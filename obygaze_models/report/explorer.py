@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
-from obygaze_features.page.html import Html
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
@@ -123,14 +121,6 @@ def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
         if clip.used:
             unused.setdefault(clip.used, []).append(number)
     return unused
-
-
-def script_json(value: Any) -> Html:
-    """JSON that cannot end the script element that holds it, nor begin another."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(text)
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
