@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks.result import Result
 from benchmarks.scale_inputs import films, near, run, segments, store, table
 
+PICTURE = Path(__file__).parents[1] / "docs/scale.svg"
 SMALL = "OBYGAZE_BENCH_SMALL"
 LINEAR, FLAT = 1.15, 1.5
 """The largest exponent of what grows with its work, and the growth of memory that does not."""
@@ -69,13 +70,39 @@ class Work:
 
 
 def measure(only: str = "") -> Iterator[Result]:
-    """Every work whose name has `only` in it."""
+    """Every work whose name has `only` in it; all are drawn."""
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
         for work in WORKS:
             if only in work.name:
-                yield from _results(work, Path(name))
+                of_work = list(_results(work, Path(name)))
+                results += of_work
+                yield from of_work
         if only in PAGE:
             yield from _page(Path(name))
+    if not only and not os.environ.get(SMALL):
+        draw_picture([result for result in results if result.curve])
+
+
+def draw_picture(results: Sequence[Result]) -> None:
+    """Draw CPU time and memory of each work over its size, as shares of the largest size."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture is the same file
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    time_axes, memory_axes = figure.subplots(1, 2)
+    for number, result in enumerate(results):
+        sizes, seconds, mib = zip(*result.curve, strict=True)
+        shares = [size / sizes[-1] for size in sizes]
+        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "markersize": 4}
+        time_axes.plot(shares, seconds, label=result.name.partition(" (")[0], **style)
+        memory_axes.plot(shares, mib, **style)
+    time_axes.plot([0.01, 1], [0.1, 10], color="0.6", linestyle=":", label="linear")
+    for axes, title in ((time_axes, "CPU seconds"), (memory_axes, "peak memory, MiB")):
+        axes.set(xscale="log", yscale="log", title=title, xlabel="share of the largest size")
+    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 def _results(work: Work, folder: Path) -> Iterator[Result]:
