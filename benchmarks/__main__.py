@@ -30,6 +30,7 @@ BENCHMARKS = (
     "reproduction",
     "rehearsal",
     "association",
+    "scale",
 )
 HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 RESULTS = Path(__file__).with_name("results")
@@ -39,6 +40,7 @@ def main(names: list[str]) -> None:
     """Run the named benchmarks, or all."""
     if unknown := sorted(set(names) - set(BENCHMARKS)):
         sys.exit(f"Error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    missed: list[str] = []
     for name in names or BENCHMARKS:
         results: list[Result] = list(importlib.import_module(f"benchmarks.{name}").measure())
         if not results:
@@ -48,6 +50,9 @@ def main(names: list[str]) -> None:
         found = [{**asdict(result), "holds": result.holds} for result in results]
         write_text(RESULTS / f"{name}.json", to_json(found))
         print(f"\nresults -> {RESULTS / name}.json")
+        missed += [result.name for result in results if not result.holds]
+    if missed:
+        sys.exit(f"Error: {len(missed)} targets do not hold, such as: {missed[0]}")
 
 
 def _row(result: Result) -> list[str]:

@@ -14,7 +14,8 @@ __all__ = ["Result", "side_by_side"]
 class Result:
     """What was measured, beside a peer or a limit.
 
-    `ratio` is ours over the peer's; it must be at most `target`, where there is one.
+    `ratio` is ours over the peer's; it must be at most `target`, where there is one. `curve` has
+    sizes, each with its CPU seconds and MiB.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Result:
     peer: float
     ratio: float
     target: float | None
+    curve: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def holds(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from obygaze_features.common.figures import css_colours
 from obygaze_features.common.text import format_number
@@ -66,6 +68,14 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
         body,
         Html(f"<script>{script}</script>\n" if script else ""),
     )
+
+
+def script_json(value: Any) -> Html:
+    """Return JSON that cannot end the script element that holds it, nor begin another."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Html(text)
 
 
 def joined(parts: list[Html]) -> Html:

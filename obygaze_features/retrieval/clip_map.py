@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,9 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.items.choose_films import find_film
 from obygaze_features.manifests import Manifest
-from obygaze_features.page.html import Html, document
+from obygaze_features.page.html import Html, document, script_json
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part
-from obygaze_features.store import Store
+from obygaze_features.store import Status, Store
 from obygaze_features.store.nearest import has_frames
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ MARKERS = "o^sDvP"
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
 """So many of a column's cells have a mark of their own, the commonest."""
+UMAP_AXES = (
+    "UMAP places clips that are alike near each other; distances between far ones mean little."
+)
+MAX_CIRCLES = 5000
+"""A page draws more clips than that on a canvas, as browsers are slow with more elements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +122,7 @@ def map_clips(
         raise UsageError(
             f"{store.where}: a map needs one vector per clip; {array} has one per frame"
         )
-    vectors = store.read(array, missing="drop").astype(np.float32)
-    lengths = np.linalg.norm(vectors, axis=1)
-    usable = np.isfinite(lengths) & (lengths > 0)
-    if usable.sum() < 3:
-        raise UsageError(f"{store.where}: a map needs 3 clips (got {usable.sum()} that are done)")
-    ids = np.array(store.done_ids())[usable].tolist()
+    ids, points, axes = _project(store, array, method)
     clips = describe_clips([store], manifest, labels, link)
     color = color or ("level" if clips.levels else "film")
     cells, colours = _find_groups(clips, ids, color, labels)
@@ -136,8 +137,8 @@ def map_clips(
     title = f"Map of {with_vectors}{counted(len(store), 'clip')}{of_films}"
     titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
     lit = titles[find_film(film, titles)] if film else ""
-    points, axes = _project(vectors[usable] / lengths[usable, None], method)
-    why = {"no vector": len(store) - len(usable), "a vector of zeros": len(usable) - len(ids)}
+    done = int((store.status == Status.DONE).sum())
+    why = {"no vector": len(store) - done, "a vector of zeros": done - len(ids)}
     for reason, left_out in why.items():
         axes += f" Left out: {counted(left_out, 'clip')} with {reason}." if left_out else ""
     return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, lit)
@@ -190,14 +191,10 @@ def map_page(clip_map: ClipMap) -> str:
     group_of = {row: group for group, rows in groups.items() for row in rows}
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
-    places = np.array([16, 704]) + share * [968, -688]
-    dots = [
-        fill(
-            "dot", colour=swatches.get(group_of[row], "s1"), x=round(x, 1), y=round(y, 1),
-            words=clips.words(clip_map.ids[row]),
-        )
-        for row, (x, y) in enumerate(places.tolist())
-    ]  # fmt: skip
+    places = (np.array([16, 704]) + share * [968, -688]).round(1)
+    colours = [swatches.get(group_of[row], "s1") for row in range(len(places))]
+    words = [clips.words(clip) for clip in clip_map.ids]
+    picture = _picture(clip_map, places, colours, words)
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [
@@ -209,10 +206,30 @@ def map_page(clip_map: ClipMap) -> str:
         ]  # fmt: skip
         keys[noun] = fill("keys", noun=noun, buttons=Html("".join(buttons)))
     body = fill(
-        "map", title=clip_map.title, axes=clip_map.axes, link=clips.link, dots=Html("".join(dots)),
-        films=keys.pop("film"), keys=Html("".join(keys.values())),
+        "map", title=clip_map.title, axes=clip_map.axes, picture=picture, films=keys.pop("film"),
+        keys=Html("".join(keys.values())),
     )  # fmt: skip
     return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
+
+
+def _picture(
+    clip_map: ClipMap, places: NDArray[np.float64], colours: Sequence[str], words: Sequence[str]
+) -> Html:
+    """Draw a dot for each clip, or leave many to the page's script."""
+    about = {"title": clip_map.title, "link": clip_map.clips.link}
+    if len(places) > MAX_CIRCLES:
+        names = [*dict.fromkeys(colours)]
+        numbers = {name: number for number, name in enumerate(names)}
+        data = {
+            "x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "words": words,
+            "colours": names, "colour_of": [numbers[name] for name in colours],
+        }  # fmt: skip
+        return fill("canvas", clips=script_json(data), **about)
+    dots = [
+        fill("dot", colour=colour, x=x, y=y, words=of_clip)
+        for colour, (x, y), of_clip in zip(colours, places.tolist(), words, strict=True)
+    ]
+    return fill("dots", dots=Html("".join(dots)), **about)
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
@@ -259,23 +276,63 @@ def _find_groups(
     return [cell or UNLABELLED for cell in cells], {**colours, UNLABELLED: "soft"}
 
 
-def _project(vectors: NDArray[np.float32], method: str) -> tuple[NDArray[np.float64], str]:
-    """Vectors in two dimensions, and what the axes are."""
+def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[np.float64], str]:
+    """Return the ids that have a direction, two dimensions of them, and what the axes are."""
+    if method not in METHODS:
+        raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
     if method == "pca":
-        sklearn: Any = need("sklearn.decomposition", extra="report")
-        pca = sklearn.PCA(2, random_state=0)
-        points = pca.fit_transform(vectors)
-        share = pca.explained_variance_ratio_.sum()
-        return points, (
+        ids, points, share = _principal_points(store, array)
+        axes = (
             f"The two axes show {share:.0%} of how the clips differ: near points may be far apart."
         )
-    if method != "umap":
-        raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+        return ids, points, axes
     umap: Any = need("umap", extra="umap")
-    near = min(15, len(vectors) - 1)
-    points = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(
-        vectors
-    )
-    return points.astype(np.float64), (
-        "UMAP places clips that are alike near each other; distances between far ones mean little."
-    )
+    blocks = list(_directions(store, array))
+    ids = [name for of_block, _ in blocks for name in of_block]
+    _need_three(store, ids)
+    near = min(15, len(ids) - 1)
+    vectors = np.concatenate([vectors for _, vectors in blocks])
+    reducer = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1)
+    return ids, reducer.fit_transform(vectors).astype(np.float64), UMAP_AXES
+
+
+def _principal_points(store: Store, array: str) -> tuple[list[str], NDArray[np.float64], float]:
+    """Return the ids, their places on the two principal axes, and the share that these show.
+
+    The store is read twice, a block at a time.
+    """
+    ids: list[str] = []
+    total, products = np.zeros(()), np.zeros(())
+    centre: Any = None
+    for of_block, vectors in _directions(store, array):
+        # Near the mean, so that differences keep their digits.
+        centre = vectors.mean(axis=0) if centre is None else centre
+        vectors -= centre
+        total = total + vectors.sum(axis=0, dtype=np.float64)
+        products = products + vectors.T @ vectors
+        ids += of_block
+    _need_three(store, ids)
+    mean = total / len(ids)
+    scatter = products - len(ids) * np.outer(mean, mean)
+    linalg: Any = need("scipy.linalg", extra="report")
+    width = len(scatter)
+    sizes, axes = linalg.eigh(scatter, subset_by_index=[width - 2, width - 1])
+    axes = axes[:, ::-1]
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])  # fixes left and right
+    points = [(vectors - (centre + mean)) @ axes for _, vectors in _directions(store, array)]
+    return ids, np.concatenate(points), float(sizes.sum() / np.trace(scatter))
+
+
+def _directions(store: Store, array: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+    """Yield ids and vectors of length one, a block at a time, without those of no direction."""
+    for ids, values in store.iter_blocks([array]):
+        vectors = values[array].astype(np.float32)
+        lengths = np.linalg.norm(vectors, axis=1)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        if usable.any():
+            yield list(compress(ids, usable)), vectors[usable] / lengths[usable, None]
+
+
+def _need_three(store: Store, ids: Sequence[str]) -> None:
+    if len(ids) < 3:
+        raise UsageError(f"{store.where}: a map needs 3 clips (got {len(ids)} that are done)")

@@ -23,8 +23,10 @@ from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 """Size of the rows that a thread compares at a time, in float32; a request has its cost."""
-NEIGHBOUR_ROWS = 1024
+NEIGHBOUR_ROWS = 512
 """How many rows are compared with all others at a time."""
+GROUP = 64
+"""How many cosines are first compared by their maximum alone."""
 FORGET_BYTES = 64 * 2**20
 """How much is read before the memory of mapped shards is released."""
 MAX_THREADS = 4
@@ -97,8 +99,7 @@ def find_nearest(
     every_row = np.concatenate(rows)
     return [
         _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
-        for n in np.argsort(-cosines, kind="stable")[:top].tolist()
-        if cosines[n] > -np.inf
+        for n in _largest(cosines[None], top)[1].tolist()
     ]
 
 
@@ -115,17 +116,21 @@ def find_neighbours(
     rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
     vectors = store.read_rows(array, rows).astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    neighbours: dict[str, list[Match]] = {}
+        lengths = np.linalg.norm(vectors, axis=1)
+    neighbours: dict[str, list[Match]] = {store.ids[row]: [] for row in rows.tolist()}
+    usable = np.isfinite(lengths) & (lengths > 0)
+    rows, vectors = rows[usable], vectors[usable] / lengths[usable, None]
+    directions = np.pad(vectors, ((0, -len(rows) % GROUP), (0, 0)))
+    products = np.empty((NEIGHBOUR_ROWS, len(directions)), np.float32)
     for start in range(0, len(rows), NEIGHBOUR_ROWS):
-        cosines = _cosines(vectors, directions[start : start + NEIGHBOUR_ROWS].T).T
-        for number, row in enumerate(cosines, start):
-            row[number] = -np.inf
-            neighbours[store.ids[int(rows[number])]] = [
-                _match(store, int(rows[near]), float(row[near]))
-                for near in np.argsort(-row, kind="stable")[:top].tolist()
-                if row[near] > -np.inf
-            ]
+        block = vectors[start : start + NEIGHBOUR_ROWS]
+        cosines = np.matmul(block, directions.T, out=products[: len(block)])
+        itself = np.arange(len(block))
+        cosines[itself, start + itself] = cosines[:, len(rows) :] = -np.inf
+        queries, nearest = _largest(cosines, top)
+        near = cosines[queries, nearest].tolist()
+        for query, row, cosine in zip(rows[start + queries], rows[nearest], near, strict=True):
+            neighbours[store.ids[query]].append(_match(store, int(row), cosine))
     return neighbours
 
 
@@ -177,13 +182,37 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
     return rows
 
 
+def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows and columns of each row's largest cosines, in order, without those of -inf.
+
+    Equal cosines are in the order of columns. The maxima of groups of columns come first: no
+    group whose maximum is below the `top`-th of them has any of the `top` cosines.
+    """
+    if missing := -cosines.shape[1] % GROUP:
+        cosines = np.pad(cosines, ((0, 0), (0, missing)), constant_values=-np.inf)
+    groups = cosines.shape[1] // GROUP
+    grouped = cosines.reshape(len(cosines), GROUP, groups)
+    maxima = grouped.max(axis=1)
+    least = np.full(len(maxima), -np.inf, np.float32)
+    if top < groups:
+        least = np.partition(maxima, -top, axis=1)[:, -top]
+    rows, group = np.nonzero(maxima >= least[:, None])
+    values = grouped[rows, :, group]
+    kept, member = np.nonzero((values >= least[rows, None]) & (values > -np.inf))
+    rows, places, values = rows[kept], member * groups + group[kept], values[kept, member]
+    order = np.lexsort((places, -values, rows))
+    rows, places = rows[order], places[order]
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return rows[rank < top], places[rank < top]
+
+
 def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each vector with one (or columns) of length one; -inf without a direction."""
+    """The cosine of each vector with one of length one; -inf without a direction."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         cosines: NDArray[np.float32] = vectors @ direction
         lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
-        cosines /= lengths if direction.ndim == 1 else lengths[:, None]
+        cosines /= lengths
     cosines[~np.isfinite(cosines)] = -np.inf
     return cosines
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
-from obygaze_features.page.html import Html
 from obygaze_features.store import Store
 from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
@@ -124,14 +123,6 @@ def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
     return unused
 
 
-def script_json(value: Any) -> Html:
-    """JSON that cannot end the script element that holds it, nor begin another."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(text)
-
-
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
     """Film by film; in time where all clips of a film have seconds, else by scene number."""
     films = by_film(clips.values())
@@ -157,9 +148,10 @@ def _clips(
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
     films = by_film(clips)
-    names = list(films)
+    film_numbers = {film: number for number, film in enumerate(films)}
 
-    def places(marked: Iterable[str]) -> list[int]:
+    @cache  # most clips show the same few sets of concepts
+    def places(marked: tuple[str, ...]) -> list[int]:
         return sorted(map(concepts.index, marked))
 
     # Most files are named after their clip, or their film; then they need not be told.
@@ -180,7 +172,7 @@ def _clips(
         "meanings": [meanings.get(name, "") for name in concepts],
         "ids": ids,
         "media": [] if usual else [clip.media for clip in clips],
-        "film": [names.index(film_of(clip)) for clip in clips],
+        "film": [film_numbers[film_of(clip)] for clip in clips],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),

@@ -15,7 +15,7 @@ import numpy as np
 
 from obygaze_features import Timelines
 from obygaze_features.common.figures import level_colour_names
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import group_by, shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.films import distinct_titles
 from obygaze_features.items.items import name_film
@@ -60,10 +60,10 @@ def film_timelines(
         annotated = annotated.named_as(clips_of)
         _check_films(timelines, annotated.by_film, clips_of)
     films: dict[str, dict[str, Any]] = {}
+    moments_of = group_by(intervals, lambda moment: moment.axis.film)
     for film, same_film in clips_of.items():
         if scores is not None and film in rows:
-            own = [moment for moment in intervals if moment.axis.film == film]
-            films[film] = _film(same_film, scores, rows[film], own)
+            films[film] = _film(same_film, scores, rows[film], moments_of.get(film, []))
         elif annotated is not None and film in annotated.by_film:
             films[film] = {"pasted": any(clip.start is None for clip in same_film)}
     if annotated is None:
@@ -153,17 +153,20 @@ def _film(
     by_clip: dict[str, list[int]] = {clip.id: [] for clip in clips}
     for row in sorted(rows, key=lambda row: int(scores.starts[row])):
         by_clip.setdefault(scores.ids[row], []).append(row)
-    starts, ends = (_hundredths(times / 1e6) for times in (scores.starts, scores.ends))
+    starts, ends = (
+        dict(zip(rows, _hundredths(times[rows] / 1e6).tolist(), strict=True))
+        for times in (scores.starts, scores.ends)
+    )
     timed = {clip.id: clip for clip in clips if clip.start is not None}
     pasted = all(scores.axes[row].clip and scores.ids[row] not in timed for row in rows)
     spans: dict[str, tuple[int, int]] = {}
     offsets: dict[str, int] = {}
     reached = 0
-    lengths = [int(ends[of_clip].max()) for of_clip in by_clip.values() if of_clip]
+    lengths = [max(map(ends.__getitem__, same)) for same in by_clip.values() if same]
     for clip, of_clip in by_clip.items():
         own_axis = bool(of_clip) and bool(scores.axes[of_clip[0]].clip)
         if pasted:
-            length = int(ends[of_clip].max()) if of_clip else int(np.median(lengths))
+            length = max(map(ends.__getitem__, of_clip)) if of_clip else int(np.median(lengths))
             spans[clip], offsets[clip] = (reached, reached + length), reached
             reached += length
             continue
@@ -172,7 +175,8 @@ def _film(
             continue  # it has no place among clips that have
         offsets[clip] = round((start or 0) * 100) if own_axis else 0
         if of_clip:
-            low, high = int(starts[of_clip].min()), int(ends[of_clip].max())
+            low = min(map(starts.__getitem__, of_clip))
+            high = max(map(ends.__getitem__, of_clip))
             spans[clip] = low + offsets[clip], high + offsets[clip]
         if start is not None and end is not None:
             spans[clip] = round(start * 100), round(end * 100)
@@ -195,7 +199,10 @@ def _film(
 
 
 def _frames(
-    clips: Sequence[tuple[int, int, list[int]]], starts: Any, ends: Any, scores: FrameScores
+    clips: Sequence[tuple[int, int, list[int]]],
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    scores: FrameScores,
 ) -> dict[str, list[int]]:
     """How many frames each clip has; of each frame how long after the last it starts, and lasts."""
     data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
@@ -206,7 +213,7 @@ def _frames(
         data["count"].append(len(rows))
         reached = start - offset
         for row in rows:
-            low, high = int(starts[row]), int(ends[row])
+            low, high = starts[row], ends[row]
             data["gap"].append(low - reached)
             data["length"].append(high - low)
             data["p"].append(round(float(scores.probabilities[row]) * 1000))

@@ -76,6 +76,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     lanes = _lanes(head, dict(zip(names, colours, strict=True)))
     which = " or ".join(names.get(code, code) for code in counted)
     share = which + (" to at least one" if annotators and annotators.merged else "")
+    means = row.results.predictions if row else None
+    label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
     strips = []
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
@@ -91,7 +93,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         if row:
             ranked = _scores_of_film(row, film).get("auroc")
             order = -1.0 if ranked is None else ranked
-            numbers |= _numbers_of_film(row, film, ids)
+            labels = [label_of[clip] for clip in ids if clip in label_of]
+            numbers |= _numbers_of_film(row, film, len(ids), labels)
         lane = draw_lanes(spans, list(lanes.values()), film)
         ticks = _ticks(same) if timed else ()
         strips.append((-order, FilmStrip(film, same[0].title or film, lane, ticks, numbers)))
@@ -129,20 +132,23 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
     return lanes
 
 
-def _numbers_of_film(row: ScoreRow, film: str, ids: Sequence[str]) -> dict[str, Html]:
-    """Return a model's numbers on a film, beside those of guessing and of the paper."""
+def _numbers_of_film(
+    row: ScoreRow, film: str, clips: int, labels: Sequence[int]
+) -> dict[str, Html]:
+    """Return a model's numbers on a film, beside those of guessing and of the paper.
+
+    `labels` has the label of each clip that was tested.
+    """
     metric = "f1" if row.run.kind == "levels" else "f1_weighted"
-    means, scores = row.results.predictions, _scores_of_film(row, film)
-    tested = means["id"].isin(ids)
-    counts = number(tested.sum(), form=","), number(len(ids), form=",")
+    scores = _scores_of_film(row, film)
+    counts = number(len(labels), form=","), number(clips, form=",")
     numbers = {
         "Clips tested": html("{} of {}", *counts),
         METRICS[metric].title: number(scores.get(metric)),
     }
     if guess := row.best_guess(metric):
-        labels = means.loc[tested, "label"]
-        both = labels.any() and not labels.all()
-        guesses = baselines(float(labels.mean()))[guess[0]] if both else {}
+        both = any(labels) and not all(labels)
+        guesses = baselines(fmean(labels))[guess[0]] if both else {}
         numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
     numbers[METRICS["auroc"].title] = number(scores.get("auroc"))
     train = row.run.record.trained_on(row.entry.test)

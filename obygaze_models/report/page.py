@@ -12,7 +12,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import ExperimentError
-from obygaze_features.page.html import Html, document, number
+from obygaze_features.page.html import Html, document, number, script_json
 from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
@@ -25,11 +25,7 @@ from obygaze_models.report.annotation import Annotation, Source, open_annotation
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures, concept_tables
-from obygaze_models.report.explorer import (
-    explorer_data,
-    in_scene_order,
-    script_json,
-)
+from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import (

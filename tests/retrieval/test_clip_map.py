@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from dataclasses import replace
 from urllib.parse import parse_qs
 
@@ -11,8 +12,10 @@ import pytest
 import obygaze_features as of
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.errors import ObygazeError
+from obygaze_features.manifests import Item, Items
 from obygaze_features.retrieval import clip_map as clip_map_module
-from obygaze_features.retrieval.clip_map import map_clips, map_page, write_map
+from obygaze_features.retrieval.clip_map import ClipMap, map_clips, map_page, write_map
+from obygaze_features.retrieval.clips import describe_clips
 from tests.kit.files import refused
 from tests.kit.page import open_tab
 from tests.retrieval.conftest import FAILED, TITLES, ZERO
@@ -107,6 +110,65 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         assert (address, parse_qs(fragment)) == (path.as_uri(), names)
         tab.open(path, fragment=f"#{fragment}")
         assert tab.texts(".lit") == lit
+
+
+def test_many_clips_are_drawn_and_read_as_a_few_are(source, store, manifest, tmp_path, monkeypatch):
+    """On a canvas: dots where circles would be, lit by names, read by keys and pointer."""
+    few, many = tmp_path / "few.html", tmp_path / "many.html"
+    clip_map = map_clips(store, manifest=manifest)
+    few.write_text(map_page(clip_map))
+    monkeypatch.setattr(clip_map_module, "MAX_CIRCLES", 29)
+    many.write_text(map_page(clip_map))
+    alpha = "map.getContext('2d').getImageData({}, {}, 1, 1).data[3]"
+    with open_tab() as tab:
+        tab.open(few)
+        texts = tab.texts("circle")
+        places = tab.texts("circle", "cx.baseVal.value"), tab.texts("circle", "cy.baseVal.value")
+        tab.open(many)
+        assert (tab.logged, tab.requested) == ([], [many.as_uri()])
+        share = tab.run("map.width / 1000")
+        pixels = [alpha.format(x * share, y * share) for x, y in zip(*places, strict=True)]
+        assert tab.texts("circle") == []
+        shown = [tab.run(pixel) for pixel in pixels]
+        assert min(shown) >= 0.39 * 255
+        tab.click(".of-film button")
+        lit = [n for n, text in enumerate(texts) if TITLES["tt1"] in text]
+        assert tab.text("#lit") == f"{len(lit)} of 30 clips"
+        assert all(tab.run(pixels[n]) > 0.9 * 255 for n in lit)
+        assert sum(tab.run(pixel) < 0.4 * 255 for pixel in pixels) > 10
+        tab.run("map.focus()")
+        tab.press("ArrowRight", "ArrowRight")
+        assert tab.text("#facts") == texts[lit[1]]
+        box = tab.run("(() => { const b = map.getBoundingClientRect(); return [b.x, b.y] })()")
+        dot = tab.run(f"[x[{lit[0]}], y[{lit[0]}]].map((at) => at * map.clientWidth / 1000)")
+        for kind in ("mousePressed", "mouseReleased"):
+            tab.mouse(kind, box[0] + dot[0], box[1] + dot[1])
+        assert tab.text("#facts") == texts[lit[0]]
+
+
+@pytest.mark.night
+def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
+    """Until it has been drawn and its names can be pressed; the best of three, on any machine."""
+    count = 100_000
+    ids = [f"tt{row // 150:04}-{row % 150:03}" for row in range(count)]
+    films = {f"tt{film:04}": [] for film in range(-(-count // 150))}
+    for row, name in enumerate(ids):
+        films[name[:6]].append(row)
+    manifest = of.Manifest("m", Items.of([Item(n, film=n[:6], media=f"{n}.mp4") for n in ids]))
+    points = np.random.default_rng(1).standard_normal((count, 2))
+    path, seconds = tmp_path / "map.html", []
+    clips, colours = describe_clips([], manifest), dict.fromkeys(films, "s1")
+    made = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
+    path.write_text(map_page(made))
+    with open_tab() as tab:
+        for _ in range(3):
+            began = time.monotonic()
+            tab.open(path)
+            tab.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+            tab.click(".of-film button")
+            assert tab.text("#lit") == "150 of 100,000 clips"
+            seconds.append(time.monotonic() - began)
+    assert min(seconds) < 3
 
 
 def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):

@@ -11,9 +11,10 @@ import pytest
 import obygaze_features as of
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
-from obygaze_features.manifests import Item, Items
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.retrieval.clips import describe_clips
 from obygaze_features.retrieval.search import matches_page
+from obygaze_features.store import Recipe
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.nearest import Match
@@ -22,6 +23,7 @@ from tests.backbones.conftest import each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.models import write_checkpoint
+from tests.kit.run import write_rows
 from tests.kit.store import pack
 from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
 
@@ -86,6 +88,27 @@ def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
         assert [match.id for match in neighbours[item_id]] == nearest[:4]
         values = [match.cosine for match in neighbours[item_id]]
         np.testing.assert_allclose(values, cosines[:4], atol=1e-6)
+
+
+@pytest.mark.parametrize("top", [1, 4, 13, 40])
+def test_equal_neighbours_are_in_the_order_of_rows(tmp_path, monkeypatch, top):
+    """Of 40 vectors along three axes, whatever part of them is compared at a time."""
+    monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
+    monkeypatch.setattr(nearest_module, "GROUP", 3)
+    ids = [f"tt1-{row:03}" for row in range(40)]
+    manifest = Manifest("axes", Items.of([Item(name, film="tt1", media=name) for name in ids]))
+    recipe = Recipe("toy", TOY, {}, "float32", (ArraySpec("native", (3,), "float32", ""),))
+    vectors = np.eye(3, dtype=np.float32)[np.arange(40) % 3]
+    path = write_rows(tmp_path / "a.zarr", manifest, {"native": vectors}, recipe, block_rows=8)
+    store = of.open_store(path)
+    neighbours = nearest_module.find_neighbours(store, ids, top=top)
+    for row in range(40):
+        others = [other for other in range(40) if other != row]
+        nearest = sorted(others, key=lambda other: (other - row) % 3 != 0)[:top]
+        assert [match.id for match in neighbours[ids[row]]] == [ids[near] for near in nearest]
+    matches = of.search(store, vector=vectors[1], top=top)
+    nearest = sorted(range(40), key=lambda other: other % 3 != 1)[:top]
+    assert [match.id for match in matches] == [ids[near] for near in nearest]
 
 
 def test_search_by_frame_says_which_moment(source, any_store, query):
@@ -307,7 +330,7 @@ def test_each_file_of_a_film_has_its_own_strip():
     spans = {"a1": ("1.mp4", 0.0), "a2": ("1.mp4", 60.0), "b1": ("2.mp4", 0.0)}
     items = [Item(i, film="f", media=m, start=start, end=start + 60)
              for i, (m, start) in spans.items()]  # fmt: skip
-    clips = describe_clips([], of.Manifest("m", Items.of(items)))
+    clips = describe_clips([], Manifest("m", Items.of(items)))
     marks = [re.search("left: ([0-9.]+)%", clips.strip(name))[1] for name in spans]
     assert marks == ["25.00", "75.00", "50.00"]
 

@@ -1,0 +1,438 @@
+"""How costs grow: each command at three sizes, ten times apart, beside a peer that does less.
+
+A figure is CPU time and peak memory of a process of its own, on one thread, after the same work
+on a few rows has loaded the libraries; of quick work the best of three. With OBYGAZE_BENCH_SMALL=1
+sizes are tiny and all is done in this process, to try the benchmark itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.result import Result
+from benchmarks.scale_inputs import films, near, run, segments, store, table
+
+PICTURE = Path(__file__).parents[1] / "docs/scale.svg"
+SMALL = "OBYGAZE_BENCH_SMALL"
+LINEAR, FLAT = 1.15, 1.5
+"""The largest exponent of what grows with its work, and the growth of memory that does not."""
+ENOUGH_S, MOST_RUNS = 1.0, 3
+THOUSANDS, CLIPS, FILMS = (1_000, 10_000, 100_000), (1_500, 15_000, 100_000), (2, 8, 32)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured: `ours` and `peer` read a folder of inputs and write to another.
+
+    Parameters
+    ----------
+    make
+        Fills the folder of inputs for a size.
+    beside, target
+        What the peer does, and how many times its CPU time ours may take.
+    exponent
+        The largest that is promised; None where the work itself grows faster than its size.
+    limit_s
+        CPU seconds at the largest size.
+    memory
+        How many times the memory of the second size the largest may take; None without a promise.
+    prepare
+        Fills the output before the clock runs.
+    """
+
+    name: str
+    unit: str
+    sizes: tuple[int, ...]
+    make: Callable[[Path, int], None]
+    ours: Callable[[Path, Path], object]
+    peer: Callable[[Path, Path], object] | None = None
+    beside: str = ""
+    target: float | None = None
+    exponent: float | None = LINEAR
+    limit_s: float | None = None
+    memory: float | None = None
+    prepare: Callable[[Path, Path], object] | None = None
+
+
+def measure(only: str = "") -> Iterator[Result]:
+    """Every work whose name has `only` in it; all are drawn."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as name:
+        for work in WORKS:
+            if only in work.name:
+                of_work = list(_results(work, Path(name)))
+                results += of_work
+                yield from of_work
+        if only in PAGE:
+            yield from _page(Path(name))
+    if not only and not os.environ.get(SMALL):
+        draw_picture([result for result in results if result.curve])
+
+
+def draw_picture(results: Sequence[Result]) -> None:
+    """Draw CPU time and memory of each work over its size, as shares of the largest size."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture is the same file
+    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    time_axes, memory_axes = figure.subplots(1, 2)
+    for number, result in enumerate(results):
+        sizes, seconds, mib = zip(*result.curve, strict=True)
+        shares = [size / sizes[-1] for size in sizes]
+        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "markersize": 4}
+        time_axes.plot(shares, seconds, label=result.name.partition(" (")[0], **style)
+        memory_axes.plot(shares, mib, **style)
+    time_axes.plot([0.01, 1], [0.1, 10], color="0.6", linestyle=":", label="linear")
+    for axes, title in ((time_axes, "CPU seconds"), (memory_axes, "peak memory, MiB")):
+        axes.set(xscale="log", yscale="log", title=title, xlabel="share of the largest size")
+    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def _results(work: Work, folder: Path) -> Iterator[Result]:
+    tiny, sizes = _inputs(work, folder, _tiny_sizes(work)[0]), work.sizes
+    if os.environ.get(SMALL):
+        sizes = _tiny_sizes(work)
+    curve = []
+    for size in sizes:
+        inputs = _inputs(work, folder, size)
+        curve.append((size, *_spend(work, "ours", inputs, tiny)))
+    seconds, mib = zip(*((s, m) for _, s, m in curve), strict=True)
+    peer, beside = seconds[1], f"{sizes[1]:,}"
+    if work.peer:
+        peer, beside = _spend(work, "peer", inputs, tiny)[0], work.beside
+    label = f"{work.name}, {sizes[-1]:,} {work.unit}"
+    name = f"{label} ({beside})"
+    yield Result(name, seconds[-1], "s", peer, seconds[-1] / peer, work.target, tuple(curve))
+    exponent = math.log(seconds[-1] / seconds[1]) / math.log(sizes[-1] / sizes[1])
+    yield Result(f"{work.name}: exponent (linear)", exponent, "", 1, exponent, work.exponent)
+    growth = mib[-1] / mib[1]
+    yield Result(f"{work.name}: memory ({sizes[1]:,})", mib[-1], "MiB", mib[1], growth, work.memory)
+    if work.limit_s:
+        share = seconds[-1] / work.limit_s
+        yield Result(f"{work.name}: time (limit)", seconds[-1], "s", work.limit_s, share, 1)
+
+
+def _tiny_sizes(work: Work) -> tuple[int, ...]:
+    return (40, 60, 80) if work.unit == "clips" else (3, 4, 5)
+
+
+def _inputs(work: Work, folder: Path, size: int) -> Path:
+    """The inputs of a size; several works share them."""
+    inputs = folder / f"{work.make.__name__}-{size}"
+    if not inputs.exists():
+        inputs.mkdir()
+        work.make(inputs, size)
+    return inputs
+
+
+def _spend(work: Work, side: str, inputs: Path, tiny: Path) -> tuple[float, float]:
+    """CPU seconds and MiB of a process of its own."""
+    if os.environ.get(SMALL):
+        return _once(work, side, inputs), _peak_mib()
+    command = [sys.executable, "-m", "benchmarks.scale", work.name, side, str(inputs), str(tiny)]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | threads)
+    if result.returncode:
+        sys.exit(f"Error: {work.name} failed, {side} at {inputs}")
+    seconds, mib = json.loads(result.stdout.splitlines()[-1])
+    return seconds, mib
+
+
+def _measured(work: Work, side: str, inputs: Path, tiny: Path) -> tuple[float, float]:
+    _once(work, side, tiny)
+    spent: list[float] = []
+    while sum(spent) < ENOUGH_S and len(spent) < MOST_RUNS:
+        spent.append(_once(work, side, inputs))
+    return min(spent), _peak_mib()
+
+
+def _once(work: Work, side: str, inputs: Path) -> float:
+    """CPU seconds; or those that the work has measured itself."""
+    with tempfile.TemporaryDirectory(dir=inputs.parent) as name:
+        output = Path(name)
+        if work.prepare:
+            work.prepare(inputs, output)
+        begin = _cpu_s()
+        own = getattr(work, side)(inputs, output)
+        return own if isinstance(own, float) else _cpu_s() - begin
+
+
+def _cpu_s() -> float:
+    """Of this process and its children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _peak_mib() -> float:
+    """Since this program began; what `resource` says has the peak of the process that began it."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def _obygaze(*words: object) -> None:
+    """One of our commands."""
+    from click.testing import CliRunner
+
+    from obygaze_models.commands.main import main
+
+    result = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
+    if result.exit_code:
+        raise SystemExit(result.output)
+
+
+def _import_table(inputs: Path, output: Path) -> None:
+    _obygaze("manifests", "import", "csv", inputs / "clips.csv", "-o", output / "m")
+
+
+def _pandas_table(inputs: Path, output: Path) -> None:
+    import pandas
+
+    table = pandas.read_csv(inputs / "clips.csv")
+    table.groupby("film")["level"].value_counts()
+
+
+def _load(inputs: Path, output: Path) -> None:
+    from obygaze_features.manifests import Manifest
+
+    assert Manifest.load(inputs / "manifest").digest
+
+
+def _pandas_load(inputs: Path, output: Path) -> None:
+    import pandas
+
+    for path in (inputs / "manifest").rglob("*.csv"):
+        pandas.read_csv(path)
+
+
+def _diff(inputs: Path, output: Path) -> None:
+    _obygaze("manifests", "diff", inputs / "manifest", inputs / "copy")
+
+
+def _load_both(inputs: Path, output: Path) -> None:
+    from obygaze_features.manifests import Manifest
+
+    assert Manifest.load(inputs / "manifest").digest == Manifest.load(inputs / "copy").digest
+
+
+def _import_npy(inputs: Path, output: Path) -> None:
+    _obygaze(
+        "stores", "import", "npy", inputs / "x.npy", "--in-order",
+        "--manifest", inputs / "manifest", "-o", output / "s.zarr",
+    )  # fmt: skip
+
+
+def _write_zarr(inputs: Path, output: Path) -> None:
+    import zarr
+
+    values = np.load(inputs / "x.npy", mmap_mode="r")
+    zarr.create_array(str(output / "x.zarr"), data=np.asarray(values), chunks=(1, values.shape[1]),
+                      shards=(1024, values.shape[1]))  # fmt: skip
+
+
+def _copy_store(inputs: Path, output: Path) -> None:
+    shutil.copytree(inputs / "s.zarr", output / "s.zarr")
+
+
+def _finalise(inputs: Path, output: Path) -> None:
+    _obygaze("stores", "finalise", output / "s.zarr")
+
+
+def _copy_again(inputs: Path, output: Path) -> None:
+    shutil.copytree(output / "s.zarr", output / "copy.zarr")
+
+
+def _subset(inputs: Path, output: Path) -> None:
+    half = f"@{inputs / 'half.txt'}"
+    _obygaze("stores", "subset", inputs / "s.zarr", "--ids", half, "-o", output / "half.zarr")
+
+
+def _half_a_copy(inputs: Path, output: Path) -> float:
+    begin = _cpu_s()
+    _copy_store(inputs, output)
+    return (_cpu_s() - begin) / 2
+
+
+def _neighbours(inputs: Path, output: Path) -> None:
+    from obygaze_features import open_store
+    from obygaze_features.store.nearest import find_neighbours
+
+    opened = open_store(inputs / "s.zarr")
+    find_neighbours(opened, opened.ids)
+
+
+def _faiss(inputs: Path, output: Path) -> None:
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    values = np.load(inputs / "x.npy").astype(np.float32)
+    faiss.normalize_L2(values)
+    index = faiss.IndexFlatIP(values.shape[1])
+    index.add(values)
+    index.search(values, 6)
+
+
+def _map(inputs: Path, output: Path) -> None:
+    _obygaze(
+        "stores", "map", inputs / "s.zarr", "--manifest", inputs / "manifest",
+        "-o", output / "map.html",
+    )  # fmt: skip
+
+
+def _predict(inputs: Path, output: Path) -> None:
+    _obygaze(
+        "models", "predict", inputs.with_name("model"), inputs / "s.zarr",
+        "-o", output / "p.csv",
+    )  # fmt: skip
+
+
+def _explain(inputs: Path, output: Path) -> None:
+    _obygaze("models", "explain", inputs.with_name("model"), inputs / "s.zarr", "tt0000000-0001")
+
+
+def _report(inputs: Path, output: Path) -> None:
+    _obygaze("report", inputs / "run", "-o", output / "r.html")
+
+
+def _strips(inputs: Path, output: Path) -> float:
+    """The part of a page that has a film's clips, strip and lanes."""
+    from obygaze_models.report import page
+
+    spent = []
+
+    def timed(make: Callable[..., object], *arguments: Any) -> object:
+        begin = _cpu_s()
+        made = make(*arguments)
+        spent.append(_cpu_s() - begin)
+        return made
+
+    names = ("film_strips", "explorer_data")
+    whole = {name: getattr(page, name) for name in names}
+    for name in names:
+        setattr(page, name, partial(timed, whole[name]))
+    try:
+        _report(inputs, output)
+    finally:
+        for name in names:
+            setattr(page, name, whole[name])
+    return sum(spent)
+
+
+def _leave_film_out(inputs: Path, output: Path) -> None:
+    _obygaze("models", "run", inputs / "films.toml", "-o", output / "run")
+
+
+def _plain_fits(inputs: Path, output: Path) -> None:
+    """A fit for each film, on all others, by scikit-learn alone."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    values, labels, groups = (np.load(inputs / f"{name}.npy") for name in ("x", "y", "films"))
+    used = labels >= 0
+    for film in np.unique(groups):
+        train = used & (groups != film)
+        scaler = StandardScaler().fit(values[train])
+        LogisticRegression(max_iter=1000).fit(scaler.transform(values[train]), labels[train])
+
+
+def _figures(inputs: Path, output: Path) -> None:
+    _obygaze("annotations", "figure", inputs / "timelines", inputs / "grid", "-o", output / "f")
+
+
+def _export(inputs: Path, output: Path) -> None:
+    _obygaze("annotations", "export", inputs / "timelines", "--elan", "-o", output / "elan")
+
+
+def _import_segments(inputs: Path, output: Path) -> None:
+    source = inputs / "timelines" / "segments.csv"
+    _obygaze("annotations", "import", "csv", source, "-o", output / "t")
+
+
+def _agreement(inputs: Path, output: Path) -> None:
+    _obygaze("annotations", "agreement", inputs / "grid")
+
+
+SEGMENT_FILMS = (20, 60, 200)
+"""Films of two annotators with 300 segments each."""
+WORKS = (
+    Work("manifests import csv", "clips", (10_000, 100_000, 1_000_000), table, _import_table,
+         _pandas_table, "pandas: read, group", 4),
+    Work("load a manifest", "clips", (10_000, 100_000, 1_000_000), table, _load,
+         _pandas_load, "pandas: read the tables", limit_s=2),
+    Work("manifests diff, equal", "clips", THOUSANDS, table, _diff,
+         _load_both, "load both", 1.5),
+    Work("stores import npy", "clips", THOUSANDS, store, _import_npy,
+         _write_zarr, "Zarr's own write", 3),
+    Work("stores finalise", "clips", THOUSANDS, store, _finalise,
+         _copy_again, "a copy", 5, prepare=_copy_store),
+    Work("stores subset, half", "clips", THOUSANDS, store, _subset, _half_a_copy, "half a copy", 5),
+    Work("five neighbours of each", "clips", (1_000, 3_000, 10_000), near, _neighbours,
+         _faiss, "FAISS", 1.5, exponent=None),
+    Work("stores map", "clips", THOUSANDS, store, _map, memory=FLAT),
+    Work("models predict", "clips", THOUSANDS, store, _predict, memory=FLAT),
+    Work("models explain, one clip", "clips", THOUSANDS, store, _explain, memory=FLAT),
+    Work("report of a run", "clips", CLIPS, run, _report),
+    Work("its strips and explorer", "clips", CLIPS, run, _strips, limit_s=1),
+    Work("leave-film-out, logistic", "films of 40 clips", (6, 25, 100), films, _leave_film_out,
+         _plain_fits, "scikit-learn: a fit a film", exponent=None, limit_s=60),
+    Work("annotations figure", "films", FILMS, segments, _figures, memory=FLAT),
+    Work("annotations export --elan", "films", SEGMENT_FILMS, segments, _export, memory=FLAT),
+    Work("annotations import csv", "films", SEGMENT_FILMS, segments, _import_segments),
+    Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement),
+)  # fmt: skip
+PAGE = "a map's page, until a name was pressed"
+
+
+def _page(folder: Path) -> Iterator[Result]:
+    """In Chromium; seconds on the clock, of which the browser's own start is none."""
+    if shutil.which("chromium") is None:
+        return
+    from tests.kit.page import open_tab
+
+    work = next(work for work in WORKS if work.name == "stores map")
+    sizes = _tiny_sizes(work)[1:] if os.environ.get(SMALL) else work.sizes[1:]
+    curve = []
+    with open_tab() as tab:
+        for size in sizes:
+            inputs = _inputs(work, folder, size)
+            page = inputs / "map.html"
+            if not page.exists():
+                _map(inputs, inputs)
+            seconds = []
+            for _ in range(MOST_RUNS):
+                begin = time.perf_counter()
+                tab.open(page)
+                tab.click(".of-film button")
+                assert tab.text("#lit")
+                seconds.append(time.perf_counter() - begin)
+            curve.append((size, min(seconds), 0.0))
+    took = curve[-1][1]
+    name = f"{PAGE}, {sizes[-1]:,} clips (limit)"
+    yield Result(name, took, "s", 3, took / 3, 1, tuple(curve))
+
+
+def main(name: str, side: str, inputs: str, tiny: str) -> None:
+    """Measure one side of a work, in this process."""
+    work = next(work for work in WORKS if work.name == name)
+    print(json.dumps(_measured(work, side, Path(inputs), Path(tiny))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
