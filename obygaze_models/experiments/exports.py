@@ -43,7 +43,7 @@ from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.run_folder import Clip, Run
-from obygaze_models.explain.parts import list_parts, mean_parts, name_log_odds
+from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
 
@@ -141,7 +141,7 @@ def held_out(
         trained, called = run.record.trained_on(test), mean["called"].tolist()
         explained = run.reasons()
         own = explained[(explained["model"] == name) & (explained["task"] == trained)]
-        parts = list_parts(mean_parts(own, tested)[1])
+        parts = mean_parts(own, tested).listed()
         chosen = [row for row, clip in enumerate(tested) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[tested[row]])):
             clip, code = clips[tested[row]], called[row]
