@@ -83,7 +83,7 @@ class Outputs:
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
-    tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    tier = f"{predictions.about.said.estimator}: {predictions.about.said.task}"
     titles = film_titles(items)
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
@@ -335,9 +335,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
     estimator, about = load_model(folder)
-    about.check()
+    said = about.said
     layers = _layers(estimator, folder)
-    layers[-1][1][1] -= logit(about.get("cut", 0.5))
+    layers[-1][1][1] -= logit(said.cut)
     graph = _graph(onnx, layers, getattr(estimator, "means_", None))
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
@@ -346,9 +346,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx.helper.set_model_props(
         written,
         {
-            "task": about["task"],
-            "classes": ", ".join(about["classes"]),
-            "array": about["features"]["array"],
+            "task": said.task,
+            "classes": ", ".join(said.classes),
+            "array": said.features.array,
             "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
         },
     )

@@ -34,7 +34,7 @@ from obygaze_models.experiments.summary import (
     describe_official,
     span,
 )
-from obygaze_models.saved.about import unreliable_concepts
+from obygaze_models.saved.about import facts_of
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
@@ -226,9 +226,9 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
 def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
     """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
     for name in plan.experiment.learners:
-        facts_of_fits = [fit["facts"] for fit in fits if fit["model"] == name]
-        unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
-        skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
+        facts_of_fits = [facts_of(fit["facts"]) for fit in fits if fit["model"] == name]
+        unreliable = {name for facts in facts_of_fits for name in facts.unreliable}
+        skipped = {name for facts in facts_of_fits for name in facts.skipped}
         parts = []
         if unreliable:
             parts.append(f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable")

@@ -75,8 +75,7 @@ from obygaze_models.experiments.record import (
     StoreRecord,
 )
 from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES
-from obygaze_models.experiments.tables import Facts
-from obygaze_models.saved.about import footage_of
+from obygaze_models.saved.about import Facts, footage_of
 
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2

@@ -317,9 +317,10 @@ def explain_clips(
         There is no ``why`` for a clip whose features are zeros only.
     """
     fitted, about = load_model(folder)
-    if about.get("reads") == "frames":
+    said = about.said
+    if said.reads == "frames":
         raise ExperimentError(
-            f"{folder} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            f"{folder} ({said.estimator}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
     opened = open_for(about, store)
@@ -331,7 +332,7 @@ def explain_clips(
         raise ExperimentError(f"{opened.where} has no features of {lacking[0]}; leave it out")
     rows = {clip: row_of[clip] for clip in ids}
     explanations = explain_rows(
-        fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
+        fitted, features, [*rows.values()], classes=said.classes or None, cut=said.cut
     )
     explanations = [
         explanation if np.nan_to_num(features[row]).any() else explanation | {"why": None}
@@ -339,7 +340,7 @@ def explain_clips(
     ]
     if isinstance(fitted, StoreFusion):
         features = fitted.scaled(features)
-    seen = seen_in_training({"seen": [], **about}, opened.items, [*rows])
+    seen = seen_in_training(about, opened.items, [*rows])
     explained = []
     for (clip, row), explanation, state in zip(rows.items(), explanations, seen, strict=True):
         similar = nearest_clips(features[row], stored, features, nearest + 1)

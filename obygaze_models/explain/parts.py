@@ -70,8 +70,8 @@ class MeanParts:
     @property
     def total(self) -> NDArray[Any]:
         """What the parts add up to, [N]."""
-        total = self.amounts.sum(axis=1)
-        return total if self.intercept is None else total + self.intercept
+        rest = 0.0 if self.intercept is None else self.intercept
+        return np.asarray(self.amounts.sum(axis=1) + rest)
 
     @property
     def order(self) -> NDArray[Any]:
@@ -112,9 +112,7 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
     if sums["value"].isna().any():
         at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
         intercept = at_rest.reindex(ids).fillna(0).div(fits).to_numpy()
-    return MeanParts(
-        concepts, values.to_numpy(), amounts.div(fits, axis=0).to_numpy(), intercept
-    )
+    return MeanParts(concepts, values.to_numpy(), amounts.div(fits, axis=0).to_numpy(), intercept)
 
 
 @dataclass(frozen=True)

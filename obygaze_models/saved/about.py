@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -38,21 +39,60 @@ SEEN_RENAMED = "under another id"
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-class _Backbone(msgspec.Struct, frozen=True):
+class Backbone(msgspec.Struct, frozen=True):
+    """What made the features; for several stores with a part for each."""
+
     name: str = ""
     weights_sha256: str = ""
     config: dict[str, Any] = {}
+    parts: tuple[Backbone, ...] = ()
+
+    @property
+    def each(self) -> tuple[Backbone, ...]:
+        """The backbone of each store."""
+        return self.parts or (self,)
 
 
-class _Features(msgspec.Struct, frozen=True):
-    backbone: _Backbone = _Backbone()
+class Features(msgspec.Struct, frozen=True):
+    """The features that a model reads; without a backbone nobody knows which."""
+
+    backbone: Backbone | None = None
     preprocessing: dict[str, Any] = {}
     array: str = ""
-    shape: list[int] = []
+    shape: list[int] | None = None
     pooling: str | None = None
+    missing: str = "drop"
+
+    @property
+    def stores(self) -> int:
+        """The number of stores."""
+        return len(self.backbone.each) if self.backbone else 1
 
 
-class _About(msgspec.Struct):
+class _FactsWarning(msgspec.Struct):
+    subject: str
+    text: str
+
+
+class _Quality(msgspec.Struct):
+    auc: float
+
+
+class Facts(msgspec.Struct):
+    """What an estimator's fit says of concepts; other facts are numbers or words for people."""
+
+    concepts: dict[str, _Quality] = {}
+    skipped: dict[str, str] = {}
+    warnings: list[_FactsWarning] = []
+
+    @property
+    def unreliable(self) -> list[str]:
+        """The concepts whose directions are unreliable; `warnings` has the reason of each."""
+        subjects = {warning.subject for warning in self.warnings}
+        return [name for name in self.concepts if name in subjects]
+
+
+class Description(msgspec.Struct):
     """The keys that obygaze reads; others are anybody's."""
 
     model: str = ""
@@ -65,7 +105,7 @@ class _About(msgspec.Struct):
     levels: dict[str, str] = {}
     senses: dict[str, str] = {}
     facts: dict[str, Any] = {}
-    features: _Features = _Features()
+    features: Features = Features()
     seen: list[str] = []
     footage: dict[str, list[tuple[float, float] | None]] = {}
     warnings: list[RunWarning] = []
@@ -80,27 +120,41 @@ class _Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """What is kept with a model. To read a key that it lacks is a clear error."""
+    """What is kept with a model, as JSON, and in `said` as types."""
 
-    def __init__(self, values: Mapping[str, Any], where: object) -> None:
+    def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
         self._where = where
-        for key in ("features", "backbone"):
-            if isinstance(part := values.get(key), dict):
-                self[key] = About(part, where)
 
-    def check(self) -> None:
-        """Raise on what is of another type than a run writes."""
-        convert(dict(self), _About, f"{self._where}/{HEADER} (about)", REMEDY)
+    @cached_property
+    def said(self) -> Description:
+        """The keys that obygaze reads; `ExperimentError` if one has another type."""
+        return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
 
     def __missing__(self, key: str) -> Any:
         raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
+
+    def require(self, *keys: str) -> Description:
+        """Return what is said; `ExperimentError` if one of these keys is missing."""
+        for key in keys:
+            self[key]
+        return self.said
+
+
+def said_of(about: Mapping[str, Any]) -> Description:
+    """Return what is said of a model, as types."""
+    return (about if isinstance(about, About) else About(about)).said
+
+
+def facts_of(facts: Mapping[str, Any]) -> Facts:
+    """Return the facts of a fit that are of concepts."""
+    return msgspec.convert(facts, Facts)
 
 
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
     about: About = read_header(Path(path))["about"]
-    about.check()
+    _ = about.said  # so that its types are checked
     return about
 
 
@@ -181,8 +235,9 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     ids
         Some of them.
     """
-    trained_on = frozenset(about["seen"])
-    spans = [(name, span) for name, own in about.get("footage", {}).items() for span in own]
+    said = said_of(about)
+    trained_on = frozenset(said.seen)
+    spans: list[tuple[str, Any]] = [(n, span) for n, own in said.footage.items() for span in own]
     others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
     spans += _spans(items, ids)
     _, files = np.unique([name for name, _ in spans], return_inverse=True)
@@ -233,26 +288,27 @@ def model_card(
     trained, validated
         How many clips it learnt to tell apart, and how many stopped it.
     """
-    features = about["features"]
-    backbone = features["backbone"]
-    weights = [f"`{part['weights_sha256']}`" for part in backbone.get("parts", [backbone])]
-    reading = f", {features['pooling']} over its tokens" if features["pooling"] else ""
-    if about["reads"] == "frames":
-        reading = f", the sequence of {features['shape'][0]} frames of a clip"
-    options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
-    more = len(about["seen"]) - trained - validated
-    purpose = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
-    negative, *_, positive = about["classes"]
-    facts = describe_facts(about["facts"])
+    said = said_of(about)
+    features = said.features
+    backbone = features.backbone or Backbone()
+    weights = [f"`{part.weights_sha256}`" for part in backbone.each]
+    reading = f", {features.pooling} over its tokens" if features.pooling else ""
+    if said.reads == "frames" and features.shape:
+        reading = f", the sequence of {features.shape[0]} frames of a clip"
+    options = ", ".join(f"{key} = {value}" for key, value in said.options.items())
+    more = len(said.seen) - trained - validated
+    purpose = "its concepts were learnt from" if "concepts" in said.facts else "it counted"
+    negative, *_, positive = said.classes
+    facts = describe_facts(said.facts)
     if "cut" in about:
-        facts.append(f'cut, above which it says "{positive}": {about["cut"]:.2f}')
+        facts.append(f'cut, above which it says "{positive}": {said.cut:.2f}')
     return _CARD.read_text(encoding="utf-8").format(
         name=name,
-        about=about,
-        features=features,
+        said=said,
+        backbone=backbone,
         manifest=manifest,
-        warnings="".join(f"\n**{RunWarning(**warning)}**\n" for warning in about["warnings"]),
-        classes=", ".join(about["classes"]),
+        warnings="".join(f"\n**{warning}**\n" for warning in said.warnings),
+        classes=", ".join(said.classes),
         negative=negative,
         positive=positive,
         options=f" ({options})" if options else "",
@@ -267,12 +323,6 @@ def model_card(
     )
 
 
-def unreliable_concepts(facts: Mapping[str, Any]) -> list[str]:
-    """Return the concepts whose directions are unreliable; ``warnings`` has the reason of each."""
-    subjects = {warning["subject"] for warning in facts.get("warnings", [])}
-    return [name for name in facts.get("concepts", {}) if name in subjects]
-
-
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that is one number or word, and a few lines on concepts."""
     lines = [
@@ -280,11 +330,12 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
         for key, value in facts.items()
         if isinstance(value, str | int | float)
     ]
-    if concepts := facts.get("concepts"):
-        learned = ", ".join(f"{name} {quality['auc']:.2f}" for name, quality in concepts.items())
+    of_concepts = facts_of(facts)
+    if of_concepts.concepts:
+        learned = ", ".join(f"{name} {q.auc:.2f}" for name, q in of_concepts.concepts.items())
         lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")
-    if skipped := facts.get("skipped"):
-        lines.append(f"concepts that could not be learned: {', '.join(skipped)}")
-    if unreliable := unreliable_concepts(facts):
-        lines.append(f"concepts that are unreliable: {', '.join(unreliable)}")
+    if of_concepts.skipped:
+        lines.append(f"concepts that could not be learned: {', '.join(of_concepts.skipped)}")
+    if of_concepts.unreliable:
+        lines.append(f"concepts that are unreliable: {', '.join(of_concepts.unreliable)}")
     return lines

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import hashlib
 import importlib
-import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,11 +66,14 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
-#: Options of earlier versions that only a fit read, and what the others must be to predict alike.
-_FORMER_OF_FIT = ("hidden",)
-_FORMER = {
-    "attention": "query", "heads": 1, "position": False, "pooling": "top-k",
-    "hidden_layer_sizes": (),
+#: Options of models of format 2, and the values with which these still predict alike; ... is any.
+_FORMER: dict[str, dict[str, Any]] = {
+    "obygaze_models.estimators.attention:AttentionProbe": {
+        "attention": "query", "heads": 1, "position": False, "hidden": ...,
+    },
+    "obygaze_models.estimators.attention:FrameMIL": {
+        "pooling": "top-k", "hidden_layer_sizes": (),
+    },
 }  # fmt: skip
 #: What a trial asks of a model, where it has it.
 _METHODS = (
@@ -330,11 +332,13 @@ def _find_class(path: Any) -> Any:
 def _make(path: Any, parameters: dict[str, Any]) -> Any:
     """Make an unfitted estimator, without options that it had in earlier versions."""
     kind = _find_class(path)
-    if path.startswith("obygaze_models."):
-        for name in parameters.keys() - inspect.signature(kind).parameters.keys():
-            if name in _FORMER_OF_FIT or parameters[name] == _FORMER.get(name):
-                del parameters[name]
-    return kind(**parameters)
+    former = _FORMER.get(path, {})
+    kept = {
+        name: value
+        for name, value in parameters.items()
+        if name not in former or former[name] not in (value, ...)
+    }
+    return kind(**kept)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:

@@ -30,7 +30,7 @@ from obygaze_models.explain.attributions import (
     logits_and_gradients,
 )
 from obygaze_models.explain.error_factors import error_factors
-from obygaze_models.explain.parts import concept_quality
+from obygaze_models.explain.parts import concept_quality, mean_parts
 from obygaze_models.explain.significance import concept_significance, holm, tcav
 from tests.kit.clips import logistic_on, torch_logits, with_output
 
@@ -181,6 +181,23 @@ def test_clips_with_a_concept_against_clips_without():
     look, body = quality(("f", [1]))
     assert (look.clips, body.clips, body.runs) == (0, 0, 0)
     assert quality() == []
+
+
+def test_concepts_may_be_called_like_the_intercept():
+    ids, names = ["a", "b"], ("(intercept)", "at rest (intercept)")
+    values, rest = np.array([[1.0, 2.0], [3.0, -4.0]]), np.array([0.5, -0.5])
+    tables = [
+        tabulate_reasons(
+            ids, ["S", "S"],
+            Attribution("sum", names, ["S", "S"], values, np.full((2, 2), weight), weight * rest),
+        ).assign(model="m", task="t", fit=fit)
+        for fit, weight in enumerate((1.0, 3.0))
+    ]  # fmt: skip
+    parts = mean_parts(join_reasons(tables), ids)
+    assert parts.concepts == [*names]
+    assert parts.intercept == pytest.approx(2 * rest)
+    assert parts.amounts == pytest.approx(2 * values)
+    assert parts.total == pytest.approx(2 * (values.sum(axis=1) + rest))
 
 
 def test_p_against_every_permutation():
