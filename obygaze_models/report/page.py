@@ -32,16 +32,7 @@ from obygaze_models.report.explorer import (
 )
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import (
-    Headline,
-    alarms,
-    beside_annotators,
-    findings,
-    headline,
-    limits,
-    score_figure,
-    store_tables,
-)
+from obygaze_models.report.findings import beside_annotators, findings, store_tables
 from obygaze_models.report.glossary import (
     about,
     citation,
@@ -49,6 +40,8 @@ from obygaze_models.report.glossary import (
     glossary,
     page_title,
 )
+from obygaze_models.report.headline import Headline, headline
+from obygaze_models.report.limits import alarms, limits
 from obygaze_models.report.runs import (
     ReportRun,
     ScoreTable,
@@ -56,6 +49,7 @@ from obygaze_models.report.runs import (
     prepare_runs,
     score_tables,
 )
+from obygaze_models.report.score_figure import score_figure
 
 if TYPE_CHECKING:
     from jinja2 import Environment

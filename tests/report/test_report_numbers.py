@@ -19,14 +19,11 @@ from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import (
-    beside_annotators,
-    findings,
-    headline,
-    limits,
-    score_figure,
-)
+from obygaze_models.report.findings import beside_annotators, findings
+from obygaze_models.report.headline import headline
+from obygaze_models.report.limits import limits
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
+from obygaze_models.report.score_figure import score_figure
 from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
