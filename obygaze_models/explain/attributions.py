@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
-from obygaze_models.estimators.concepts import RandomDirections, project
+from obygaze_models.estimators.concepts import RandomDirections
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
@@ -24,7 +24,7 @@ from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
 
-Kind = Literal["sum", "path", "sensitivity", "stores"]
+Kind = Literal["sum", "path", "stores"]
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ class Attribution:
     ----------
     kind
         ``sum``: weights times values and the intercept add up to the logit. ``path``: a
-        tree's questions. ``sensitivity``: the same products of a network's derivatives, which
-        do not add up. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
+        tree's questions. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
         which stand in the place of concepts.
     concepts
         The names of the concepts.
@@ -139,7 +138,6 @@ def attribute(
     X: Array,
     *,
     classes: Sequence[str] | None = None,
-    bank: Any = None,
     cut: float = 0.5,
 ) -> Attribution | None:
     """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
@@ -152,8 +150,6 @@ def attribute(
         The features of the clips.
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
-    bank
-        A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
     cut
         Where the model says its second class, of two; its log-odds are taken from the intercept.
     """
@@ -176,8 +172,6 @@ def attribute(
         intercept -= (weights * logits).sum(axis=1)
         labels = names[-1:] * len(X)
         return Attribution("stores", stores, labels, logits, weights, intercept, logit=total)
-    if isinstance(model, MLPProbe) and bank is not None:
-        return _sensitivities(model, X, bank, names)
     return None
 
 
@@ -250,24 +244,6 @@ def _sums(
     logit = (weights * measured).sum(axis=1) + intercept
     labels = [names[code] for code in towards.tolist()]
     return Attribution("sum", model.concept_names(), labels, measured, weights, intercept, logit)
-
-
-def _sensitivities(model: MLPProbe, X: Array, bank: Any, names: list[str]) -> Attribution:
-    if bank.cavs_.shape[1] != X.shape[1]:
-        raise ExperimentError(
-            f"the bank's directions have {bank.cavs_.shape[1]} dimensions, the clip's features "
-            f"{X.shape[1]}; use a bank of the same features"
-        )
-    towards, rows = _towards(model, X), np.arange(len(X))
-    logits, gradients = logits_and_gradients(model, X)
-    logit, gradient = logits[rows, towards], gradients[towards, rows]
-    if len(names) == 2:
-        logit, gradient = logit - logits[:, 0], gradient - gradients[0]
-    weights = gradient @ bank.cavs_.T
-    labels = [names[code] for code in towards.tolist()]
-    measured = project(bank, X, "distance")
-    concepts = tuple(map(str, bank.get_feature_names_out()))
-    return Attribution("sensitivity", concepts, labels, measured, weights, logit=logit)
 
 
 def _towards(model: Any, X: Array) -> Array:

@@ -68,6 +68,7 @@ _ROWS = ("_fit_X", "_y", "classes_")
 _PIPELINE = ("steps", "transform_input", "verbose")
 #: Options of models of format 2, and the values with which these still predict alike; ... is any.
 _FORMER: dict[str, dict[str, Any]] = {
+    "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
     "obygaze_models.estimators.attention:AttentionProbe": {
         "attention": "query", "heads": 1, "position": False, "hidden": ...,
     },

@@ -397,7 +397,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
         reasons = run.reasons()
         own = reasons[reasons["model"] == view["model"]]
         kinds = {view["why"]["kind"]} if "why" in view else set()
-        assert {*own["kind"]} - {"sensitivity"} == kinds
+        assert {*own["kind"]} == kinds
         for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
             check(view["why"], row, clip, own, fits[clip])
