@@ -14,8 +14,8 @@ import pandas as pd
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.experiments.record import MAKE
-from obygaze_models.saved.about import Facts
 
 FITS = {
     "model": "str", "task": "str", "fit": "int64", "name": "str", "seed": "int64",

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.report.runs import ReportRun
-from obygaze_models.saved.about import facts_of
 
 NOT_SEEN = (
     "they cannot be seen, and a bottleneck learns others only from a store of their own, by "
@@ -54,7 +56,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     for run in runs:
         for fit in run.run.fits().to_dict("records"):
             fits[fit["model"], run.number] += 1
-            facts = facts_of(fit["facts"])
+            facts = msgspec.convert(fit["facts"], Facts)
             what = "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", why) for name, why in facts.skipped.items()]
             reasons += [(warning.subject, what, warning.text) for warning in facts.warnings]

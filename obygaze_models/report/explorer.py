@@ -23,12 +23,7 @@ from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
-from obygaze_models.explain.parts import (
-    mean_parts,
-    measured,
-    name_log_odds,
-    questions,
-)
+from obygaze_models.explain.parts import mean_parts, measured, name_log_odds, questions
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
     by_film,

@@ -24,6 +24,7 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.facts import Facts
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
@@ -69,29 +70,6 @@ class Features(msgspec.Struct, frozen=True):
         return len(self.backbone.each) if self.backbone else 1
 
 
-class _FactsWarning(msgspec.Struct):
-    subject: str
-    text: str
-
-
-class _Quality(msgspec.Struct):
-    auc: float
-
-
-class Facts(msgspec.Struct):
-    """What an estimator's fit says of concepts; other facts are numbers or words for people."""
-
-    concepts: dict[str, _Quality] = {}
-    skipped: dict[str, str] = {}
-    warnings: list[_FactsWarning] = []
-
-    @property
-    def unreliable(self) -> list[str]:
-        """The concepts whose directions are unreliable; `warnings` has the reason of each."""
-        subjects = {warning.subject for warning in self.warnings}
-        return [name for name in self.concepts if name in subjects]
-
-
 class Description(msgspec.Struct):
     """The keys that obygaze reads; others are anybody's."""
 
@@ -112,7 +90,9 @@ class Description(msgspec.Struct):
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
 
 
-class _Header(msgspec.Struct):
+class Header(msgspec.Struct):
+    """The content of a saved model's ``model.json``."""
+
     about: dict[str, Any]
     model: dict[str, Any]
     files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str]
@@ -146,20 +126,15 @@ def said_of(about: Mapping[str, Any]) -> Description:
     return (about if isinstance(about, About) else About(about)).said
 
 
-def facts_of(facts: Mapping[str, Any]) -> Facts:
-    """Return the facts of a fit that are of concepts."""
-    return msgspec.convert(facts, Facts)
-
-
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
-    about: About = read_header(Path(path))["about"]
+    about = read_header(Path(path))[1]
     _ = about.said  # so that its types are checked
     return about
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """Return the content of a model's header, all of it of the right types."""
+def read_header(path: Path) -> tuple[Header, About]:
+    """Return the content of a model's header, and its description."""
     if not (path / HEADER).is_file():
         # A folder of models, or a run, which keeps them two folders further down.
         for pattern in ("*", "models/*/*"):
@@ -173,8 +148,8 @@ def read_header(path: Path) -> dict[str, Any]:
         raise ExperimentError(f"{path} was saved by an earlier obygaze (0.1); {REMEDY}")
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
-    convert(header, _Header, path / HEADER, REMEDY)
-    return {**header, "about": About(header["about"], path)}
+    typed = convert(header, Header, path / HEADER, REMEDY)
+    return typed, About(typed.about, path)
 
 
 def digest_of(header: Mapping[str, Any]) -> str:
@@ -330,7 +305,7 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
         for key, value in facts.items()
         if isinstance(value, str | int | float)
     ]
-    of_concepts = facts_of(facts)
+    of_concepts = msgspec.convert(facts, Facts)
     if of_concepts.concepts:
         learned = ", ".join(f"{name} {q.auc:.2f}" for name, q in of_concepts.concepts.items())
         lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")

@@ -152,15 +152,14 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     from safetensors.numpy import load
 
     path = Path(path)
-    header = read_header(path)
-    requires = header.get("requires", {})
-    for kind in requires.keys() - (trusted_classes().keys() if requires else ()):
+    header, about = read_header(path)
+    for kind in header.requires.keys() - (trusted_classes().keys() if header.requires else ()):
         raise ExperimentError(
-            f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
-            "does not load; see: obygaze models list"
+            f"{path} needs the estimator {kind} of {header.requires[kind]}, which is not "
+            "installed, or does not load; see: obygaze models list"
         )
     files = {}
-    for name, digest in header["files"].items():
+    for name, digest in header.files.items():
         if not (path / name).exists():
             raise damaged(path, f"it has no file {name!r}")
         files[name] = read_bytes(path / name, ExperimentError)
@@ -168,13 +167,12 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             raise damaged(path / name, "its digest differs")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
-        tree = header["model"]
-        model = _decode(tree, parts)
+        model = _decode(header.model, parts)
         check_fitted(model, trusted_classes() if files else ())
-        _try_out(model, header["about"])
-        if "classes" in header["about"]:
-            _check_classes(model, header["about"]["classes"])
-        return model, header["about"]
+        _try_out(model, about)
+        if "classes" in about:
+            _check_classes(model, about["classes"])
+        return model, about
     except ObygazeError as problem:
         raise damaged(path, str(problem)) from None
     except MemoryError:
@@ -273,18 +271,6 @@ def _decode_texts(value: Any, parts: _Parts) -> Any:
     return np.array(texts)
 
 
-def _decode_frozen(value: Any, parts: _Parts) -> Any:
-    from sklearn.frozen import FrozenEstimator
-
-    return FrozenEstimator(_decode(value, parts))
-
-
-def _decode_pipeline(value: Any, parts: _Parts) -> Any:
-    from sklearn.pipeline import Pipeline
-
-    return Pipeline(**{key: _decode(value[key], parts) for key in _PIPELINE})
-
-
 _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     "array": lambda value, parts: parts.arrays[value],
     "texts": _decode_texts,
@@ -292,8 +278,10 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     "mapping": lambda value, parts: {
         _decode(key, parts): _decode(item, parts) for key, item in value
     },
-    "frozen": _decode_frozen,
-    "pipeline": _decode_pipeline,
+    "frozen": lambda value, parts: FrozenEstimator(_decode(value, parts)),
+    "pipeline": lambda value, parts: Pipeline(
+        **{key: _decode(value[key], parts) for key in _PIPELINE}
+    ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
 """How a value of one key is read, by the key."""
