@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -322,11 +321,13 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
 def beside_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
     compared, own = head.compared, head.annotators
-    sentence = compared.sentence(head.row.model, head.run.group_noun) if compared else ""
-    if not compared or not sentence:
+    if not compared:
+        return []
+    sentence = compared.sentence(head.row.model, head.run.group_noun, minus="\u2212")
+    if not sentence:
         return []
     where = f"{head.row.entry.test}: " if head.run.kind == "concepts" else ""
-    lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
+    lines = [html("{}{}", where, sentence)]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
         lines.append(

@@ -120,23 +120,30 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             f"(of all {self.which_clips}, together)."
         )
 
-    def sentence(self, model: str, noun: str = "film") -> str:
-        """Whether a model agrees with the annotators as much as they do with each other."""
+    def sentence(self, model: str, noun: str = "film", *, minus: str = "-") -> str:
+        """Say whether a model agrees with the annotators as much as they do with each other."""
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
             return ""
-        kappas = [f"{name} ({_number(rater.kappa[name])})" for name in self.annotators]
+
+        def signed(value: float) -> str:
+            return format_signed(value).replace("-", minus)
+
+        def plain(value: float | None) -> str:
+            return _number(value).replace("-", minus)
+
+        kappas = [f"{name} ({plain(rater.kappa[name])})" for name in self.annotators]
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         start = f"{model} agrees with {' and '.join(kappas)}"
-        others = f"each other ({_number(self.agreement)})"
+        others = f"each other ({plain(self.agreement)})"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
             return f"{start}, they with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
         numbers = (
-            f"mean difference {format_signed(rater.difference)}, 95% {format_signed(low)} to "
-            f"{format_signed(high)}, on {self.which_clips}"
+            f"mean difference {signed(rater.difference)}, 95% {signed(low)} to {signed(high)}, "
+            f"on {self.which_clips}"
         )
         if low <= 0 <= high:
             films = counted(self.films, noun)
