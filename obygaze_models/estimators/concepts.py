@@ -339,7 +339,7 @@ class ConceptBank(_Directions):
             "C": fit.C,
             "aucs": {str(C): auc for C, auc in choice.aucs.items()},
             "bounded": fit.bounded,
-            "margin": fit.margin,
+            "margin": float(1 / np.linalg.norm(fit.coef)),
             "solver": fit.solver,
             "converged": True,
             "duality_gap": fit.duality_gap,

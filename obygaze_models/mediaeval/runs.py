@@ -102,9 +102,8 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model tells {about.said.task}, but a run file ranks clips by the highest "
-            f"level of a label set against all others; {truth.name} has levels "
-            f"{', '.join(scheme.codes)}. "
+            f"the model tells {about.said.task}, but a run file ranks clips by the highest level "
+            f"of a label set against all others ({truth.name} has {', '.join(scheme.codes)}). "
             "For classes use: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)

@@ -125,26 +125,17 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
             return ""
-
-        def signed(value: float) -> str:
-            return format_signed(value).replace("-", minus)
-
-        def plain(value: float | None) -> str:
-            return _number(value).replace("-", minus)
-
-        kappas = [f"{name} ({plain(rater.kappa[name])})" for name in self.annotators]
+        kappas = [f"{name} ({_number(rater.kappa[name], minus)})" for name in self.annotators]
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         start = f"{model} agrees with {' and '.join(kappas)}"
-        others = f"each other ({plain(self.agreement)})"
+        others = f"each other ({_number(self.agreement, minus)})"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
             return f"{start}, they with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
-        numbers = (
-            f"mean difference {signed(rater.difference)}, 95% {signed(low)} to {signed(high)}, "
-            f"on {self.which_clips}"
-        )
+        signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
+        numbers = "mean difference {}, 95% {} to {}, on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
             return f"{start}, they with {others}; {films} show no difference ({numbers})."
@@ -356,5 +347,5 @@ def _defined(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.2f}"
+def _number(value: float | None, minus: str = "-") -> str:
+    return "undefined" if value is None else f"{value:.2f}".replace("-", minus)

@@ -181,13 +181,11 @@ def test_clips_with_a_concept_against_clips_without():
 def test_concepts_may_be_called_like_the_intercept():
     ids, names = ["a", "b"], ("(intercept)", "at rest (intercept)")
     values, rest = np.array([[1.0, 2.0], [3.0, -4.0]]), np.array([0.5, -0.5])
-    tables = [
-        tabulate_reasons(
-            ids, ["S", "S"],
-            Attribution("sum", names, ["S", "S"], values, np.full((2, 2), weight), weight * rest),
-        ).assign(model="m", task="t", fit=fit)
-        for fit, weight in enumerate((1.0, 3.0))
-    ]  # fmt: skip
+    tables = []
+    for fit, weights in enumerate((np.ones((2, 2)), np.full((2, 2), 3.0))):
+        fitted = Attribution("sum", names, ["S", "S"], values, weights, weights[0] * rest)
+        own = tabulate_reasons(ids, ["S", "S"], fitted)
+        tables.append(own.assign(model="m", task="t", fit=fit))
     parts = mean_parts(join_reasons(tables), ids)
     assert parts.concepts == [*names]
     assert parts.intercept == pytest.approx(2 * rest)
