@@ -30,12 +30,11 @@ from obygaze_models.data.stores import (
     read_frames,
 )
 from obygaze_models.data.tasks import learned_task, official_measure
-from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
+from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import (
-    SEEN_RENAMED,
     About,
     Backbone,
     Description,
@@ -272,40 +271,6 @@ def predict_frames(
         about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
         None if np.isnan(loudness).all() else loudness,
     )  # fmt: skip
-
-
-def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Return the mean probabilities of each clip over the models that predict it, ids in order.
-
-    A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
-    labels. A clip is seen where one of its models has seen it.
-    """
-    clips = np.concatenate([part.ids for part in parts])
-    ids, first, rows, counts = np.unique(
-        clips, return_index=True, return_inverse=True, return_counts=True
-    )
-
-    def average(values: Sequence[Array]) -> Array:
-        total = np.zeros((len(ids), *values[0].shape[1:]))
-        np.add.at(total, rows, np.concatenate(values))
-        return np.asarray((total.T / counts).T)
-
-    states = ("no", SEEN_RENAMED, "yes")
-    seen = np.zeros(len(ids), dtype=np.intp)
-    np.maximum.at(seen, rows, [states.index(state) for part in parts for state in part.seen])
-    loudness = np.concatenate(
-        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
-    )
-    return FramePredictions(
-        parts[0].about,
-        ids.tolist(),
-        np.concatenate([part.times for part in parts])[first],
-        average([part.probabilities for part in parts]),
-        average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
-        [states[code] for code in seen.tolist()],
-        unique_warnings(warning for part in parts for warning in part.warnings),
-        None if np.isnan(loudness).all() else loudness[first],
-    )
 
 
 def evaluate(

@@ -184,8 +184,7 @@ def test_concepts_may_be_called_like_the_intercept():
     tables = []
     for fit, weights in enumerate((np.ones((2, 2)), np.full((2, 2), 3.0))):
         fitted = Attribution("sum", names, ["S", "S"], values, weights, weights[0] * rest)
-        own = tabulate_reasons(ids, ["S", "S"], fitted)
-        tables.append(own.assign(model="m", task="t", fit=fit))
+        tables.append(tabulate_reasons(ids, ["S"] * 2, fitted).assign(model="", task="", fit=fit))
     parts = mean_parts(join_reasons(tables), ids)
     assert parts.concepts == [*names]
     assert parts.intercept == pytest.approx(2 * rest)
