@@ -142,7 +142,8 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
 def write_pictures(folder: Path) -> None:
     """Write the site's pictures and live pages, unless they are there and of these sources."""
     sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
-    sources += ["obygaze_*/page/*.*", "obygaze_*/report/**/*.*"]
+    # A page shows what any room computes, draws or says.
+    sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     mark = folder / "made-by.txt"

@@ -34,7 +34,6 @@ from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option
-from obygaze_models.data.warnings import RunWarning
 
 BAR = 24
 """The longest bar, in characters that every terminal and file can show."""
@@ -100,8 +99,7 @@ def explain(
     from obygaze_models.saved.about import read_about, say_seen
 
     about = read_about(model)
-    backbone = about["features"].get("backbone", {})
-    count = len(backbone.get("parts", [backbone]))
+    count = about.said.features.stores
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
@@ -128,7 +126,7 @@ def explain(
         else:
             echo("\n\n".join(map(_describe_clip, clips)))
             echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
-    echo_warnings(RunWarning(**fields) for fields in about.get("warnings", []))
+    echo_warnings(about.said.warnings)
 
 
 def _describe_clip(clip: dict[str, Any]) -> str:

@@ -212,17 +212,20 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_models
 
-    found = describe_estimators() if folder is None else read_models(folder)
+    if folder is None:
+        estimators = describe_estimators()
+        if as_json:
+            echo_json(estimators)
+        else:
+            _echo_estimators(estimators)
+        return
+    models = read_models(folder)
     if as_json:
-        echo_json(found)
-    elif folder is None:
-        _echo_estimators(found)
-    else:
-        table = [
-            [name, about["estimator"], about["task"], len(about["seen"])]
-            for name, about in found.items()
-        ]
-        echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+        echo_json(models)
+        return
+    said = {name: about.said for name, about in models.items()}
+    table = [[name, own.estimator, own.task, len(own.seen)] for name, own in said.items()]
+    echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 
 
 def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:

@@ -76,8 +76,7 @@ def train(
     echo_warnings(model.warnings)
     from obygaze_models.saved.about import read_about
 
-    backbone = read_about(model.path)["features"].get("backbone", {})
-    stores = " ".join("STORE" for _ in backbone.get("parts", [backbone]))
+    stores = " ".join(["STORE"] * read_about(model.path).said.features.stores)
     echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
 
 

@@ -83,9 +83,6 @@ class ConceptBank(_Directions):
 
     Parameters
     ----------
-    kind
-        ``"svm"``: normals of linear SVMs, as in the paper. ``"mean-difference"``: from the mean
-        of the negatives to that of the positives; the hyperplane is midway.
     C
         The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
         concept; or the C of each concept by its name.
@@ -115,11 +112,11 @@ class ConceptBank(_Directions):
     scales_
         The normals' lengths before: decision value = distance * scale.
     C_
-        The C of each concept; None for a mean difference.
+        The C of each concept.
     quality_
         For each concept: ``on`` (the clips it was measured on: ``validation``,
         ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
-        and of an SVM ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
+        ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
         ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
     skipped_
         The reason for each concept that could not be learned.
@@ -139,7 +136,6 @@ class ConceptBank(_Directions):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kind": [StrOptions({"svm", "mean-difference"})],
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
         "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
@@ -149,7 +145,6 @@ class ConceptBank(_Directions):
         "features": [Mapping, None],
     }
 
-    kind: Literal["svm", "mean-difference"] = "svm"
     _: KW_ONLY
     C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS
     balance: Literal["weights", "subsample"] = "weights"
@@ -205,7 +200,7 @@ class ConceptBank(_Directions):
         fits, quality, remarks = zip(*found.values(), strict=True)
         self.names_ = [names[column] for column in found]
         self.quality_: list[dict[str, Any]] = list(quality)
-        self.C_ = [fit.C if self.kind == "svm" else None for fit in fits]
+        self.C_ = [fit.C for fit in fits]
         self.skipped_ = skipped
         unreliable = [
             RunWarning("concepts-unreliable", name, text)
@@ -276,7 +271,7 @@ class ConceptBank(_Directions):
         X, targets = clips
         groups = None if groups is None else np.asarray(groups)
         cv, chance = as_cv(self.cv), check_random_state(self.random_state)
-        products = X @ X.T if self.kind == "svm" and len(X) <= GRAM_ROWS else None
+        products = X @ X.T if len(X) <= GRAM_ROWS else None
         skipped: dict[str, str] = {}
         learners: dict[int, Any] = {}
         for column, name in enumerate(names):
@@ -318,9 +313,6 @@ class ConceptBank(_Directions):
     ) -> Learned:
         """One concept's hyperplane, its quality, and what makes it unreliable."""
         features = X if len(rows) == len(X) else X[rows]
-        if self.kind == "mean-difference":
-            fit = fit_mean_difference(features, y)
-            return fit, _quality(fit, features, y, validation, None), []
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
         part = None if products is None else products[np.ix_(rows, rows)]
@@ -347,7 +339,7 @@ class ConceptBank(_Directions):
             "C": fit.C,
             "aucs": {str(C): auc for C, auc in choice.aucs.items()},
             "bounded": fit.bounded,
-            "margin": fit.margin,
+            "margin": float(1 / np.linalg.norm(fit.coef)),
             "solver": fit.solver,
             "converged": True,
             "duality_gap": fit.duality_gap,
@@ -374,8 +366,7 @@ class ConceptBank(_Directions):
 
     def _refit(self, X: Array, targets: Array) -> None:
         """Learn the directions once more, with the C that were chosen; quality stays."""
-        chosen = {name: C for name, C in zip(self.names_, self.C_, strict=True) if C is not None}
-        again = clone(self).set_params(refit=False, C=chosen or self.C)
+        again = clone(self).set_params(refit=False, C=dict(zip(self.names_, self.C_, strict=True)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has warned
             again.fit(X, targets, concept_names=self.names_)
@@ -434,25 +425,14 @@ def project(bank: Any, X: Array, output: str) -> Array:
     return np.asarray(distances * bank.scales_ if output == "decision" else distances)
 
 
-def fit_mean_difference(X: Array, y: Array) -> LinearSVMFit:
-    """The hyperplane midway between the means of negatives and positives."""
-    positive, negative = (X[y == code].mean(axis=0) for code in (1, 0))
-    coef = positive - negative
-    if not np.any(coef):
-        raise ExperimentError("a concept's positives and negatives have the very same mean")
-    offset = -float(coef @ (positive + negative) / 2)
-    return LinearSVMFit(coef, offset, 0.0, 0.0, "closed form", 0.0)
-
-
 def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
     """A direction of other labels, learned as a bank learned that of a concept, at its C."""
-    own, C = bank.own_features(X, bank.names_[concept]), bank.C_[concept]
-    if C is None:
-        return fit_mean_difference(own, y)
+    own = bank.own_features(X, bank.names_[concept])
     shared = products if own is X else None
-    return LinearSVM(own, y == 1, bank._class_weight, products=shared).fit(C)
+    problem = LinearSVM(own, y == 1, bank._class_weight, products=shared)
+    return problem.fit(bank.C_[concept])
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:

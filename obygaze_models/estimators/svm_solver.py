@@ -70,11 +70,6 @@ class LinearSVMFit:
     duality_gap: float
 
     @property
-    def margin(self) -> float:
-        """Half the width of the margin."""
-        return float(1 / np.linalg.norm(self.coef))
-
-    @property
     def degenerate(self) -> bool:
         """Whether every dual is at its bound."""
         return self.bounded > 1 - 1e-9

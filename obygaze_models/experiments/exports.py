@@ -43,7 +43,7 @@ from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.run_folder import Clip, Run
-from obygaze_models.explain.parts import list_parts, mean_parts, name_log_odds
+from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
 
@@ -83,7 +83,7 @@ class Outputs:
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """A model's predictions, in the order of the items."""
-    tier = f"{predictions.about['estimator']}: {predictions.about['task']}"
+    tier = f"{predictions.about.said.estimator}: {predictions.about.said.task}"
     titles = film_titles(items)
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
@@ -141,7 +141,7 @@ def held_out(
         trained, called = run.record.trained_on(test), mean["called"].tolist()
         explained = run.reasons()
         own = explained[(explained["model"] == name) & (explained["task"] == trained)]
-        parts = list_parts(mean_parts(own, tested)[1])
+        parts = mean_parts(own, tested).listed()
         chosen = [row for row, clip in enumerate(tested) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[tested[row]])):
             clip, code = clips[tested[row]], called[row]
@@ -335,9 +335,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
     estimator, about = load_model(folder)
-    about.check()
+    said = about.said
     layers = _layers(estimator, folder)
-    layers[-1][1][1] -= logit(about.get("cut", 0.5))
+    layers[-1][1][1] -= logit(said.cut)
     graph = _graph(onnx, layers, getattr(estimator, "means_", None))
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
@@ -346,9 +346,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx.helper.set_model_props(
         written,
         {
-            "task": about["task"],
-            "classes": ", ".join(about["classes"]),
-            "array": about["features"]["array"],
+            "task": said.task,
+            "classes": ", ".join(said.classes),
+            "array": said.features.array,
             "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
         },
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from obygaze_features.common.tables import align, fill
@@ -21,6 +22,7 @@ from obygaze_models.data.folds import ByFolds
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut, find_protocol
 from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.registry import PluginError, find_entry, plugins
 from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment, as_toml
@@ -34,7 +36,6 @@ from obygaze_models.experiments.summary import (
     describe_official,
     span,
 )
-from obygaze_models.saved.about import unreliable_concepts
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
@@ -226,9 +227,11 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
 def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
     """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
     for name in plan.experiment.learners:
-        facts_of_fits = [fit["facts"] for fit in fits if fit["model"] == name]
-        unreliable = {name for facts in facts_of_fits for name in unreliable_concepts(facts)}
-        skipped = {name for facts in facts_of_fits for name in facts.get("skipped", {})}
+        facts_of_fits = [
+            msgspec.convert(fit["facts"], Facts) for fit in fits if fit["model"] == name
+        ]
+        unreliable = {name for facts in facts_of_fits for name in facts.unreliable}
+        skipped = {name for facts in facts_of_fits for name in facts.skipped}
         parts = []
         if unreliable:
             parts.append(f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable")

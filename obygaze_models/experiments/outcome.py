@@ -50,6 +50,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import check_probabilities
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
@@ -75,7 +76,6 @@ from obygaze_models.experiments.record import (
     StoreRecord,
 )
 from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES
-from obygaze_models.experiments.tables import Facts
 from obygaze_models.saved.about import footage_of
 
 Array = NDArray[Any]

@@ -91,8 +91,8 @@ def predict_model(
         "prediction",
         replace(outputs, table=None),
         warnings=predictions.warnings,
-        levels=predictions.about.get("levels", {}),
-        concepts=predictions.about.get("senses", ()),
+        levels=predictions.about.said.levels,
+        concepts=predictions.about.said.senses,
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()

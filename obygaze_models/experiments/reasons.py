@@ -36,30 +36,23 @@ COLUMNS = {
 """The columns, and how a frame keeps them."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
+"""``sensitivity``: a network's derivatives, which do not add up, in runs of before."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return the reasons of all models with concepts, and of networks beside one that has some.
-
-    A network is read by the concepts of the first bottleneck of the same task and run.
-    """
+    """Return the reasons of all models with concepts, and of late fusions."""
     from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.explain.attributions import attribute, bank_of
 
-    tables, banks = list[pd.DataFrame](), dict[tuple[str, int], Any]()
+    tables = list[pd.DataFrame]()
     read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
-    for planned, fit in read:
-        if (bank := bank_of(fit.estimator)) is not None:
-            banks.setdefault((planned.task.key, planned.fold.index), bank)
     for planned, fit in progress(read, "explain", unit="model"):
         model, task, fold = fit.estimator, planned.task, planned.fold
-        bank = banks.get((task.key, fold.index))
-        fused = isinstance(model, StoreFusion)
-        late, other = fused and model.stacker_ is not None, fused or hasattr(model, "bank_")
-        if not late and (bank is None or (other and bank_of(model) is None)):
-            continue  # directions that mean nothing, or of another scale, explain nothing
+        is_late = isinstance(model, StoreFusion) and model.stacker_ is not None
+        if not is_late and bank_of(model) is None:
+            continue  # directions that mean nothing explain nothing
         X = data.X[fold.test_rows]
-        attribution = attribute(model, X, classes=task.class_titles, bank=bank, cut=fit.cut)
+        attribution = attribute(model, X, classes=task.class_titles, cut=fit.cut)
         if attribution is not None:
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")

@@ -201,7 +201,8 @@ class Run:
         store
             By default the one of the experiment, as it names it.
         """
-        from obygaze_models.saved.inference import average_frames, predict_frames
+        from obygaze_models.explain.frame_scores import average_frames
+        from obygaze_models.saved.inference import predict_frames
 
         saved = [line for line in self.models() if line["reads"] == "frames"]
         for kind, name in (("model", model), ("task", task)):

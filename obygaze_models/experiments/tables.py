@@ -14,6 +14,7 @@ import pandas as pd
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.experiments.record import MAKE
 
 FITS = {
@@ -23,18 +24,6 @@ FITS = {
     "cut": "str", "facts": "str",
 }  # fmt: skip
 """The columns of ``fits.csv``. The facts are JSON; pandas may misread the last digit of a cut."""
-
-
-class _FactsWarning(msgspec.Struct):
-    subject: str
-    text: str
-
-
-class Facts(msgspec.Struct):
-    """The facts of a fit that the report reads."""
-
-    skipped: dict[str, str] = {}
-    warnings: list[_FactsWarning] = []
 
 
 def format_frame(frame: pd.DataFrame) -> str:

@@ -30,6 +30,7 @@ from obygaze_models.explain.significance import (
     random_label_cavs,
     tcav,
 )
+from obygaze_models.saved.about import About
 from obygaze_models.saved.inference import check_features, open_for
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
@@ -138,29 +139,31 @@ def analyse(
         result = tuple(
             concept_significance(bank, seen.X, known, test.X, held, runs=draws, random_state=seed)
         )
-    features = f"{about['features']['backbone']['name']}, {about['features']['array']}"
-    return Analysis("/".join(folder.resolve().parts[-2:]), features, **{kind: result})
+    features = about.said.features
+    backbone = features.backbone.name if features.backbone else ""
+    name = "/".join(folder.resolve().parts[-2:])
+    return Analysis(name, f"{backbone}, {features.array}", **{kind: result})
 
 
 def _read_clips(
-    folder: Path, loaded: tuple[Any, Any], store: Stores, manifest: Path, labels: str | None
+    folder: Path, loaded: tuple[Any, About], store: Stores, manifest: Path, labels: str | None
 ) -> tuple[ClipDataset, ClipDataset]:
     """The annotated clips that a model has seen, and the others, with what it reads of a store."""
     model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)
-    content, features = Manifest.load(manifest), about["features"]
+    content, features = Manifest.load(manifest), about.said.features
     data, _ = join_clips(
         content,
         opened,
         {*content.labels(labels).levels},
         labels=labels,
-        array=features["array"],
-        pooling=features["pooling"],
+        array=features.array,
+        pooling=features.pooling,
         concepts=content.label_scheme(labels).concept_names,
     )
     data = replace(data, X=unfuse(model, data.X)[1])
-    is_seen = np.isin(data.ids, about.get("seen", []))
+    is_seen = np.isin(data.ids, about.said.seen)
     if not is_seen.any():
         raise ExperimentError(
             f"{folder} was trained on none of the labelled clips of {manifest} that have features; "
@@ -180,9 +183,9 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
     return [names.index(name) for name in concepts]
 
 
-def _targets(bank: ConceptBank, about: dict[str, Any], clips: ClipDataset) -> Array:
+def _targets(bank: ConceptBank, about: About, clips: ClipDataset) -> Array:
     """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
-    negatives = about.get("options", {}).get("negatives", "b")
+    negatives = about.said.options.get("negatives", "b")
     shown = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
     targets[:, bank.columns_] = shown

@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
-from obygaze_models.estimators.concepts import RandomDirections, project
+from obygaze_models.estimators.concepts import RandomDirections
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
@@ -24,7 +24,7 @@ from obygaze_models.saved.inference import features_of, open_for, require_clips
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
 
-Kind = Literal["sum", "path", "sensitivity", "stores"]
+Kind = Literal["sum", "path", "stores"]
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ class Attribution:
     ----------
     kind
         ``sum``: weights times values and the intercept add up to the logit. ``path``: a
-        tree's questions. ``sensitivity``: the same products of a network's derivatives, which
-        do not add up. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
+        tree's questions. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
         which stand in the place of concepts.
     concepts
         The names of the concepts.
@@ -139,7 +138,6 @@ def attribute(
     X: Array,
     *,
     classes: Sequence[str] | None = None,
-    bank: Any = None,
     cut: float = 0.5,
 ) -> Attribution | None:
     """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
@@ -152,8 +150,6 @@ def attribute(
         The features of the clips.
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
-    bank
-        A fitted `ConceptBank`, to explain a network; bottlenecks use their own.
     cut
         Where the model says its second class, of two; its log-odds are taken from the intercept.
     """
@@ -176,8 +172,6 @@ def attribute(
         intercept -= (weights * logits).sum(axis=1)
         labels = names[-1:] * len(X)
         return Attribution("stores", stores, labels, logits, weights, intercept, logit=total)
-    if isinstance(model, MLPProbe) and bank is not None:
-        return _sensitivities(model, X, bank, names)
     return None
 
 
@@ -252,24 +246,6 @@ def _sums(
     return Attribution("sum", model.concept_names(), labels, measured, weights, intercept, logit)
 
 
-def _sensitivities(model: MLPProbe, X: Array, bank: Any, names: list[str]) -> Attribution:
-    if bank.cavs_.shape[1] != X.shape[1]:
-        raise ExperimentError(
-            f"the bank's directions have {bank.cavs_.shape[1]} dimensions, the clip's features "
-            f"{X.shape[1]}; use a bank of the same features"
-        )
-    towards, rows = _towards(model, X), np.arange(len(X))
-    logits, gradients = logits_and_gradients(model, X)
-    logit, gradient = logits[rows, towards], gradients[towards, rows]
-    if len(names) == 2:
-        logit, gradient = logit - logits[:, 0], gradient - gradients[0]
-    weights = gradient @ bank.cavs_.T
-    labels = [names[code] for code in towards.tolist()]
-    measured = project(bank, X, "distance")
-    concepts = tuple(map(str, bank.get_feature_names_out()))
-    return Attribution("sensitivity", concepts, labels, measured, weights, logit=logit)
-
-
 def _towards(model: Any, X: Array) -> Array:
     """The class of each logit."""
     if len(model.classes_) == 2:
@@ -317,9 +293,10 @@ def explain_clips(
         There is no ``why`` for a clip whose features are zeros only.
     """
     fitted, about = load_model(folder)
-    if about.get("reads") == "frames":
+    said = about.said
+    if said.reads == "frames":
         raise ExperimentError(
-            f"{folder} ({about['estimator']}) reads sequences of frames, and concepts and nearest "
+            f"{folder} ({said.estimator}) reads sequences of frames, and concepts and nearest "
             "clips are of one vector a clip; om.predict_frames says which frames count"
         )
     opened = open_for(about, store)
@@ -331,7 +308,7 @@ def explain_clips(
         raise ExperimentError(f"{opened.where} has no features of {lacking[0]}; leave it out")
     rows = {clip: row_of[clip] for clip in ids}
     explanations = explain_rows(
-        fitted, features, [*rows.values()], classes=about.get("classes"), cut=about.get("cut", 0.5)
+        fitted, features, [*rows.values()], classes=said.classes or None, cut=said.cut
     )
     explanations = [
         explanation if np.nan_to_num(features[row]).any() else explanation | {"why": None}
@@ -339,7 +316,7 @@ def explain_clips(
     ]
     if isinstance(fitted, StoreFusion):
         features = fitted.scaled(features)
-    seen = seen_in_training({"seen": [], **about}, opened.items, [*rows])
+    seen = seen_in_training(about, opened.items, [*rows])
     explained = []
     for (clip, row), explanation, state in zip(rows.items(), explanations, seen, strict=True):
         similar = nearest_clips(features[row], stored, features, nearest + 1)

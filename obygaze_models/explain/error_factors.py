@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit
+from sklearn import config_context
+from sklearn.linear_model import LogisticRegression
 
-from obygaze_models.scoring.intervals import (
-    LEVEL,
-    estimate_weighted,
-    group_columns,
-    weigh_groups,
-)
+from obygaze_models.scoring.intervals import LEVEL, estimate_weighted, group_columns, weigh_groups
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
 
 DIFFER = "annotators differ"
 """The factor of clips on which they do."""
-STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -160,10 +155,9 @@ def _film(
         return FilmFactors(film, clips, errors, (), f"no {missing} clip to compare with")
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
-    X = np.column_stack([np.ones(clips), factors[:, varies]])
     usable = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
-    fitted = _fit(X, wrong, weights, penalty)[:, 1:]
+    fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
     columns = [fitted[0]]
     if film is None and usable.all():
         made = [estimate_weighted(values).interval for values in fitted.T]
@@ -183,35 +177,12 @@ def _film(
 
 
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
-    """Ridge logistic regressions, one for each row of weights, by Newton's method; [B, F]."""
-    products = (X[:, :, None] * X[:, None]).reshape(len(X), -1)
-    cost = np.full(X.shape[1], penalty)
-    cost[0] = 0.0
-    beta = np.zeros((len(weights), X.shape[1]))
-    share = weights @ y / weights.sum(axis=1)
-    beta[:, 0] = np.log(share / (1 - share))
-    now = _loss(X, y, weights, cost, beta)
-    for _ in range(STEPS):
-        predicted = expit(beta @ X.T)
-        slope = (weights * (predicted - y)) @ X + cost * beta
-        if np.abs(slope).max() < 1e-6:
-            break
-        curve = (weights * predicted * (1 - predicted)) @ products
-        curve = curve.reshape(-1, len(cost), len(cost)) + np.diag(cost)
-        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
-        length = np.ones(len(beta))
-        for _ in range(STEPS):
-            there = _loss(X, y, weights, cost, beta - length[:, None] * step)
-            worse = there > now + 1e-12 * (1 + np.abs(now))
-            if not worse.any():
-                break
-            length[worse] /= 2
-        beta, now = beta - length[:, None] * step, there
-    return beta
+    """Return the coefficients of ridge logistic regressions, one for each row of weights; [B, F].
 
-
-def _loss(X: Array, y: Array, weights: Array, cost: Array, beta: Array) -> Array:
-    """The penalised loss of each fit."""
-    logits = beta @ X.T
-    losses = np.logaddexp(0, logits) - logits * y
-    return np.asarray((weights * losses).sum(axis=1) + (cost * beta**2).sum(axis=1) / 2)
+    The intercept has no penalty.
+    """
+    if not X.shape[1]:
+        return np.empty((len(weights), 0))
+    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=1e-10)
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        return np.array([model.fit(X, y, row).coef_[0] for row in weights])

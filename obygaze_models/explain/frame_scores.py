@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +22,10 @@ from obygaze_features.common.text import counted, group_by, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_models.data.warnings import unique_warnings
+from obygaze_models.saved.about import SEEN_RENAMED
+from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
-
-if TYPE_CHECKING:
-    from obygaze_models.saved.inference import FramePredictions
 
 MAX_ROUNDING_US = 1000
 """Clips at most so far apart touch: their times are rounded."""
@@ -156,6 +155,40 @@ class FrameScores:
         heard[np.isinf(heard)] = math.nan
         loudness = None if np.isnan(heard).all() else heard
         return cls(axes, table["id"], *read_spans(table), numbers, table.get(seen), loudness)
+
+
+def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
+    """Return the mean probabilities of each clip over the models that predict it, ids in order.
+
+    A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
+    labels. A clip is seen where one of its models has seen it.
+    """
+    clips = np.concatenate([part.ids for part in parts])
+    ids, first, rows, counts = np.unique(
+        clips, return_index=True, return_inverse=True, return_counts=True
+    )
+
+    def average(values: Sequence[Array]) -> Array:
+        total = np.zeros((len(ids), *values[0].shape[1:]))
+        np.add.at(total, rows, np.concatenate(values))
+        return np.asarray((total.T / counts).T)
+
+    states = ("no", SEEN_RENAMED, "yes")
+    seen = np.zeros(len(ids), dtype=np.intp)
+    np.maximum.at(seen, rows, [states.index(state) for part in parts for state in part.seen])
+    loudness = np.concatenate(
+        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
+    )
+    return FramePredictions(
+        parts[0].about,
+        ids.tolist(),
+        np.concatenate([part.times for part in parts])[first],
+        average([part.probabilities for part in parts]),
+        average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
+        [states[code] for code in seen.tolist()],
+        unique_warnings(warning for part in parts for warning in part.warnings),
+        None if np.isnan(loudness).all() else loudness[first],
+    )
 
 
 def place_frames(

@@ -50,6 +50,7 @@ from obygaze_models.explain.frame_scores import (
     read_spans,
     to_microseconds,
 )
+from obygaze_models.saved.about import said_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from obygaze_features import Timelines
     from obygaze_models.data.warnings import RunWarning
     from obygaze_models.saved.inference import FramePredictions
-
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
@@ -244,13 +244,13 @@ def find_moments(
             for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
-    about = predictions.about
+    said = said_of(predictions.about)
     of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
     media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
-    title = f"{about['estimator']}: {about['task']}"
+    title = f"{said.estimator}: {said.task}"
     if predictions.probabilities.ndim == 3:
-        title += f", probability of {about['classes'][-1]}"
-    part = "window" if " windows of " in str(about.get("features")) else "frame"
+        title += f", probability of {said.classes[-1]}"
+    part = "window" if " windows of " in str(said.features) else "frame"
     shown = title, media, predictions.warnings, part
     return Moments(moments, frames, thresholds, min_length, close_gaps, *shown)
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
 INTERCEPT = "(intercept)"
-"""What stands in place of a concept for what a clip has before any concept counts."""
-AT_REST = "at rest (intercept)"
-"""The title of that."""
+"""What files have for a concept in rows of an intercept, which are those without a value."""
 
 
 def name_log_odds(classes: Sequence[str]) -> str:
@@ -50,44 +48,71 @@ def measured(reasons: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table, index=ids.tolist(), columns=concepts.tolist())
 
 
-def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what clips measure, and the parts of their log-odds: means over a model's fits.
+@dataclass(frozen=True, eq=False)
+class MeanParts:
+    """What N clips measure along K concepts, and the parts of their log-odds.
 
-    Both are tables of the clips `ids` by concepts; that of the parts ends with the intercept, if
-    there is one, and its rows add up. They are NaN for clips without a fit, and for those whose
-    fits predict different ones of several classes: they are of different sums.
+    Parameters
+    ----------
+    concepts
+        Their names.
+    values, amounts
+        What clips measure, and the concepts' parts, [N, K].
+    intercept
+        What a clip has before any concept counts, [N]; None for a model without it.
+    """
+
+    concepts: list[str]
+    values: NDArray[Any]
+    amounts: NDArray[Any]
+    intercept: NDArray[Any] | None
+
+    @property
+    def total(self) -> NDArray[Any]:
+        """What the parts add up to, [N]."""
+        rest = 0.0 if self.intercept is None else self.intercept
+        return np.asarray(self.amounts.sum(axis=1) + rest)
+
+    @property
+    def order(self) -> NDArray[Any]:
+        """The places of each clip's concepts by the size of the part, [N, K]."""
+        return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
+
+    def listed(self) -> list[list[tuple[str, float]]]:
+        """Return each clip's parts by title, the largest first, then the intercept.
+
+        They add up. A clip whose parts are NaN has none.
+        """
+        lists = []
+        for row, places in enumerate(self.order.tolist()):
+            of_clip = [(self.concepts[place], float(self.amounts[row, place])) for place in places]
+            if self.intercept is not None:
+                of_clip.append(("at rest (intercept)", float(self.intercept[row])))
+            lists.append([] if np.isnan([amount for _, amount in of_clip]).any() else of_clip)
+        return lists
+
+
+def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
+    """Return what the clips `ids` measure, and the parts of their log-odds: means over the fits.
+
+    Parts are NaN for clips without a fit, and for those whose fits predict different ones of
+    several classes: they are of different sums.
     """
     sums = reasons[reasons["kind"].isin(["sum", "stores"])]
-    names = sums["concept"].unique().tolist()
-    concepts = [name for name in names if name != INTERCEPT]
+    concepts = values_of(sums)["concept"].unique().tolist()
     own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
     of_clip = own.groupby("id", observed=True)
-    fits = of_clip["fit"].nunique().where(of_clip["class"].nunique() == 1)
-    cells = own.groupby(["id", "concept"], observed=True)
-    values, parts = cells["value"].mean().unstack(), cells["part"].sum().unstack()
-    values = values.reindex(index=ids, columns=concepts).fillna(0)
-    parts = parts.reindex(index=ids, columns=[*concepts, *{INTERCEPT}.intersection(names)])
-    return values, parts.fillna(0).div(fits.reindex(ids), axis=0)
-
-
-def largest_first(parts: pd.DataFrame) -> NDArray[Any]:
-    """Return the places of each clip's concepts in `mean_parts` by the size of the part, [N, K]."""
-    amounts = parts.drop(columns=INTERCEPT, errors="ignore").to_numpy()
-    return np.argsort(-np.abs(amounts), axis=1, kind="stable")
-
-
-def list_parts(parts: pd.DataFrame) -> list[list[tuple[str, float]]]:
-    """Return each clip's parts of `mean_parts`, the largest first, then the intercept.
-
-    They add up. A clip whose parts are NaN has none.
-    """
-    names = parts.rename(columns={INTERCEPT: AT_REST}).columns.tolist()
-    lists = []
-    for amounts, order in zip(parts.to_numpy(), largest_first(parts).tolist(), strict=True):
-        places = [*order, *range(len(order), len(names))]
-        of_clip = [(names[place], float(amounts[place])) for place in places]
-        lists.append([] if np.isnan(amounts).any() else of_clip)
-    return lists
+    fits = of_clip["fit"].nunique().where(of_clip["class"].nunique() == 1).reindex(ids)
+    cells = values_of(own).groupby(["id", "concept"], observed=True)
+    values, amounts = (
+        table.unstack().reindex(index=ids, columns=concepts).fillna(0)
+        for table in (cells["value"].mean(), cells["part"].sum())
+    )
+    intercept = None
+    if sums["value"].isna().any():
+        at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
+        intercept = at_rest.reindex(ids).fillna(0).div(fits).to_numpy()
+    return MeanParts(concepts, values.to_numpy(), amounts.div(fits, axis=0).to_numpy(), intercept)
 
 
 @dataclass(frozen=True)

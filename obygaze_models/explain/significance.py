@@ -13,6 +13,7 @@ from obygaze_models.estimators.concepts import ConceptBank, fit_direction
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
 from obygaze_models.explain.attributions import logits_and_gradients
+from obygaze_models.scoring.intervals import holm
 from obygaze_models.scoring.metrics import Array
 
 
@@ -90,7 +91,7 @@ def concept_significance(
         Significance(
             name, auc, float(null.mean()), float(np.quantile(null, 0.95)), p, corrected, runs
         )
-        for (name, auc, null), p, corrected in zip(results, ps, holm(ps), strict=True)
+        for (name, auc, null), p, corrected in zip(results, ps, _holm(ps), strict=True)
     ]
 
 
@@ -141,19 +142,8 @@ def permutation_p(observed: float, null: Array) -> float:
     return float((1 + np.sum(null >= observed - 1e-12)) / (1 + len(null)))
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """Probabilities p corrected for their number by Holm's step-down, in the order given.
-
-    Examples
-    --------
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(ps, kind="stable")
-    times = np.arange(len(ps), 0, -1)
-    corrected = np.zeros(len(ps))
-    corrected[order] = np.maximum.accumulate(np.minimum(1, times * np.array(ps)[order]))
-    return [float(p) for p in corrected]
+def _holm(ps: Sequence[float]) -> list[float]:
+    return [corrected for corrected in holm(ps) if corrected is not None]
 
 
 @dataclass(frozen=True)
@@ -220,7 +210,7 @@ def tcav(
     # centres of chance.
     p = [permutation_p(abs(s - 0.5), np.abs(random_scores - 0.5)) for s in scores.tolist()]
     slope_p = [permutation_p(abs(s), np.abs(random_slopes)) for s in slopes.tolist()]
-    p_holm, slope_p_holm = holm(p), holm(slope_p)
+    p_holm, slope_p_holm = _holm(p), _holm(slope_p)
     chance = random_scores.mean().item(), random_scores.std().item()
     counts = len(X), len(random)
     columns = scores.tolist(), p, p_holm, slopes.tolist(), slope_p, slope_p_holm

@@ -9,14 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.figures import (
-    LINE,
-    SERIES,
-    SOFT,
-    add_number,
-    level_colours,
-    wrap,
-)
+from obygaze_features.common.figures import LINE, SERIES, SOFT, add_number, level_colours, wrap
 from obygaze_features.common.text import format_number
 from obygaze_models.figures.sheet import (
     MARKS,

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.facts import Facts
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.report.runs import ReportRun
 
@@ -53,10 +56,11 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     for run in runs:
         for fit in run.run.fits().to_dict("records"):
             fits[fit["model"], run.number] += 1
-            facts, what = fit["facts"], "are unreliable, as their direction may be arbitrary"
-            reasons = [(name, "are left out", w) for name, w in facts.get("skipped", {}).items()]
-            reasons += [(w["subject"], what, w["text"]) for w in facts.get("warnings", [])]
-            named = {*facts.get("concepts", run.about.senses), *facts.get("skipped", {})}
+            facts = msgspec.convert(fit["facts"], Facts)
+            what = "are unreliable, as their direction may be arbitrary"
+            reasons = [(name, "are left out", why) for name, why in facts.skipped.items()]
+            reasons += [(warning.subject, what, warning.text) for warning in facts.warnings]
+            named = {*(facts.concepts or run.about.senses), *facts.skipped}
             unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in named]
             reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
             for concept, what, why in reasons:

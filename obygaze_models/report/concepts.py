@@ -20,7 +20,7 @@ from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
 from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
 from obygaze_models.figures.sheet import Dot, Series
-from obygaze_models.report.findings import Headline
+from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ReportRun, default_run
 
 

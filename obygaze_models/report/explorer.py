@@ -22,14 +22,7 @@ from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.attributions import join_steps
-from obygaze_models.explain.parts import (
-    INTERCEPT,
-    largest_first,
-    mean_parts,
-    measured,
-    name_log_odds,
-    questions,
-)
+from obygaze_models.explain.parts import mean_parts, measured, name_log_odds, questions
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
     by_film,
@@ -252,19 +245,19 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
-    values, parts = mean_parts(results.reasons, ids)
-    amounts = parts[values.columns].to_numpy()
+    parts = mean_parts(results.reasons, ids)
+    amounts = parts.amounts
     data: dict[str, Any] = {
         "kind": kind,
         "of": name_log_odds([each.title for each in results.classes]),
-        "concepts": values.columns.tolist(),
-        "values": [number_column(column) for column in values.to_numpy().T],
+        "concepts": parts.concepts,
+        "values": [number_column(column) for column in parts.values.T],
         "amounts": [number_column(column, like=amounts) for column in amounts.T],
-        "order": largest_first(parts).tolist(),
+        "order": parts.order.tolist(),
+        "total": number_column(parts.total, like=amounts),
     }
-    if INTERCEPT in parts:
-        data["intercept"] = number_column(parts[INTERCEPT].to_numpy(), like=amounts)
-    data["total"] = number_column(parts.sum(axis=1, skipna=False).to_numpy(), like=amounts)
+    if parts.intercept is not None:
+        data["intercept"] = number_column(parts.intercept, like=amounts)
     return data
 
 

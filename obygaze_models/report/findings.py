@@ -1,141 +1,21 @@
-"""What was found in sentences, its limits, what to keep in mind, and one picture."""
+"""What was found, in sentences."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
-from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
-from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.figures.dots import (
-    Line,
-    Panel,
-    Point,
-    dot_plot,
-    numbered_series,
-    panel_plot,
-    round_up,
-)
-from obygaze_models.figures.sheet import Dot
-from obygaze_models.report.annotation import Annotation, Source
-from obygaze_models.report.annotators import MIN_MARKED, Annotators
-from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
-from obygaze_models.scoring.annotators import ALL_POSITIVE, AnnotatorComparison
+from obygaze_models.report.annotators import MIN_MARKED
+from obygaze_models.report.headline import Headline
+from obygaze_models.report.runs import ReportRun, ScoreRow
+from obygaze_models.report.score_figure import human_against_human
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
-
-MAX_MODELS = 12
-"""Models in the first chart."""
-MAX_LIMITS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Headline:
-    """The scores of the first screen: the models of a test set, the best first.
-
-    `row` is what the result is about: the model that the experiment named before the test.
-    """
-
-    source: Source
-    metric: str
-    rows: tuple[ScoreRow, ...]
-    annotators: Annotators | None
-
-    @property
-    def run(self) -> ReportRun:
-        """The source, of a page that has models."""
-        assert isinstance(self.source, ReportRun)
-        return self.source
-
-    @property
-    def row(self) -> ScoreRow:
-        """The model that the result is about, of a page that has one."""
-        name = self.run.record.headline_model
-        own = [row for row in self.rows if row.run is self.run]
-        return next((row for row in own if row.model == name), own[0])
-
-    @property
-    def opens(self) -> ScoreRow:
-        """What the explorer opens on: the first model that gives reasons, if one does."""
-        return next((row for row in self.rows if row.results.gives_reasons), self.row)
-
-    @property
-    def compared(self) -> AnnotatorComparison | None:
-        """The models of the run beside each annotator, on the test set."""
-        return self.row.run.record.annotators.get(self.row.entry.test)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The interval of the score, where there are clips and films enough."""
-        return self.row.interval(self.metric)
-
-    @property
-    def human(self) -> float | None:
-        """One annotator's F1 against another on the same task, where no model is beside them."""
-        if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
-            return None
-        record, test = self.row.run.record, self.row.entry.test
-        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
-        return of_all if beside_models is None else None
-
-
-def headline(
-    tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
-) -> Headline:
-    """The best models on the largest test set of the explorer's first run, and of runs like it.
-
-    Without a model only what was annotated.
-    """
-    if isinstance(source, Annotation):
-        return Headline(source, "", (), annotators)
-    run = source
-    metric = run.record.ranking_metric
-    test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
-    manifest = run.record.manifest
-    rows = [
-        row
-        for table in tables
-        for row in table.rows
-        if table.kind == run.kind
-        and row.run.protocol == run.protocol
-        and (row.run.record.manifest.digest, row.run.record.manifest.labels)
-        == (manifest.digest, manifest.labels)
-        and (run.kind == "concepts" or row.task.classes == run.record.task(test).classes)
-        and metric in row.entry.mean
-    ]
-    rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
-    return Headline(run, metric, tuple(rows), annotators)
-
-
-def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
-    """What changes the conclusion: features made up or of unknown origin, leaks, few clips, one
-    film tested.
-    """
-    record, row = head.run.record, head.row
-    # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
-    messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
-    codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
-    messages += [message for message in messages_of(record) if message.code in codes]
-    lines = list(dict.fromkeys(map(str, messages)))
-    if head.row.few:
-        smallest = min(row.test.classes, key=row.test.classes.__getitem__)
-        title = row.task.titles()[smallest]
-        lines.append(
-            f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
-            f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
-            f"{row.run.group_noun}s. "
-            "Other clips might give quite another score."
-        )
-    return lines
 
 
 def findings(head: Headline) -> list[Html]:
@@ -147,7 +27,7 @@ def findings(head: Headline) -> list[Html]:
     if not (verdict := _verdict(head)):
         return [_model(head, _who(head.row)), *_named(head), _annotated(head)]
     text, human = "{} reaches {}, on all clips together.", head.human
-    others = [] if human is None else [html(text, _human_against_human(head), number(human))]
+    others = [] if human is None else [html(text, human_against_human(head), number(human))]
     return [verdict, _annotated(head), _model(head, "The model"), *_named(head), *others]
 
 
@@ -284,38 +164,6 @@ def _extremes(start: str, values: Mapping[str, float]) -> Html:
     best, *_, worst = sorted(values, key=lambda name: -values[name])
     text = "{} agree most on {} ({}), least on {} ({})."
     return html(text, start, best, number(values[best]), worst, number(values[worst]))
-
-
-def _seen(source: Source) -> tuple[str, str]:
-    """What parts of a film do, and what a model is to see: in words of the source's levels."""
-    names = source.about.levels
-    if source.about.is_obygaze:
-        return "objectifies", "objectification"
-    top = " or ".join(f"“{names.get(code, code)}”" for code in source.positives)
-    return f"is {top}", top
-
-
-def _untested(head: Headline) -> str:
-    """The levels that the best model's test leaves out, in words; empty of other tasks."""
-    if head.run.kind != "levels":
-        return ""
-    tested = head.row.task.levels
-    return " or ".join(name for code, name in head.run.about.levels.items() if code not in tested)
-
-
-def _limits_of_labels(head: Headline) -> list[str]:
-    """What labels alone do not say."""
-    noun, group = head.source.noun, head.source.group_noun
-    if head.annotators is None:
-        return [f"how sure these labels are: no two annotators of these {noun} can be compared"]
-    few = len(head.annotators.levels)
-    limits = [f"how others would see these {group}s: {few} annotators are few"]
-    if head.annotators.merged:
-        limits.append(
-            f"how much of a {group} {_seen(head.source)[0]}: what one annotator marked in a part "
-            f"of a {noun.removesuffix('s')} makes all of it count"
-        )
-    return limits
 
 
 def _model(head: Headline, who: str) -> Html:
@@ -473,11 +321,13 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
 def beside_annotators(head: Headline) -> list[Html]:
     """Whether it agrees with each annotator as much as they agree with each other."""
     compared, own = head.compared, head.annotators
-    sentence = compared.sentence(head.row.model, head.run.group_noun) if compared else ""
-    if not compared or not sentence:
+    if not compared:
+        return []
+    sentence = compared.sentence(head.row.model, head.run.group_noun, minus="\u2212")
+    if not sentence:
         return []
     where = f"{head.row.entry.test}: " if head.run.kind == "concepts" else ""
-    lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
+    lines = [html("{}{}", where, sentence)]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
         lines.append(
@@ -499,183 +349,3 @@ def store_tables(
             for (test, model, score), rows in own.items():
                 tables[test, f"{run.name}: {model}" if len(runs) > 1 else model, score] = rows
     return tables
-
-
-def limits(head: Headline) -> list[str]:
-    """What may not be concluded, the gravest first."""
-    if not head.rows:
-        return _limits_of_labels(head)
-    record = head.row.run.record
-    codes = {warning.code for warning in head.run.record.warnings}
-    films, noun = head.run.record.films, head.run.group_noun
-    candidates = [
-        (f"anything about {noun}s: the features are made up", "synthetic" in codes),
-        (
-            "anything about a backbone, or about the paper: nobody recorded what made the features",
-            "unknown-origin" in codes,
-        ),
-        ("how the model does on clips that it was not trained on", bool(record.leaked)),
-        (
-            f"how the model does on other {noun}s than {join_some([*films.titles.values()])}",
-            films.tested == 1 and bool(films.untested),
-        ),
-        ("how large the score is: the test clips are too few", bool(head.row.few)),
-        (
-            "that the model ranks clips better than guessing"
-            if METRICS[_guessed(head)].ranks
-            else "that the model’s verdicts are better than guessing",
-            _is_no_better(head),
-        ),
-        (
-            f"that the model would do as well on a {noun} that it has never seen",
-            record.films.also_trained > 0,
-        ),
-        (
-            "that the model reads films as well as an annotator: it is scored against the merged "
-            "labels, the annotators against each other",
-            head.human is not None,
-        ),
-        (f"how the model does on {head.run.noun} that are {_untested(head)}", _untested(head)),
-        (
-            f"that the model sees {_seen(head.run)[1]} itself: it repeats these annotators’ labels "
-            f"by whatever goes with them in these {noun}s",
-            True,
-        ),
-        (f"that another model, backbone or set of {noun}s would score alike", True),
-    ]
-    return [text for text, holds in candidates if holds][:MAX_LIMITS]
-
-
-def _guessed(head: Headline) -> str:
-    """Return the score that is held against guessing: by AUROC that of the verdicts."""
-    return "f1" if head.metric == "auroc" else head.metric
-
-
-def _is_no_better(head: Headline) -> bool:
-    """Return whether the model does no better than guessing, although it could be seen."""
-    metric, row = _guessed(head), head.row
-    is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
-    return is_seen and not row.beats_guess(metric)
-
-
-def _human_against_human(head: Headline) -> str:
-    """Return which annotators are scored against each other, in words."""
-    count = len(head.annotators.levels) if head.annotators else 2
-    return f"One annotator scored against {'the other' if count == 2 else 'another'}"
-
-
-def _level_figure(head: Headline) -> Html:
-    """How often each annotator gave each level."""
-    names = head.source.about.levels
-    sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
-    given = dict(head.annotators.levels) if head.annotators else sets
-    counts = {name: Counter(levels.values()) for name, levels in given.items()}
-    rows = [[Dot(of[code] / of.total()) for of in counts.values()] for code in names]
-    most = max(dot.value or 0.0 for dots in rows for dot in dots)
-    series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
-    panel = Panel(rows, series, axis, limits=(0.0, round_up(most)), percent=True)
-    figure = panel_plot(
-        [[*names.values()]], panel, title="How often each level was given",
-        description="share of clips, a row a level",
-    )  # fmt: skip
-    return Html(inline_svg(figure))
-
-
-def _beside_annotators(head: Headline) -> list[Point]:
-    """F1 of the best model with each annotator, and of the annotators with each other."""
-    compared = head.compared
-    if compared is None or compared.f1 is None or head.metric != "f1":
-        return []
-    group = f"On {compared.clips:,} {head.run.noun} together, with each annotator"
-    if head.run.kind == "concepts":
-        group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
-    raters = {(rater.name, rater.kind): rater for rater in compared.raters}
-    model = raters[head.row.model, "model"]
-    both = " with ".join(compared.annotators)
-    rows = {
-        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
-        for name in compared.annotators
-    }
-    name = both if len(compared.annotators) == 2 else "annotators with each other"
-    rows[name] = compared.f1, compared.f1_interval, "annotators"
-    points = []
-    if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:
-        f1 = guess[0].f1
-        rows |= {f"guess with {who}": (f1[who], None, "guess") for who in compared.annotators}
-    for label, (value, interval, kind) in rows.items():
-        low, high = (None if compared.too_few else interval) or (None, None)
-        points.append(Point(label, value, low, high, group=group, kind=kind))
-    return points
-
-
-def score_figure(head: Headline) -> Html:
-    """The best models, annotators against each other and the best guess on one axis.
-
-    Each average has a heading of its own.
-    """
-    if not head.rows:
-        return _level_figure(head)
-    beside = _beside_annotators(head)
-    models, lines = _model_points(head, beside)
-    points = [*models, *beside]
-    if head.human is not None:
-        group = f"{_human_against_human(head)}, on all clips together"
-        points.append(
-            Point("annotator against annotator", head.human, group=group, kind="annotators")
-        )
-    title = METRICS[head.metric].title
-    if head.run.kind != "concepts":
-        title += f", {head.row.task.title}"
-    figure = dot_plot(
-        points,
-        title=title,
-        axis="",
-        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
-        lines=lines,
-        limits=(0.0, 1.0),
-        interval="95% interval",
-        value="model",
-        reference="the paper",
-    )
-    if len(head.rows) <= MAX_MODELS:
-        return Html(inline_svg(figure))
-    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
-    note = html(text, MAX_MODELS, number(len(head.rows), form=","))
-    return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)
-
-
-def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
-    """Return the best models and guess, by what their scores are averaged over, and lines."""
-    differ = {
-        name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("model", "told_apart")
-    }
-    features = len({row.run.feature for row in head.rows}) > 1
-    # Runs that differ in nothing else that is shown, such as in balance.
-    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
-    against = ""
-    if beside or (head.human is not None and head.annotators and head.annotators.merged):
-        against = ", against the merged labels"
-    by_group: dict[str, list[Point]] = {}
-    for row in head.rows[:MAX_MODELS]:
-        parts = [row.model] if differ["model"] or not differ["told_apart"] else []
-        if differ["told_apart"]:  # they are tested on the same clips: only training differs
-            parts.append(row.trained)
-        if features:
-            parts.append(row.run.feature)
-        if alike[row.model, row.told_apart, row.run.feature] > 1:
-            parts.append(row.run.name)
-        low, high = row.interval(head.metric) or (None, None)
-        paper = row.published.get(head.metric)
-        mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
-        group = row.average + against
-        point = Point(", ".join(parts), mean, low, high, reference, group=group)
-        by_group.setdefault(group, []).append(point)
-    lines = []
-    group = head.row.average + against
-    if head.metric == "auroc":
-        lines.append(Line(0.5, "chance"))
-    elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
-        guessed = Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess")
-        by_group.setdefault(group, []).append(guessed)
-        lines.append(Line(guess[1], "best guess", group))
-    return [point for same in by_group.values() for point in same], lines

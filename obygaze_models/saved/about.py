@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,6 +24,7 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.facts import Facts
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
@@ -38,21 +40,37 @@ SEEN_RENAMED = "under another id"
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-class _Backbone(msgspec.Struct, frozen=True):
+class Backbone(msgspec.Struct, frozen=True):
+    """What made the features; for several stores with a part for each."""
+
     name: str = ""
     weights_sha256: str = ""
     config: dict[str, Any] = {}
+    parts: tuple[Backbone, ...] = ()
+
+    @property
+    def each(self) -> tuple[Backbone, ...]:
+        """The backbone of each store."""
+        return self.parts or (self,)
 
 
-class _Features(msgspec.Struct, frozen=True):
-    backbone: _Backbone = _Backbone()
+class Features(msgspec.Struct, frozen=True):
+    """The features that a model reads; without a backbone nobody knows which."""
+
+    backbone: Backbone | None = None
     preprocessing: dict[str, Any] = {}
     array: str = ""
-    shape: list[int] = []
+    shape: list[int] | None = None
     pooling: str | None = None
+    missing: str = "drop"
+
+    @property
+    def stores(self) -> int:
+        """The number of stores."""
+        return len(self.backbone.each) if self.backbone else 1
 
 
-class _About(msgspec.Struct):
+class Description(msgspec.Struct):
     """The keys that obygaze reads; others are anybody's."""
 
     model: str = ""
@@ -65,14 +83,16 @@ class _About(msgspec.Struct):
     levels: dict[str, str] = {}
     senses: dict[str, str] = {}
     facts: dict[str, Any] = {}
-    features: _Features = _Features()
+    features: Features = Features()
     seen: list[str] = []
     footage: dict[str, list[tuple[float, float] | None]] = {}
     warnings: list[RunWarning] = []
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
 
 
-class _Header(msgspec.Struct):
+class Header(msgspec.Struct):
+    """The content of a saved model's ``model.json``."""
+
     about: dict[str, Any]
     model: dict[str, Any]
     files: dict[Annotated[str, msgspec.Meta(pattern=r"^model[^/\\\0]*\Z")], str]
@@ -80,32 +100,41 @@ class _Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """What is kept with a model. To read a key that it lacks is a clear error."""
+    """What is kept with a model, as JSON, and in `said` as types."""
 
-    def __init__(self, values: Mapping[str, Any], where: object) -> None:
+    def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
         self._where = where
-        for key in ("features", "backbone"):
-            if isinstance(part := values.get(key), dict):
-                self[key] = About(part, where)
 
-    def check(self) -> None:
-        """Raise on what is of another type than a run writes."""
-        convert(dict(self), _About, f"{self._where}/{HEADER} (about)", REMEDY)
+    @cached_property
+    def said(self) -> Description:
+        """The keys that obygaze reads; `ExperimentError` if one has another type."""
+        return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
 
     def __missing__(self, key: str) -> Any:
         raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
 
+    def require(self, *keys: str) -> Description:
+        """Return what is said; `ExperimentError` if one of these keys is missing."""
+        for key in keys:
+            self[key]
+        return self.said
+
+
+def said_of(about: Mapping[str, Any]) -> Description:
+    """Return what is said of a model, as types."""
+    return (about if isinstance(about, About) else About(about)).said
+
 
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
-    about: About = read_header(Path(path))["about"]
-    about.check()
+    about = read_header(Path(path))[1]
+    _ = about.said  # so that its types are checked
     return about
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """Return the content of a model's header, all of it of the right types."""
+def read_header(path: Path) -> tuple[Header, About]:
+    """Return the content of a model's header, and its description."""
     if not (path / HEADER).is_file():
         # A folder of models, or a run, which keeps them two folders further down.
         for pattern in ("*", "models/*/*"):
@@ -119,8 +148,8 @@ def read_header(path: Path) -> dict[str, Any]:
         raise ExperimentError(f"{path} was saved by an earlier obygaze (0.1); {REMEDY}")
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
-    convert(header, _Header, path / HEADER, REMEDY)
-    return {**header, "about": About(header["about"], path)}
+    typed = convert(header, Header, path / HEADER, REMEDY)
+    return typed, About(typed.about, path)
 
 
 def digest_of(header: Mapping[str, Any]) -> str:
@@ -181,8 +210,9 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     ids
         Some of them.
     """
-    trained_on = frozenset(about["seen"])
-    spans = [(name, span) for name, own in about.get("footage", {}).items() for span in own]
+    said = said_of(about)
+    trained_on = frozenset(said.seen)
+    spans: list[tuple[str, Any]] = [(n, span) for n, own in said.footage.items() for span in own]
     others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
     spans += _spans(items, ids)
     _, files = np.unique([name for name, _ in spans], return_inverse=True)
@@ -233,26 +263,27 @@ def model_card(
     trained, validated
         How many clips it learnt to tell apart, and how many stopped it.
     """
-    features = about["features"]
-    backbone = features["backbone"]
-    weights = [f"`{part['weights_sha256']}`" for part in backbone.get("parts", [backbone])]
-    reading = f", {features['pooling']} over its tokens" if features["pooling"] else ""
-    if about["reads"] == "frames":
-        reading = f", the sequence of {features['shape'][0]} frames of a clip"
-    options = ", ".join(f"{key} = {value}" for key, value in about["options"].items())
-    more = len(about["seen"]) - trained - validated
-    purpose = "its concepts were learnt from" if "concepts" in about["facts"] else "it counted"
-    negative, *_, positive = about["classes"]
-    facts = describe_facts(about["facts"])
+    said = said_of(about)
+    features = said.features
+    backbone = features.backbone or Backbone()
+    weights = [f"`{part.weights_sha256}`" for part in backbone.each]
+    reading = f", {features.pooling} over its tokens" if features.pooling else ""
+    if said.reads == "frames" and features.shape:
+        reading = f", the sequence of {features.shape[0]} frames of a clip"
+    options = ", ".join(f"{key} = {value}" for key, value in said.options.items())
+    more = len(said.seen) - trained - validated
+    purpose = "its concepts were learnt from" if "concepts" in said.facts else "it counted"
+    negative, *_, positive = said.classes
+    facts = describe_facts(said.facts)
     if "cut" in about:
-        facts.append(f'cut, above which it says "{positive}": {about["cut"]:.2f}')
+        facts.append(f'cut, above which it says "{positive}": {said.cut:.2f}')
     return _CARD.read_text(encoding="utf-8").format(
         name=name,
-        about=about,
-        features=features,
+        said=said,
+        backbone=backbone,
         manifest=manifest,
-        warnings="".join(f"\n**{RunWarning(**warning)}**\n" for warning in about["warnings"]),
-        classes=", ".join(about["classes"]),
+        warnings="".join(f"\n**{warning}**\n" for warning in said.warnings),
+        classes=", ".join(said.classes),
         negative=negative,
         positive=positive,
         options=f" ({options})" if options else "",
@@ -267,12 +298,6 @@ def model_card(
     )
 
 
-def unreliable_concepts(facts: Mapping[str, Any]) -> list[str]:
-    """Return the concepts whose directions are unreliable; ``warnings`` has the reason of each."""
-    subjects = {warning["subject"] for warning in facts.get("warnings", [])}
-    return [name for name in facts.get("concepts", {}) if name in subjects]
-
-
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
     """Return a line for each fact that is one number or word, and a few lines on concepts."""
     lines = [
@@ -280,11 +305,12 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
         for key, value in facts.items()
         if isinstance(value, str | int | float)
     ]
-    if concepts := facts.get("concepts"):
-        learned = ", ".join(f"{name} {quality['auc']:.2f}" for name, quality in concepts.items())
+    of_concepts = msgspec.convert(facts, Facts)
+    if of_concepts.concepts:
+        learned = ", ".join(f"{name} {q.auc:.2f}" for name, q in of_concepts.concepts.items())
         lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")
-    if skipped := facts.get("skipped"):
-        lines.append(f"concepts that could not be learned: {', '.join(skipped)}")
-    if unreliable := unreliable_concepts(facts):
-        lines.append(f"concepts that are unreliable: {', '.join(unreliable)}")
+    if of_concepts.skipped:
+        lines.append(f"concepts that could not be learned: {', '.join(of_concepts.skipped)}")
+    if of_concepts.unreliable:
+        lines.append(f"concepts that are unreliable: {', '.join(of_concepts.unreliable)}")
     return lines

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from obygaze_features.common.tables import format_spreadsheet
@@ -29,11 +30,18 @@ from obygaze_models.data.stores import (
     read_frames,
 )
 from obygaze_models.data.tasks import learned_task, official_measure
-from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
+from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import modules_of, plugin_errors
-from obygaze_models.saved.about import SEEN_RENAMED, About, read_about, seen_in_training
+from obygaze_models.saved.about import (
+    About,
+    Backbone,
+    Description,
+    read_about,
+    said_of,
+    seen_in_training,
+)
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
 
@@ -61,7 +69,7 @@ class Predictions:
         What a reader must know.
     """
 
-    about: dict[str, Any]
+    about: About
     ids: list[str]
     probabilities: Array
     predicted: list[str]
@@ -71,7 +79,7 @@ class Predictions:
     @property
     def classes(self) -> list[str]:
         """The names of the classes."""
-        return list(self.about["classes"])
+        return self.about.said.classes
 
     def to_csv(self) -> str:
         """Return a row a clip: its class, each class's probability, and whether it was seen."""
@@ -107,7 +115,7 @@ class FramePredictions:
         Of the sound at each time, in dB of full scale, [N, T]; None where the store has none.
     """
 
-    about: dict[str, Any]
+    about: Mapping[str, Any]
     ids: list[str]
     times: Array
     probabilities: Array
@@ -200,8 +208,8 @@ def predict(
         them is `UNSURE`.
     """
     estimator, about = load_model(Path(folder))
-    about.check()
-    classes = about["classes"]
+    said = about.require("classes", "seen")
+    classes = said.classes
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
         raise ExperimentError(
             f"a band is two probabilities in order, for a model of two classes (got {band}, "
@@ -215,7 +223,7 @@ def predict(
         shape = len(clips.ids), len(estimator.classes_)
         check_probabilities(given, shape, f"{folder}: predict_proba")
         probabilities[:, estimator.classes_] = given
-    probabilities = move_cut(probabilities, about.get("cut", 0.5))
+    probabilities = move_cut(probabilities, said.cut)
     predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
     if band is not None:
         predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
@@ -235,20 +243,21 @@ def predict_frames(
         As in `predict`; clips without frames are left out.
     """
     estimator, about = load_model(Path(folder))
-    if about.get("reads", "frames") != "frames" or not hasattr(estimator, "predict_frames"):
+    said = about.said
+    if said.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
-            f"{folder} ({about.get('estimator', type(estimator).__name__)}) does not predict "
+            f"{folder} ({said.estimator or type(estimator).__name__}) does not predict "
             "frames; train a model that does, such as attention-probe or frame-mil"
         )
     clips = _read_clips(about, store, ids)
     shape = *clips.features.shape[:2], len(estimator.classes_)
-    table = np.zeros((*shape[:2], len(about["classes"])))
+    table = np.zeros((*shape[:2], len(said.classes)))
     if clips.ids:
         with plugin_errors(modules_of(estimator)):
             given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
         if given.shape != shape:
             raise ExperimentError(
-                f"{folder} ({about['estimator']}): predict_frames gave {given.shape}, not {shape}: "
+                f"{folder} ({said.estimator}): predict_frames gave {given.shape}, not {shape}: "
                 "one probability a clip, frame and class"
             )
         table[..., estimator.classes_] = given
@@ -262,40 +271,6 @@ def predict_frames(
         about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
         None if np.isnan(loudness).all() else loudness,
     )  # fmt: skip
-
-
-def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Return the mean probabilities of each clip over the models that predict it, ids in order.
-
-    A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
-    labels. A clip is seen where one of its models has seen it.
-    """
-    clips = np.concatenate([part.ids for part in parts])
-    ids, first, rows, counts = np.unique(
-        clips, return_index=True, return_inverse=True, return_counts=True
-    )
-
-    def average(values: Sequence[Array]) -> Array:
-        total = np.zeros((len(ids), *values[0].shape[1:]))
-        np.add.at(total, rows, np.concatenate(values))
-        return np.asarray((total.T / counts).T)
-
-    states = ("no", SEEN_RENAMED, "yes")
-    seen = np.zeros(len(ids), dtype=np.intp)
-    np.maximum.at(seen, rows, [states.index(state) for part in parts for state in part.seen])
-    loudness = np.concatenate(
-        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
-    )
-    return FramePredictions(
-        parts[0].about,
-        ids.tolist(),
-        np.concatenate([part.times for part in parts])[first],
-        average([part.probabilities for part in parts]),
-        average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
-        [states[code] for code in seen.tolist()],
-        unique_warnings(warning for part in parts for warning in part.warnings),
-        None if np.isnan(loudness).all() else loudness[first],
-    )
 
 
 def evaluate(
@@ -324,12 +299,12 @@ def evaluate(
     code_of = dict(zip(clips.ids, task.labels(clips).tolist(), strict=True))
     code_of = {clip: code for clip, code in code_of.items() if code >= 0}
     if not code_of:
-        raise ExperimentError(f"no clip of {manifest.name} takes part in {about['task']}")
+        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.said.task}")
     predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(code_of)} clips of {manifest.name} that take part in "
-            f"{about['task']} is in {opened.where}"
+            f"{about.said.task} is in {opened.where}"
         )
     codes = np.array([code_of[clip] for clip in predictions.ids])
     probabilities = predictions.probabilities
@@ -340,7 +315,7 @@ def evaluate(
         for rows in (np.arange(len(codes)), np.flatnonzero(~seen))
     )
     return ModelScore(
-        task=about["task"],
+        task=about.said.task,
         every=every,
         unseen=unseen,
         seen=np.array(predictions.ids)[seen].tolist(),
@@ -354,7 +329,7 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
     """Warn of levels of a model's task that have another name in the labels that score it."""
     names = scheme.name_of
     used = learned_task(about).levels
-    for code, name in about.get("levels", {}).items():
+    for code, name in said_of(about).levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} to the model, and {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)
@@ -383,26 +358,24 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     store
         From `open_store`.
     """
-    about = about if isinstance(about, About) else About(about, "the model")
-    about.check()
-    features = about.get("features", {})
-    if "backbone" not in features:
+    said = said_of(about)
+    features = said.features
+    if features.backbone is None:
         raise ExperimentError(
             "the model does not say which features it fits; train it again: obygaze models run"
         )
-    if about.get("reads") == "groups":
+    if said.reads == "groups":
         raise ExperimentError(
-            f"the model ({about['estimator']}) reads each clip's film, not features; "
-            "no store fits it"
+            f"the model ({said.estimator}) reads each clip's film, not features; no store fits it"
         )
-    backbones = features["backbone"], store.attributes["backbone"]
-    wanted, given = ([part["name"] for part in b.get("parts", [b])] for b in backbones)
+    backbones = features.backbone, msgspec.convert(store.attributes["backbone"], Backbone)
+    wanted, given = ([part.name for part in backbone.each] for backbone in backbones)
     if len(wanted) > 1 and wanted != given:
         raise ExperimentError(
             f"the model reads {len(wanted)} stores, of {', '.join(wanted)}, in this order (got "
             f"{', '.join(given)}); give these"
         )
-    if differences := _differences(features, store, about.get("reads") == "frames"):
+    if differences := _differences(said, backbones, store):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}; "
             "use a store with the same features (extract both with the same --frames, --sampling, "
@@ -427,8 +400,7 @@ def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | No
     require_clips(opened, ids)
     clips, features = features_of(about, opened, ids)
     seen = seen_in_training(about, opened.items, clips)
-    earlier = [RunWarning(**warning) for warning in about.get("warnings", ())]
-    warnings = origin_warnings(opened.items, opened.attributes, earlier)
+    warnings = origin_warnings(opened.items, opened.attributes, said_of(about).warnings)
     if missing := describe_missing(opened, clips):
         warnings.append(RunWarning("missing", "", f"{missing}."))
     return _Clips(opened, clips, features, seen, warnings)
@@ -445,7 +417,7 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
     """Open the store or stores of a model; of several, clips that one lacks are as in training."""
-    return open_stores(store, about.get("features", {}).get("missing", "drop"))
+    return open_stores(store, said_of(about).features.missing)
 
 
 def features_of(
@@ -465,10 +437,11 @@ def features_of(
         Which, in this order; those that the store lacks are left out.
     """
     check_features(about, store)
-    features = about["features"]
-    if about.get("reads") == "frames":
-        return read_frames(store, ids, features["array"])
-    return read_features(store, ids, features["array"], features["pooling"])
+    said = said_of(about)
+    features = said.features
+    if said.reads == "frames":
+        return read_frames(store, ids, features.array)
+    return read_features(store, ids, features.array, features.pooling)
 
 
 def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -478,13 +451,15 @@ def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
     return named if parts else recipe
 
 
-def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -> list[str]:
-    backbones = features["backbone"], store.attributes["backbone"]
-    names, others = ((b["name"], shorten_digest(b["weights_sha256"])) for b in backbones)
-    if len({backbone["weights_sha256"] for backbone in backbones}) > 1:  # then all else differs
+def _differences(
+    said: Description, backbones: tuple[Backbone, Backbone], store: Store
+) -> list[str]:
+    features = said.features
+    names, others = ((b.name, shorten_digest(b.weights_sha256)) for b in backbones)
+    if len({backbone.weights_sha256 for backbone in backbones}) > 1:  # then all else differs
         text = "the model is for {} with weights {}, the store is of {} with weights {}"
         return [text.format(*names, *others)]
-    preprocessing = _settings(features["preprocessing"])
+    preprocessing = _settings(features.preprocessing)
     stored = _settings(store.attributes["preprocessing"])
     differences = [
         f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
@@ -492,13 +467,13 @@ def _differences(features: Mapping[str, Any], store: Store, is_sequence: bool) -
         for key in sorted({*preprocessing, *stored})
         if preprocessing.get(key) != stored.get(key)
     ]
-    array, pooling, shape = features["array"], features["pooling"], features.get("shape")
+    array, pooling, shape = features.array, features.pooling, features.shape
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
         differences.append(f"the store has no array {array!r}, only {', '.join(store.arrays)}")
-    elif not is_sequence and (pooling is None) != (len(spec.shape) == 1):
+    elif said.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
         read = f"pooled by {pooling}" if pooling else "as one vector a clip"
         differences.append(f"the model reads {array!r} {read}, and it is {list(spec.shape)} a clip")
-    elif shape is not None and list(shape) != list(spec.shape):
+    elif shape is not None and shape != list(spec.shape):
         differences.append(f"{array!r} is {list(spec.shape)} a clip, {list(shape)} for the model")
     return differences

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import hashlib
 import importlib
-import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,11 +66,15 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 #: The parameters of a pipeline that are kept. A memory is of the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
-#: Options of earlier versions that only a fit read, and what the others must be to predict alike.
-_FORMER_OF_FIT = ("hidden",)
-_FORMER = {
-    "attention": "query", "heads": 1, "position": False, "pooling": "top-k",
-    "hidden_layer_sizes": (),
+#: Options of models of format 2, and the values with which these still predict alike; ... is any.
+_FORMER: dict[str, dict[str, Any]] = {
+    "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
+    "obygaze_models.estimators.attention:AttentionProbe": {
+        "attention": "query", "heads": 1, "position": False, "hidden": ...,
+    },
+    "obygaze_models.estimators.attention:FrameMIL": {
+        "pooling": "top-k", "hidden_layer_sizes": (),
+    },
 }  # fmt: skip
 #: What a trial asks of a model, where it has it.
 _METHODS = (
@@ -149,15 +152,14 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     from safetensors.numpy import load
 
     path = Path(path)
-    header = read_header(path)
-    requires = header.get("requires", {})
-    for kind in requires.keys() - (trusted_classes().keys() if requires else ()):
+    header, about = read_header(path)
+    for kind in header.requires.keys() - (trusted_classes().keys() if header.requires else ()):
         raise ExperimentError(
-            f"{path} needs the estimator {kind} of {requires[kind]}, which is not installed, or "
-            "does not load; see: obygaze models list"
+            f"{path} needs the estimator {kind} of {header.requires[kind]}, which is not "
+            "installed, or does not load; see: obygaze models list"
         )
     files = {}
-    for name, digest in header["files"].items():
+    for name, digest in header.files.items():
         if not (path / name).exists():
             raise damaged(path, f"it has no file {name!r}")
         files[name] = read_bytes(path / name, ExperimentError)
@@ -165,13 +167,12 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             raise damaged(path / name, "its digest differs")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
-        tree = header["model"]
-        model = _decode(tree, parts)
+        model = _decode(header.model, parts)
         check_fitted(model, trusted_classes() if files else ())
-        _try_out(model, header["about"])
-        if "classes" in header["about"]:
-            _check_classes(model, header["about"]["classes"])
-        return model, header["about"]
+        _try_out(model, about)
+        if "classes" in about:
+            _check_classes(model, about["classes"])
+        return model, about
     except ObygazeError as problem:
         raise damaged(path, str(problem)) from None
     except MemoryError:
@@ -270,18 +271,6 @@ def _decode_texts(value: Any, parts: _Parts) -> Any:
     return np.array(texts)
 
 
-def _decode_frozen(value: Any, parts: _Parts) -> Any:
-    from sklearn.frozen import FrozenEstimator
-
-    return FrozenEstimator(_decode(value, parts))
-
-
-def _decode_pipeline(value: Any, parts: _Parts) -> Any:
-    from sklearn.pipeline import Pipeline
-
-    return Pipeline(**{key: _decode(value[key], parts) for key in _PIPELINE})
-
-
 _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     "array": lambda value, parts: parts.arrays[value],
     "texts": _decode_texts,
@@ -289,8 +278,10 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     "mapping": lambda value, parts: {
         _decode(key, parts): _decode(item, parts) for key, item in value
     },
-    "frozen": _decode_frozen,
-    "pipeline": _decode_pipeline,
+    "frozen": lambda value, parts: FrozenEstimator(_decode(value, parts)),
+    "pipeline": lambda value, parts: Pipeline(
+        **{key: _decode(value[key], parts) for key in _PIPELINE}
+    ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
 """How a value of one key is read, by the key."""
@@ -330,11 +321,13 @@ def _find_class(path: Any) -> Any:
 def _make(path: Any, parameters: dict[str, Any]) -> Any:
     """Make an unfitted estimator, without options that it had in earlier versions."""
     kind = _find_class(path)
-    if path.startswith("obygaze_models."):
-        for name in parameters.keys() - inspect.signature(kind).parameters.keys():
-            if name in _FORMER_OF_FIT or parameters[name] == _FORMER.get(name):
-                del parameters[name]
-    return kind(**parameters)
+    former = _FORMER.get(path, {})
+    kept = {
+        name: value
+        for name, value in parameters.items()
+        if name not in former or former[name] not in (value, ...)
+    }
+    return kind(**kept)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:

@@ -120,24 +120,22 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             f"(of all {self.which_clips}, together)."
         )
 
-    def sentence(self, model: str, noun: str = "film") -> str:
-        """Whether a model agrees with the annotators as much as they do with each other."""
+    def sentence(self, model: str, noun: str = "film", *, minus: str = "-") -> str:
+        """Say whether a model agrees with the annotators as much as they do with each other."""
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
             return ""
-        kappas = [f"{name} ({_number(rater.kappa[name])})" for name in self.annotators]
+        kappas = [f"{name} ({_number(rater.kappa[name], minus)})" for name in self.annotators]
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         start = f"{model} agrees with {' and '.join(kappas)}"
-        others = f"each other ({_number(self.agreement)})"
+        others = f"each other ({_number(self.agreement, minus)})"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
             return f"{start}, they with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
-        numbers = (
-            f"mean difference {format_signed(rater.difference)}, 95% {format_signed(low)} to "
-            f"{format_signed(high)}, on {self.which_clips}"
-        )
+        signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
+        numbers = "mean difference {}, 95% {} to {}, on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
             return f"{start}, they with {others}; {films} show no difference ({numbers})."
@@ -349,5 +347,5 @@ def _defined(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.2f}"
+def _number(value: float | None, minus: str = "-") -> str:
+    return "undefined" if value is None else f"{value:.2f}".replace("-", minus)

@@ -288,7 +288,7 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
 
 @pytest.mark.parametrize(("name", "options"), [
     ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
-    ("frame-mil", {"pooling": "noisy-or"}),
+    ("frame-mil", {"pooling": "noisy-or"}), ("frame-mil", {"gamma": None}),
 ])  # fmt: skip
 def test_models_that_would_predict_otherwise_are_refused(copied, name, options):
     folder = copied(name)

@@ -15,7 +15,7 @@ from obygaze_features.annotations import Segment
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models.experiments.elan_documents import moment_files
-from obygaze_models.explain.frame_scores import Axis, FrameScores
+from obygaze_models.explain.frame_scores import Axis, FrameScores, average_frames
 from obygaze_models.explain.moment_scores import (
     TIOUS,
     AnnotatedFilm,
@@ -24,7 +24,6 @@ from obygaze_models.explain.moment_scores import (
     read_guess,
 )
 from obygaze_models.explain.moments import Moment, moment_figure
-from obygaze_models.saved.inference import average_frames
 from tests.kit.files import write
 
 NAN = float("nan")

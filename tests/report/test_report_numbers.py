@@ -19,14 +19,11 @@ from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import (
-    beside_annotators,
-    findings,
-    headline,
-    limits,
-    score_figure,
-)
+from obygaze_models.report.findings import beside_annotators, findings
+from obygaze_models.report.headline import headline
+from obygaze_models.report.limits import limits
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
+from obygaze_models.report.score_figure import score_figure
 from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
@@ -169,6 +166,8 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     assert "annotator against annotator" not in displayed
     (detail,) = beside_annotators(head)
     assert "on average less than they with each other (0.40)" in plain(detail)
+    numbered = renamed(with_record(run, annotators={test: compared}), {model: f"{model}-2"})
+    assert f"{model}-2 agrees with" in plain(beside_annotators(first_screen(numbered))[0])
     assert "kappa" not in " ".join(findings(head))
     anna, bert = (labels.level_of for labels in annotators[1])
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
@@ -400,7 +399,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
         reasons = run.reasons()
         own = reasons[reasons["model"] == view["model"]]
         kinds = {view["why"]["kind"]} if "why" in view else set()
-        assert {*own["kind"]} - {"sensitivity"} == kinds
+        assert {*own["kind"]} == kinds
         for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
             check(view["why"], row, clip, own, fits[clip])

@@ -15,12 +15,15 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.run_folder import Tables
-from obygaze_models.report import findings as finding
 from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures
+from obygaze_models.report.findings import findings
 from obygaze_models.report.glossary import about, citation, eyebrow
+from obygaze_models.report.headline import headline
+from obygaze_models.report.limits import alarms, limits
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
+from obygaze_models.report.score_figure import score_figure
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.predicted import fits_of
@@ -49,10 +52,10 @@ def page(run):
 def said(part, *runs):
     """What a part of the first screen says of runs: plain lines."""
     prepared = prepare_runs(runs)
-    head = finding.headline(score_tables(prepared), default_run(prepared), None)
+    head = headline(score_tables(prepared), default_run(prepared), None)
     if part is cautions:
         return [plain(f"{c.text} ({c.runs}) {c.follows}") for c in cautions(prepared, head.run)]
-    return list(map(plain, part(head, prepared) if part is finding.alarms else part(head)))
+    return list(map(plain, part(head, prepared) if part is alarms else part(head)))
 
 
 def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
@@ -121,7 +124,7 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     second = results["second"]
     for code, alarm in (("synthetic", "Not a real result: why"), ("unknown-origin", "UNKNOWN")):
         warned = with_record(second, warnings=[RunWarning(code, "", "why")])
-        assert any(alarm in line for line in said(finding.alarms, run, warned))
+        assert any(alarm in line for line in said(alarms, run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
     assert not any("No test clip was used" in line for line in said(cautions, leaking))
@@ -133,8 +136,8 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(finding.alarms, small)[0]
-    assert "too few clips to say" in said(finding.findings, small)[2]
+    assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(alarms, small)[0]
+    assert "too few clips to say" in said(findings, small)[2]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -149,11 +152,11 @@ def test_one_film_tested_gives_no_interval(run):
     untested = dict.fromkeys({*run.record.films.titles} - {"tt1"}, "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert f"This tests 1 of {FILMS} films: tt1." in said(finding.alarms, single)
-    assert any("other films than tt1" in line for line in said(finding.limits, single))
+    assert f"This tests 1 of {FILMS} films: tt1." in said(alarms, single)
+    assert any("other films than tt1" in line for line in said(limits, single))
     clips = {name: replace(clip, group="tt1") for name, clip in run.clips().items()}
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
-    figures = concept_figures(finding.headline(score_tables(prepared), default_run(prepared), None))
+    figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
     assert "alike in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
 
@@ -161,7 +164,7 @@ def test_one_film_tested_gives_no_interval(run):
 def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
     def detected(*names):
         prepared = prepare_runs([results[name] for name in names])
-        head = finding.headline(score_tables(prepared), default_run(prepared), None)
+        head = headline(score_tables(prepared), default_run(prepared), None)
         captions = [plain(caption) for _, caption in concept_figures(head, prepared)]
         [caption] = [text for text in captions if text.startswith("How well each")]
         return caption
@@ -195,7 +198,7 @@ def with_f1(run, f1, *, metric="f1", **more):
 
 def test_a_score_no_better_than_a_guess_is_called_so(results):
     films = results["films"]
-    low, better = (said(finding.findings, run) for run in (with_f1(films, 0.2), films))
+    low, better = (said(findings, run) for run in (with_f1(films, 0.2), films))
     assert "it rates the Sure one higher 9" in low[2]
     start = "A model that never saw the film ranks clips better than chance (AUROC 0."
     assert low[0].startswith(start)
@@ -205,13 +208,13 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
     worst = next(iter(by_film))
     by_film[worst] |= {"f1": 0.0}  # one film of five
-    unclear = said(finding.findings, with_f1(films, 0.79, groups=by_film))
+    unclear = said(findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
-    classes = said(finding.findings, results["classes"])
+    classes = said(findings, results["classes"])
     assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = said(finding.findings, with_record(results["films"], films=files))
+    by_file = said(findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "other clip of the same file" in by_file[2]
     own = structs.replace(results["films"].record.experiment, gap=5.0)
@@ -221,9 +224,9 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert "by the jackknife over files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
-    verdict, _, *others = said(finding.findings, unnamed)
+    verdict, _, *others = said(findings, unnamed)
     assert verdict.startswith("A model that never saw the clip")
-    sentences = [verdict, *others, *said(finding.limits, unnamed)]
+    sentences = [verdict, *others, *said(limits, unnamed)]
     assert "film" not in " ".join(sentences)
     run = results["first"]
     undefined = with_f1(run, None, interval={})
@@ -243,28 +246,26 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
 )  # fmt: skip
 def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title, better, worse):
     films = with_score(results["films"], score)
-    first, _, model, *_ = said(finding.findings, films)
+    first, _, model, *_ = said(findings, films)
     numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
     assert re.search(rf" {better} guessing \({title} {numbers}\)\.$", first)
     assert "AUROC" not in first
     assert "(AUROC 0." in model
     lower = with_f1(films, 0.1, metric=score)
-    assert re.search(
-        "(are not|does not rank clips) better than g", said(finding.findings, lower)[0]
-    )
-    assert any(worse in line for line in said(finding.limits, lower))
-    assert not any(worse in line for line in said(finding.limits, films))
-    concepts = said(finding.findings, with_score(results["concepts"], score))
+    assert re.search("(are not|does not rank clips) better than g", said(findings, lower)[0])
+    assert any(worse in line for line in said(limits, lower))
+    assert not any(worse in line for line in said(limits, films))
+    concepts = said(findings, with_score(results["concepts"], score))
     assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
     few = with_record(films, tests=with_classes(films, 95, 5))
-    assert "on too few clips to say more" in said(finding.findings, few)[0]
+    assert "on too few clips to say more" in said(findings, few)[0]
 
 
 def test_one_average_stands_above_each_part_of_the_chart(results):
     def chart(**changes):
         prepared = prepare_runs([with_record(results["films"], **changes)])
-        head = finding.headline(score_tables(prepared), default_run(prepared), None)
-        return plain(finding.score_figure(head))
+        head = headline(score_tables(prepared), default_run(prepared), None)
+        return plain(score_figure(head))
 
     assert "Mean over films" in chart()
     files = to_builtins(results["films"].record.films) | {"by": "media"}
@@ -305,7 +306,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
     assert "No interval for AP where less than 10% of the clips are positive: a few films" in rare
     ranked = said(
-        finding.findings,
+        findings,
         with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),
     )
     assert "on too few positives to say more" in ranked[0]
@@ -339,19 +340,17 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
     assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
-    assert not any(
-        "odd" in line for line in said(finding.alarms, changed) + said(cautions, changed)
-    )
+    assert not any("odd" in line for line in said(alarms, changed) + said(cautions, changed))
 
 
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = {name: clip for name, clip in run.clips().items() if not clip.used}
     run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
-    assert said(finding.findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
+    assert said(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)
-    assert f"50 of 150 clips used here of {FILMS} films" in said(finding.findings, gone)[1]
+    assert f"50 of 150 clips used here of {FILMS} films" in said(findings, gone)[1]
 
 
 def test_the_data_are_cited_first_and_each_once(page, results):
@@ -371,7 +370,7 @@ def test_other_levels_have_their_own_words(run, results):
     assert "Annotators gave each clip a level: calm, uneasy" in words
     assert "objectif" not in words
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
-    assert any("the model sees “uneasy” itself" in line for line in said(finding.limits, own))
+    assert any("the model sees “uneasy” itself" in line for line in said(limits, own))
     same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
     names = [eyebrow([replace(prepare_runs([run])[0], run=shown)]) for shown in (same, run)]
     words = "Hard Negative vs Sure"

@@ -3,7 +3,6 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const AT_REST = "at rest (intercept)";
 const no_reasons = () => `There are no reasons: the features are zeros only (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
 const MISSING = new Map([
@@ -170,11 +169,10 @@ function reason_kind() {
 // Fits that predict different ones of several classes have no common sum.
 const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
 
-// The parts as [name, amounts, values], which add up: concepts by weight, then what is none.
-const parts_of = (why, row) => [
-  ...why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]),
-  ...(why.intercept ? [[AT_REST, why.intercept]] : []),
-];
+// The parts as [name, amounts, values], which add up: the concepts by weight; the intercept, which measures nothing.
+const concept_parts = (why, row) => why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
+const rest_parts = (why, title) => (why.intercept ? [[title, why.intercept]] : []);
+const parts_of = (why, row) => [...concept_parts(why, row), ...rest_parts(why, "at rest (intercept)")];
 
 // What weighs most, as texts that add up: first what speaks for the verdict; of a tree its first conditions.
 function reasons(clip, most) {
@@ -187,9 +185,8 @@ function reasons(clip, most) {
   if (most === Infinity || !parts.length) return parts.map(words);
   const toward = view.several || called(clip) ? 1 : -1;
   const supports = ([, column]) => column.of[row] * toward >= 0;
-  const at_rest = parts.filter(([name]) => name === AT_REST).map(([, column]) => ["at rest", column]);
-  const others = parts.filter(([name]) => name !== AT_REST).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
-  const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...at_rest];
+  const others = concept_parts(why, row).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
+  const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...rest_parts(why, "at rest")];
   const rest = { ...why.total, of: { [row]: others.reduce((sum, [, column]) => sum + column.of[row], 0) } };
   if (others.length) shown.push([`${others.length} others`, rest]);
   return [

@@ -59,8 +59,8 @@ function read_address() {
   };
   chosen.run.value = find_name(data.runs.map((run) => run.name), "run", data.run);
   offer_models();
-  const models = [...chosen.model.options];
-  chosen.model.value = models[find_name(models.map((option) => option.text), "model", chosen.model.selectedIndex)].value;
+  const models = [...chosen.model.options].map((option) => option.value);
+  chosen.model.value = models[find_name(models.map((number) => model_name(data.views[number])), "model", chosen.model.selectedIndex)];
   choose_view();
   const code = find_name(view.classes.map(({ key }) => key), "class");
   if (code !== "") show_class(code);

@@ -1,0 +1,90 @@
+"""The scores of a page's first screen, and the model that its result is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from obygaze_models.experiments.annotators import annotators_f1
+from obygaze_models.report.annotation import Annotation, Source
+from obygaze_models.report.annotators import Annotators
+from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
+from obygaze_models.scoring.annotators import AnnotatorComparison
+
+
+@dataclass(frozen=True, eq=False)
+class Headline:
+    """The scores of the first screen: the models of a test set, the best first.
+
+    `row` is what the result is about: the model that the experiment named before the test.
+    """
+
+    source: Source
+    metric: str
+    rows: tuple[ScoreRow, ...]
+    annotators: Annotators | None
+
+    @property
+    def run(self) -> ReportRun:
+        """The source, of a page that has models."""
+        assert isinstance(self.source, ReportRun)
+        return self.source
+
+    @property
+    def row(self) -> ScoreRow:
+        """The model that the result is about, of a page that has one."""
+        name = self.run.record.headline_model
+        own = [row for row in self.rows if row.run is self.run]
+        return next((row for row in own if row.model == name), own[0])
+
+    @property
+    def opens(self) -> ScoreRow:
+        """What the explorer opens on: the first model that gives reasons, if one does."""
+        return next((row for row in self.rows if row.results.gives_reasons), self.row)
+
+    @property
+    def compared(self) -> AnnotatorComparison | None:
+        """The models of the run beside each annotator, on the test set."""
+        return self.row.run.record.annotators.get(self.row.entry.test)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the score, where there are clips and films enough."""
+        return self.row.interval(self.metric)
+
+    @property
+    def human(self) -> float | None:
+        """One annotator's F1 against another on the same task, where no model is beside them."""
+        if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
+            return None
+        record, test = self.row.run.record, self.row.entry.test
+        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
+        return of_all if beside_models is None else None
+
+
+def headline(
+    tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
+) -> Headline:
+    """The best models on the largest test set of the explorer's first run, and of runs like it.
+
+    Without a model only what was annotated.
+    """
+    if isinstance(source, Annotation):
+        return Headline(source, "", (), annotators)
+    run = source
+    metric = run.record.ranking_metric
+    test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
+    manifest = run.record.manifest
+    rows = [
+        row
+        for table in tables
+        for row in table.rows
+        if table.kind == run.kind
+        and row.run.protocol == run.protocol
+        and (row.run.record.manifest.digest, row.run.record.manifest.labels)
+        == (manifest.digest, manifest.labels)
+        and (run.kind == "concepts" or row.task.classes == run.record.task(test).classes)
+        and metric in row.entry.mean
+    ]
+    rows.sort(key=lambda row: -(row.entry.mean[metric] or 0.0))
+    return Headline(run, metric, tuple(rows), annotators)

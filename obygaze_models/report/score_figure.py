@@ -1,0 +1,148 @@
+"""The first figure of a page: the best models beside annotators and guessing, or the levels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from obygaze_features.common.figures import inline_svg
+from obygaze_features.page.html import Html, html, number
+from obygaze_models.figures.dots import (
+    Line,
+    Panel,
+    Point,
+    dot_plot,
+    numbered_series,
+    panel_plot,
+    round_up,
+)
+from obygaze_models.figures.sheet import Dot
+from obygaze_models.report.headline import Headline
+from obygaze_models.scoring.annotators import ALL_POSITIVE
+from obygaze_models.scoring.metrics import METRICS
+
+MAX_MODELS = 12
+"""Models in the first chart."""
+
+
+def score_figure(head: Headline) -> Html:
+    """The best models, annotators against each other and the best guess on one axis.
+
+    Each average has a heading of its own.
+    """
+    if not head.rows:
+        return _level_figure(head)
+    beside = _beside_annotators(head)
+    models, lines = _model_points(head, beside)
+    points = [*models, *beside]
+    if head.human is not None:
+        group = f"{human_against_human(head)}, on all clips together"
+        points.append(
+            Point("annotator against annotator", head.human, group=group, kind="annotators")
+        )
+    title = METRICS[head.metric].title
+    if head.run.kind != "concepts":
+        title += f", {head.row.task.title}"
+    figure = dot_plot(
+        points,
+        title=title,
+        axis="",
+        description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
+        lines=lines,
+        limits=(0.0, 1.0),
+        interval="95% interval",
+        value="model",
+        reference="the paper",
+    )
+    if len(head.rows) <= MAX_MODELS:
+        return Html(inline_svg(figure))
+    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
+    note = html(text, MAX_MODELS, number(len(head.rows), form=","))
+    return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)
+
+
+def _level_figure(head: Headline) -> Html:
+    """How often each annotator gave each level."""
+    names = head.source.about.levels
+    sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
+    given = dict(head.annotators.levels) if head.annotators else sets
+    counts = {name: Counter(levels.values()) for name, levels in given.items()}
+    rows = [[Dot(of[code] / of.total()) for of in counts.values()] for code in names]
+    most = max(dot.value or 0.0 for dots in rows for dot in dots)
+    series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
+    panel = Panel(rows, series, axis, limits=(0.0, round_up(most)), percent=True)
+    figure = panel_plot(
+        [[*names.values()]], panel, title="How often each level was given",
+        description="share of clips, a row a level",
+    )  # fmt: skip
+    return Html(inline_svg(figure))
+
+
+def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
+    """Return the best models and guess, by what their scores are averaged over, and lines."""
+    differ = {
+        name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("model", "told_apart")
+    }
+    features = len({row.run.feature for row in head.rows}) > 1
+    # Runs that differ in nothing else that is shown, such as in balance.
+    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
+    against = ""
+    if beside or (head.human is not None and head.annotators and head.annotators.merged):
+        against = ", against the merged labels"
+    by_group: dict[str, list[Point]] = {}
+    for row in head.rows[:MAX_MODELS]:
+        parts = [row.model] if differ["model"] or not differ["told_apart"] else []
+        if differ["told_apart"]:  # they are tested on the same clips: only training differs
+            parts.append(row.trained)
+        if features:
+            parts.append(row.run.feature)
+        if alike[row.model, row.told_apart, row.run.feature] > 1:
+            parts.append(row.run.name)
+        low, high = row.interval(head.metric) or (None, None)
+        paper = row.published.get(head.metric)
+        mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
+        group = row.average + against
+        point = Point(", ".join(parts), mean, low, high, reference, group=group)
+        by_group.setdefault(group, []).append(point)
+    lines = []
+    group = head.row.average + against
+    if head.metric == "auroc":
+        lines.append(Line(0.5, "chance"))
+    elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
+        guessed = Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess")
+        by_group.setdefault(group, []).append(guessed)
+        lines.append(Line(guess[1], "best guess", group))
+    return [point for same in by_group.values() for point in same], lines
+
+
+def _beside_annotators(head: Headline) -> list[Point]:
+    """F1 of the best model with each annotator, and of the annotators with each other."""
+    compared = head.compared
+    if compared is None or compared.f1 is None or head.metric != "f1":
+        return []
+    group = f"On {compared.clips:,} {head.run.noun} together, with each annotator"
+    if head.run.kind == "concepts":
+        group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
+    raters = {(rater.name, rater.kind): rater for rater in compared.raters}
+    model = raters[head.row.model, "model"]
+    both = " with ".join(compared.annotators)
+    rows = {
+        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
+        for name in compared.annotators
+    }
+    name = both if len(compared.annotators) == 2 else "annotators with each other"
+    rows[name] = compared.f1, compared.f1_interval, "annotators"
+    points = []
+    if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:
+        f1 = guess[0].f1
+        rows |= {f"guess with {who}": (f1[who], None, "guess") for who in compared.annotators}
+    for label, (value, interval, kind) in rows.items():
+        low, high = (None if compared.too_few else interval) or (None, None)
+        points.append(Point(label, value, low, high, group=group, kind=kind))
+    return points
+
+
+def human_against_human(head: Headline) -> str:
+    """Return which annotators are scored against each other, in words."""
+    count = len(head.annotators.levels) if head.annotators else 2
+    return f"One annotator scored against {'the other' if count == 2 else 'another'}"
