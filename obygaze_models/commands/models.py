@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import compress
-from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -298,26 +296,26 @@ def compare(
     opened = [om.load_run(folder) for folder in run_folders(runs)]
     compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
     table = compared.table(metric)
+    differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
-        f"left out: {comparison.test}, which has other classes and so no {metric}"
-        for comparison in compared.comparisons
-        if metric not in (None, *comparison.scores)
+        RunWarning(
+            "no-metric", own.test, f"left out: {own.test}, which has other classes, has no {metric}"
+        )
+        for own in compared.comparisons
+        if metric not in (None, *own.scores)
     ]
-    notes += [note for comparison in compared.comparisons for note in comparison.notes]
+    notes += [note for own in compared.comparisons for note in own.notes]
     notes += compared.left_out
     grave = [note for run in opened for note in run.warnings if note.voids_scores]
     grave += [leak for comparison in compared.comparisons for leak in comparison.leaks]
     echo_warnings(grave)
-    is_other = [note.startswith("different ") for note in notes]
-    # One line for the notes that begin alike, such as "left out".
-    kinds = notes if verbose else [RunWarning(note.partition(":")[0], "", note) for note in notes]
-    echo_warnings(compress(kinds, is_other), heading="NOTE", verbose=verbose)
+    echo_warnings(differences, heading="NOTE", verbose=verbose)
     if as_json:
         echo_json(asdict(compared))
     else:
         echo(fill(compared.headline(metric), 100), bold=True)
         echo(f"\n{table}")
-    echo_warnings(compress(kinds, map(not_, is_other)), heading="NOTE", verbose=verbose)
+    echo_warnings(notes, heading="NOTE", verbose=verbose)
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=as_json)

@@ -69,6 +69,7 @@ from obygaze_models.experiments.record import (
     LeakCount,
     Machine,
     ManifestRecord,
+    ModelRecord,
     Official,
     RunRecord,
     Skipped,
@@ -400,7 +401,7 @@ class Outcome:
         return {
             "experiment": experiment.without_secrets(),
             "goal": experiment.goal,
-            "models": [*experiment.learners, *(model.name for model in plan.outside)],
+            "models": _about_models(plan),
             "protocol": plan.division.protocol,
             "split": plan.division.split,
             "warnings": warnings,
@@ -444,6 +445,18 @@ class Outcome:
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
             "tasks": [*dict.fromkeys(plan.tasks)],
         }
+
+
+def _about_models(plan: Plan) -> dict[str, ModelRecord]:
+    """Return what each model of a plan is."""
+    stores = plan.experiment.store_names
+    models = {
+        name: ModelRecord(
+            estimator=spec.name, stores=[*(spec.use or stores)], variant_of=spec.variant_of
+        )
+        for name, spec in plan.experiment.learners.items()
+    }
+    return models | {model.name: ModelRecord() for model in plan.outside}
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What models predict, in a run and from outside: written and read, averaged and scored.
 
 A table of predictions is a frame with a row for each model, test set, fit and clip: ``model``,
-``test``, ``fit``, ``id``, ``label`` (the number of the clip's class) and ``probability`` of the
-second of two classes, or ``probability_TITLE`` of each of more.
+``test``, ``fit``, ``id``, ``label`` (the number of the clip's class; in a file its key) and
+``probability`` of the second of two classes, or ``probability_KEY`` of each of more.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ TOLERANCE = 1e-6
 Array = NDArray[Any]
 
 
-def probability_columns(task: Task) -> list[str]:
-    """Return the columns of the probabilities, of which two classes have one."""
-    if task.is_binary:
+def probability_columns(classes: Sequence[str]) -> list[str]:
+    """Return the columns of the probabilities of some classes; two have one."""
+    if len(classes) == 2:
         return [PROBABILITY]
-    return [f"{PROBABILITY}_{title}" for title in task.class_titles]
+    return [f"{PROBABILITY}_{name}" for name in classes]
 
 
 def tabulate(
@@ -56,7 +56,8 @@ def tabulate(
     """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
     shares = given[:, 1:] if task.is_binary else given
-    return pd.DataFrame(columns | dict(zip(probability_columns(task), shares.T, strict=True)))
+    names = probability_columns(task.class_keys)
+    return pd.DataFrame(columns | dict(zip(names, shares.T, strict=True)))
 
 
 def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -92,21 +93,28 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
     return dict(iter(table.groupby(by, sort=False, observed=True)))
 
 
-def format_predictions(task: Task, table: pd.DataFrame) -> str:
-    """Return ``predictions.csv``: of two classes the label is 0 or 1, of more a class's title."""
-    labels = np.array(_labels(task))[table["label"]]
-    return format_frame(table.assign(label=labels)[[*_columns(task)]])
+def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
+    """Return ``predictions.csv``."""
+    keys = {task.key: np.array(task.class_keys, dtype=object) for task in tests}
+    labels = np.empty(len(table), dtype=object)
+    for test, rows in table.groupby("test", observed=True).indices.items():
+        labels[rows] = keys[str(test)][table["label"].to_numpy(np.int64)[rows]]
+    return format_frame(table.assign(label=labels)[[*_columns(tests[0])]])
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
     """Read what `format_predictions` wrote."""
     task = record.task(next(iter(record.tests)))
-    labels, shares = _labels(task), probability_columns(task)
+    shares = probability_columns(task.class_keys)
 
     def check(table: pd.DataFrame) -> None:
         if unknown := {*table["test"].unique()} - {*record.tests}:
             raise ValueError(f"the record has no test set {min(unknown)!r}")
-        table["label"] = pd.Index(labels).get_indexer(pd.Index(table["label"]))
+        codes = np.empty(len(table), dtype=np.int64)
+        for test, rows in table.groupby("test", observed=True).indices.items():
+            keys = pd.Index(record.task(str(test)).class_keys)
+            codes[rows] = keys.get_indexer(pd.Index(table["label"].to_numpy()[rows]))
+        table["label"] = codes
         # As text first: pandas' own parser of numbers rounds some.
         table[shares] = table[shares].astype(np.float64)
         within = table[shares].ge(-TOLERANCE) & table[shares].le(1 + TOLERANCE)
@@ -119,12 +127,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
 def _columns(task: Task) -> dict[str, str]:
     """Return the columns of ``predictions.csv``, and how each is read."""
     columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
-    return columns | dict.fromkeys(["label", *probability_columns(task)], "str")
-
-
-def _labels(task: Task) -> list[str]:
-    """Return what the file calls the classes."""
-    return ["0", "1"] if task.is_binary else task.class_titles
+    return columns | dict.fromkeys(["label", *probability_columns(task.class_keys)], "str")
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
@@ -302,8 +305,8 @@ class OutsideModel:
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
         """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
-        names = probability_columns(task)
-        if self.columns != names:
+        names = probability_columns(task.class_titles)
+        if self.columns not in (names, probability_columns(task.class_keys)):
             raise ExperimentError(
                 f"{self.path}: the columns are {', '.join(self.columns)}, and {task.key} needs "
                 f"{', '.join(names)}"

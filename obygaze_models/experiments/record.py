@@ -27,7 +27,7 @@ from obygaze_models.scoring.intervals import MIN_GROUPS
 from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
@@ -214,6 +214,24 @@ class Simulated(_Part, frozen=True, kw_only=True):
     std: Scores
 
 
+class ModelRecord(_Part, frozen=True, kw_only=True):
+    """What a model of a run is.
+
+    Parameters
+    ----------
+    estimator
+        The name of its estimator; empty for a model from outside.
+    stores
+        The names of the stores that it reads.
+    variant_of
+        The model that reads more stores and is otherwise the same; empty where there is none.
+    """
+
+    estimator: str = ""
+    stores: list[str] = []
+    variant_of: str = ""
+
+
 class TestSet(_Part, frozen=True, kw_only=True):
     """A test set's clips, and what guessing scores there.
 
@@ -297,7 +315,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     experiment
         Every setting, as in the TOML file; URLs without secrets.
     goal, models, protocol, split
-        What is learnt and tested, by which estimators, and how clips are divided.
+        What is learnt and tested, the models by name, and how clips are divided.
     balance
         How the training clips are balanced: ``undersample``, ``weights`` or ``none``; empty where
         the protocol fixes them.
@@ -323,7 +341,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     format_version: int = FORMAT_VERSION
     experiment: Experiment
     goal: str
-    models: list[str]
+    models: dict[str, ModelRecord]
     protocol: str
     split: str
     warnings: list[RunWarning]

@@ -8,7 +8,6 @@ from statistics import median
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
-from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
@@ -60,8 +59,8 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     if mean is None:
         return f"{model}: {title} is not defined on {test}"
     interval = scores.interval[main]
-    certainty = too_few(test_set.classes.values(), scores.films, main)
-    certainty = certainty.replace("film", group_noun(record.films.by))
+    noun = group_noun(record.films.by)
+    certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
     if interval is not None:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
@@ -271,10 +270,11 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
-    variants = {
-        v for s in record.scores for v in store_variants(s.model, record.experiment.store_names)
-    }
-    models = [s for s in record.scores if s.test == test and s.model not in variants]
+    models = [
+        scores
+        for scores in record.scores
+        if scores.test == test and not record.models[scores.model].variant_of
+    ]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)
     head = f"{test}: {METRICS[main].title} (0.5 is chance) by {noun}, {counted(len(films), noun)}"

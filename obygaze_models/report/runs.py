@@ -118,8 +118,8 @@ class ReportRun:
         return self.record.films.noun
 
     def in_groups(self, text: str) -> str:
-        """A text that says film, with what the clips were kept together by."""
-        return text.replace("film", self.group_noun)
+        """Return a text with what the clips were kept together by in place of ``{group}``."""
+        return text.replace("{group}", self.group_noun)
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
@@ -152,8 +152,10 @@ class ReportRun:
                 for key, clip in own.items()
             )
             if all(same):
-                absent = f"not in the label set {name}"
-                return {key: own.get(key) or replace(clips[key], used=absent) for key in clips}
+                return {
+                    key: own.get(key) or replace(clip, used="not-in-labels")
+                    for key, clip in clips.items()
+                }
         return None
 
     @property
@@ -285,7 +287,7 @@ class ScoreRow:
     def too_few(self, metric: str) -> str:
         """Return why a metric has no interval, such as too few positives; empty if it has one."""
         counts = self.test.classes.values()
-        return self.run.in_groups(too_few(counts, self.entry.films, metric))
+        return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """The interval of the score, where there are clips and films enough."""

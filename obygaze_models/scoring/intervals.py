@@ -416,17 +416,17 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def too_few(classes: Collection[int], groups: int, metric: str = "") -> str:
-    """Return why there is no interval, given the clips of each class; empty if there is one.
+def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
+    """Return why there is no interval, by the clips of each class; empty if there is one.
 
     Few clips or films that are all alike give a narrow interval, which does not mean certainty. A
-    skewed metric also needs a tenth of positive clips.
+    skewed metric also needs a tenth of positive clips. The `noun` is what messages call a group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:
         return "too few clips to say"
     if groups < MIN_GROUPS:
-        return "too few films to say"
+        return f"too few {noun}s to say"
     is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
     is_skewed = metric in METRICS and METRICS[metric].skewed
     return "too few positives to say" if is_skewed and is_rare else ""

@@ -214,7 +214,9 @@ def auroc_by_film(run, model, test):
     """Of each film the mean over the fits that tested it; scikit-learn's."""
     by_film = defaultdict(list)
     for row in rows_of(run, model, test):
-        by_film[row["id"][:3], row["fit"]].append((int(row["label"]), float(row["probability"])))
+        by_film[row["id"][:3], row["fit"]].append(
+            (row["label"] == "positive", float(row["probability"]))
+        )
     areas = defaultdict(list)
     for (film, _), pairs in by_film.items():
         areas[film].append(roc_auc_score(*zip(*pairs, strict=True)))
@@ -258,7 +260,7 @@ def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
     table = pd.DataFrame(rows_of(noisy, "logistic", "HN vs S"))
     rounds = table.groupby(table.groupby("id").cumcount())
     areas = [
-        roc_auc_score(own.label.astype(int), own.probability.astype(float)) for _, own in rounds
+        roc_auc_score(own.label == "positive", own.probability.astype(float)) for _, own in rounds
     ]
     assert pooled.scores["auroc"].model.value == pytest.approx(np.mean(areas))
 
@@ -323,14 +325,16 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     )  # fmt: skip
     compared = om.compare(a, b, models=["logistic"])
     [_, full] = compared.comparisons
-    assert compared.left_out == (
-        "EN vs S is a test set of others: logistic, not of good: logistic",
-    )
+    [left_out] = compared.left_out
+    assert (left_out.code, left_out.subject) == ("not-tested", "EN vs S")
+    assert left_out.text == "EN vs S is a test set of others: logistic, not of good: logistic"
     tested, there = (
         {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
     )
     assert full.clips == len(tested) - 3
-    text = " / ".join(full.notes)
+    assert [note.code for note in full.differences] == ["labels", "protocol"]
+    assert [note.code for note in full.notes] == ["left-out"] * 3
+    text = " / ".join(note.text for note in (*full.differences, *full.notes))
     for note in (
         "different label sets: all in good, others in others",
         "different protocols: leak-free in good, split in others",
@@ -347,10 +351,12 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         "different training tasks: HN vs S in good, EN vs S in unbalanced",
     )
     [*_, comparison] = om.compare(a, unbalanced).comparisons
-    assert comparison.notes == notes
+    assert tuple(note.text for note in comparison.differences) == notes
+    assert comparison.notes == ()
     # Whether an experiment names the protocol's own balance or leaves it out is the same.
     films = run("by-film", protocol="split", balance="undersample", **guess)
-    assert "different balance" not in " ".join(om.compare(a, films).comparisons[0].notes)
+    compared = om.compare(a, films).comparisons[0]
+    assert "balance" not in [note.code for note in compared.differences]
     said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
     assert said.index("different protocols: split in by-film") < said.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
