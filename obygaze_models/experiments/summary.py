@@ -55,9 +55,9 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     """Describe the model that was named before the test, beside the best guess."""
     main, test_set, scored = record.main_metric, record.tests[test], ranked(record, test)
     scores = next(scores for scores in scored if scores.model == model)
-    mean, title = scores.mean[main], METRICS[main].title
+    mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
     if mean is None:
-        return f"{model}: {title} is not defined on {test}"
+        return f"{model}: {title} is not defined on {told_apart}"
     interval = scores.interval[main]
     noun = group_noun(record.films.by)
     certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
@@ -69,7 +69,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
         beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
-    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {test}{beside}"
+    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {told_apart}{beside}"
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
@@ -86,7 +86,7 @@ def _range_over_tests(record: RunRecord) -> str:
     """Describe, of several tasks such as concepts, the lowest and the highest score."""
     main, model = record.main_metric, record.headline_model
     values = {
-        scores.test: mean
+        record.task(scores.test).title: mean
         for scores in record.scores
         if scores.model == model and (mean := scores.mean[main]) is not None
     }
@@ -226,7 +226,7 @@ def _score_table(record: RunRecord, test: str) -> str:
     else:
         clips = f"{test_set.positives} of {test_set.clips} positive"
     table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)
-    return f"{test}: {clips}\n{table}"
+    return f"{record.task(test).title}: {clips}\n{table}"
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
@@ -243,7 +243,7 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         cells += [rater.brier, rater.cross_entropy]
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
-    head = f"{test}: beside each annotator, on {comparison.which_clips}"
+    head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
     models = [rater.name for rater in comparison.raters if rater.kind == "model"]
     sentences = filter(None, map(comparison.f1_sentence, models))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
@@ -277,7 +277,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     ]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)
-    head = f"{test}: {METRICS[main].title} (0.5 is chance) by {noun}, {counted(len(films), noun)}"
+    area, counts = METRICS[main].title, counted(len(films), noun)
+    head = f"{record.task(test).title}: {area} (0.5 is chance) by {noun}, {counts}"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]

@@ -128,9 +128,9 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     lines = list(dict.fromkeys(map(str, messages)))
     if head.row.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
-        title = row.task.titles()[smallest]
+        title = row.run.record.words(row.entry.test)[smallest]
         lines.append(
-            f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
+            f"Few test clips: {row.test.clips:,} of {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
             "Other clips might give quite another score."
@@ -331,7 +331,7 @@ def _model(head: Headline, who: str) -> Html:
     model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
         return html("{} ({}) names no clip at all.{}", who, model, ranks)
-    start, target = Html(""), html("of “{}”", row.entry.test)
+    start, target = Html(""), html("of “{}”", row.task.title)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
         which = " or ".join(each.words for each in row.task.classes)
@@ -476,7 +476,7 @@ def beside_annotators(head: Headline) -> list[Html]:
     sentence = compared.sentence(head.row.model, head.run.group_noun) if compared else ""
     if not compared or not sentence:
         return []
-    where = f"{head.row.entry.test}: " if head.run.kind == "concepts" else ""
+    where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, re.sub(r"-(?=\d)", "\u2212", sentence))]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
