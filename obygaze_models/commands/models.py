@@ -31,7 +31,6 @@ from obygaze_models.commands._shared import (
     verbose_option,
 )
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
-from obygaze_models.commands.mediaeval import score_run, write_run
 from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.data.warnings import RunWarning
 
@@ -346,7 +345,5 @@ def check(run: Path, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-for command in (
-    train, evaluate, predict, moments, evaluate_moments, explain, export, write_run, score_run,
-):  # fmt: skip
+for command in (train, evaluate, predict, moments, evaluate_moments, explain, export):
     models.add_command(command)

@@ -221,7 +221,7 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
             f"({join_some(lost, 3)}): left out here, and counted against a run file by the "
-            "official measure (obygaze models write-run and score-run)."
+            "official measure (obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
 

@@ -74,11 +74,11 @@ def mlp(violence):
 
 def write_run(model, benchmark, output, *options, store=None, manifest=None):
     places = (store or benchmark.store, manifest or benchmark.manifest)
-    return run_obygaze("models", "write-run", model, *places, "-o", output, *options)
+    return run_obygaze("mediaeval", "write-run", model, *places, "-o", output, *options)
 
 
 def score_run(path, manifest, *options):
-    return run_obygaze("models", "score-run", path, manifest, *options)
+    return run_obygaze("mediaeval", "score-run", path, manifest, *options)
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
@@ -151,7 +151,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
     assert result.exit_code == 0, result.output
     assert "50 test clips were used to train the model: this is no test" in result.stderr
     command = f"score-run {tmp_path / 'no'} {tmp_path / 'manifest'} {' '.join(options)}"
-    assert result.stdout.splitlines()[-1] == f"next: obygaze models {command}"
+    assert result.stdout.splitlines()[-1] == f"next: obygaze mediaeval {command}"
     with pytest.raises(ExperimentError, match=r'split = "official" \(accede has development, off'):
         benchmark.run(tmp_path / "none", **VIOLENCE, split=None)
 
