@@ -95,7 +95,10 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
             second = 1 / (1 + np.exp(-log_odds))
             other = ScoredClips(first.ids, first.labels, second, first.groups)
-            scores, others = score_groups(first).values, score_groups(other).values
+            scores, others = (
+                {key: column.to_numpy() for key, column in score_groups(clips).values.items()}
+                for clips in (first, other)
+            )
             differences = {f"d {key}": scores[key] - others[key] for key in scores}
             yield name, share, {**scores, **differences}
 
@@ -193,7 +196,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
     the model that ranks best, by the percentile bootstrap.
     """
     noise = make_films(LENGTHS["ObyGaze12"], 0.3, gain=0.0, count=POPULATION, seed=5)
-    areas = score_groups(noise).values["auroc"]
+    areas = score_groups(noise).values["auroc"].to_numpy()
     chance = np.random.default_rng(6)
     named = adjusted = best = 0
     for _ in range(RUNS):

@@ -25,8 +25,7 @@ def differing_scores(run: Run) -> list[str]:
     group_of = {clip.id: clip.group for clip in run.clips().values()}
     scores = score_models(predictions, group_of, measure=record.measure)
     tasks = [record.task(name) for name in record.tests]
-    seed = record.experiment.seed
-    tests = score_test_sets(predictions, tasks, scores, group_of, seed=seed)
+    tests = score_test_sets(predictions, tasks, scores, group_of)
     pairs = (_by_model(record.scores), _by_model(scores)), (record.tests, tests)
     return [
         difference

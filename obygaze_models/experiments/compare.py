@@ -18,10 +18,10 @@ from obygaze_models.experiments.predictions import join_fits, split_by
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
-    ScoreParts,
+    GroupScores,
     estimate_differences,
     holm,
-    score_parts,
+    score_groups,
 )
 
 Pair = tuple[ModelRef, ModelRef]
@@ -30,9 +30,7 @@ Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
 """The predictions of all fits of each model on each test set."""
 
 
-def compare(
-    *runs: AnyRun, models: Sequence[str] = (), stores: bool = False, pooled: bool = False
-) -> Comparisons:
+def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
     The reference is the model that the first run's result is about; or the first of `models`.
@@ -46,9 +44,6 @@ def compare(
     stores
         Only what each store adds to a model of several, in runs with ``each_store``: all stores,
         beside each alone and all without it.
-    pooled
-        Score all clips together, in place of the mean over films. Probabilities of different fits
-        are then ranked together, although they may be on different scales.
     """
     named = _by_name([as_run(run) for run in runs])
     first = next(iter(named.values()))
@@ -64,7 +59,7 @@ def compare(
     for pair in _store_pairs(refs, named) if stores else _pairs(refs, models, first):
         tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
         for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
-            made = _compare(pair, test, named, tables, pooled=pooled)
+            made = _compare(pair, test, named, tables)
             if isinstance(made, Comparison):
                 comparisons.append(made)
             else:
@@ -77,7 +72,6 @@ def compare(
         _adjust(comparisons, stores=stores),
         first.record.main_metric,
         tuple(dict.fromkeys(left_out)),
-        pooled,
         stores,
     )
 
@@ -168,7 +162,7 @@ def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparis
 
 
 def _compare(
-    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables, *, pooled: bool
+    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables
 ) -> Comparison | RunWarning:
     """Compare two models on a test set; or return why they cannot be compared."""
     names = " and ".join(ref.name for ref in pair)
@@ -195,14 +189,14 @@ def _compare(
             f"{other_by}; run both with the same groups"
         )
         return RunWarning("other-groups", test, text)
-    first, second = (_score(run, table, ids, test, pooled=pooled) for run, table in sides)
+    first, second = (_score(run, table, ids, test) for run, table in sides)
     reference_first = [(ref, run) for ref, (run, _) in zip(pair, sides, strict=True)][::-1]
     return Comparison(
         test=test,
         model=pair[0],
         reference=pair[1],
         clips=len(ids),
-        class_counts=tuple(first.clips.class_counts),
+        class_counts=tuple(first.class_counts),
         scores=estimate_differences(first, second),
         differences=tuple(_differences(reference_first, test)),
         notes=tuple(_notes(reference_first, test, labels[::-1], ids)),
@@ -217,15 +211,13 @@ def _compare(
     )
 
 
-def _score(
-    run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str, *, pooled: bool
-) -> ScoreParts:
+def _score(run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str) -> GroupScores:
     """Score the clips of a test set that are among `ids`."""
     record, clips = run.record, run.clips()
     groups = {clip: clips[clip].group for clip in ids}
     classes = len(record.task(test).classes)
     kept = table[table["id"].isin(ids)]
-    return score_parts(join_fits(kept, groups, classes, record.measure), pooled=pooled)
+    return score_groups(join_fits(kept, groups, classes, record.measure))
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:

@@ -95,8 +95,6 @@ class Comparisons:
         The score that models are ranked by.
     left_out
         Why models or test sets are left out.
-    pooled
-        Whether all clips are scored together, rather than film by film.
     stores
         Whether the comparisons tell what each store adds.
     """
@@ -104,7 +102,6 @@ class Comparisons:
     comparisons: list[Comparison]
     metric: str
     left_out: tuple[RunWarning, ...] = ()
-    pooled: bool = False
     stores: bool = False
 
     def __str__(self) -> str:
@@ -168,23 +165,17 @@ class Comparisons:
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
-        if self.pooled:
-            how = (
-                "Scores are of all clips together, so AUROC and AP rank probabilities of different "
-                f"fits with each other; intervals and p are by the jackknife over {noun}s."
+        how = (
+            f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
+            "paired t test"
+        )
+        if number > 1:
+            how += (
+                f", adjusted by Holm for {number} comparisons. An interval is of one "
+                "comparison alone, so it can leave out zero where p is above .05."
             )
         else:
-            how = (
-                f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
-                "paired t test"
-            )
-            if number > 1:
-                how += (
-                    f", adjusted by Holm for {number} comparisons. An interval is of one "
-                    "comparison alone, so it can leave out zero where p is above .05."
-                )
-            else:
-                how += "."
+            how += "."
         return f"{ADDS} {how}" if self.stores else how
 
     def stores_by_model(

@@ -371,7 +371,6 @@ class Outcome:
     ) -> RunRecord:
         """All of ``run.json``."""
         plan, data = self.plan, self.plan.data
-        seed = plan.experiment.seed
         group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
         scores = score_models(self.predictions, group_of, measure=plan.measure or "")
         return RunRecord(
@@ -382,7 +381,7 @@ class Outcome:
                 for name, spec in plan.experiment.learners.items()
                 if spec.threshold
             },
-            tests=score_test_sets(self.predictions, plan.tests, scores, group_of, seed=seed),
+            tests=score_test_sets(self.predictions, plan.tests, scores, group_of),
             scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,

@@ -207,13 +207,6 @@ class Films(_Part, frozen=True, kw_only=True):
         return f"{total}, not {join_some(reasons, MAX_FILMS_NAMED)}"
 
 
-class Simulated(_Part, frozen=True, kw_only=True):
-    """A coin thrown many times: mean and deviation of its scores."""
-
-    mean: Scores
-    std: Scores
-
-
 class ModelRecord(_Part, frozen=True, kw_only=True):
     """What a model of a run is.
 
@@ -243,7 +236,6 @@ class TestSet(_Part, frozen=True, kw_only=True):
     classes: dict[str, int]
     share: float | None
     baselines: dict[str, Scores]
-    simulated: Simulated | None
 
 
 class FitScores(_Part, frozen=True, kw_only=True):

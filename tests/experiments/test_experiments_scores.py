@@ -6,11 +6,9 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import pytrec_eval
 from hypothesis import given
@@ -24,7 +22,7 @@ import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.mediaeval.measure import trec_average_precision
 from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
 from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
@@ -168,18 +166,6 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     assert baselines(0.2)["majority"]["precision"] is None
 
 
-def test_a_fair_coin_scores_as_all_of_its_throws_do():
-    """Every way in which a coin may fall for five clips, each scored by scikit-learn."""
-    labels = np.array([1, 1, 0, 0, 0])
-    names = ("f1", "f1_weighted", "precision", "recall")
-    throws = [[BINARY[name](labels, np.array(throw)) for name in names]
-              for throw in product([0, 1], repeat=5)]  # fmt: skip
-    coin = simulated(5, 2, seed=0)
-    for key, summary in (("mean", np.nanmean), ("std", np.nanstd)):
-        expected = dict(zip(names, summary(throws, axis=0), strict=True))
-        assert coin[key] == pytest.approx(expected, abs=0.015)
-
-
 @pytest.fixture(scope="module")
 def run(make_run):
 
@@ -255,14 +241,6 @@ def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
     for row in om.compare(good, noisy).comparisons:
         key = row.model.run, row.model.model, row.test
         assert row.scores["auroc"].model.value == pytest.approx(listed[key])
-    pooled = om.compare(good, noisy, pooled=True).comparisons[2]
-    # Each film has been tested as often, so that a round has one prediction of each clip.
-    table = pd.DataFrame(rows_of(noisy, "logistic", "HN vs S"))
-    rounds = table.groupby(table.groupby("id").cumcount())
-    areas = [
-        roc_auc_score(own.label == "positive", own.probability.astype(float)) for _, own in rounds
-    ]
-    assert pooled.scores["auroc"].model.value == pytest.approx(np.mean(areas))
 
 
 def test_p_values_are_adjusted_for_all_comparisons_of_a_metric(good, noisy):
