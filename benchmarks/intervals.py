@@ -95,12 +95,9 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
             second = 1 / (1 + np.exp(-log_odds))
             other = ScoredClips(first.ids, first.labels, second, first.groups)
-            scores, others = (
-                {key: column.to_numpy() for key, column in score_groups(clips).values.items()}
-                for clips in (first, other)
-            )
-            differences = {f"d {key}": scores[key] - others[key] for key in scores}
-            yield name, share, {**scores, **differences}
+            scores, others = score_groups(first).values, score_groups(other).values
+            both = scores.join((scores - others).add_prefix("d "))
+            yield name, share, {key: both[key].to_numpy() for key in both}
 
 
 def agreement_worlds() -> Iterator[tuple[str, Array]]:

@@ -59,11 +59,11 @@ def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> 
     for pair in _store_pairs(refs, named) if stores else _pairs(refs, models, first):
         tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
         for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
-            made = _compare(pair, test, named, tables)
-            if isinstance(made, Comparison):
-                comparisons.append(made)
+            compared = _compare(pair, test, named, tables)
+            if isinstance(compared, Comparison):
+                comparisons.append(compared)
             else:
-                left_out.append(made)
+                left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
@@ -216,8 +216,8 @@ def _score(run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str) -> Grou
     record, clips = run.record, run.clips()
     groups = {clip: clips[clip].group for clip in ids}
     classes = len(record.task(test).classes)
-    kept = table[table["id"].isin(ids)]
-    return score_groups(join_fits(kept, groups, classes, record.measure))
+    common = table[table["id"].isin(ids)]
+    return score_groups(join_fits(common, groups, classes, record.measure))
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
@@ -283,5 +283,5 @@ def _leaks(
     for ref, run in sides:
         clips = run.clips()
         if leaked := sum(clips[clip].leaked for clip in scored):
-            which = f"{leaked} of these {counted(len(scored), 'clip')}"
-            yield leak_warning(test, which, ref.run)
+            share = f"{leaked} of these {counted(len(scored), 'clip')}"
+            yield leak_warning(test, share, ref.run)

@@ -165,18 +165,18 @@ class Comparisons:
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
-        how = (
+        text = (
             f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
             "paired t test"
         )
         if number > 1:
-            how += (
+            text += (
                 f", adjusted by Holm for {number} comparisons. An interval is of one "
                 "comparison alone, so it can leave out zero where p is above .05."
             )
         else:
-            how += "."
-        return f"{ADDS} {how}" if self.stores else how
+            text += "."
+        return f"{ADDS} {text}" if self.stores else text
 
     def stores_by_model(
         self, metric: str | None = None

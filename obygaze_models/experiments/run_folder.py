@@ -273,15 +273,8 @@ class Run:
         return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            {"model": scores.model, "test": scores.test}
-            | {
-                metric: "" if mean is None else f"{mean:.2f}"
-                for metric, mean in scores.mean.items()
-            }
-            for scores in self.record.scores
-        ]
-        table = pd.DataFrame(rows).to_html(index=False)
+        rows = [{"model": row.model, "test": row.test} | row.mean for row in self.record.scores]
+        table = pd.DataFrame(rows).to_html(index=False, na_rep="", float_format="{:.2f}".format)
         notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
         return f"<p>{escape(self.record.goal)}</p>{table}<ul>{notes}</ul>"
 

@@ -178,7 +178,7 @@ def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tup
 
 def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     titles = describe_estimators()
-    used = {model: about.estimator for run in runs for model, about in run.record.models.items()}
+    used = {name: of.estimator for run in runs for name, of in run.record.models.items()}
     if any(estimator.startswith("pcbm") for estimator in used.values()):
         yield "PCBM", BOTTLENECK
     for model, estimator in used.items():

@@ -23,7 +23,7 @@ from obygaze_models.experiments.predictions import (
 )
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
+from obygaze_models.experiments.run_folder import Clip, Run, Unused, annotated_clips, is_remote
 from obygaze_models.experiments.summary import (
     describe_left_out,
     metrics_of,
@@ -152,10 +152,8 @@ class ReportRun:
                 for key, clip in own.items()
             )
             if all(same):
-                return {
-                    key: own.get(key) or replace(clip, used="not-in-labels")
-                    for key, clip in clips.items()
-                }
+                absent: Unused = "not-in-labels"
+                return {key: own.get(key) or replace(clips[key], used=absent) for key in clips}
         return None
 
     @property

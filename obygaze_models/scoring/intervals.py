@@ -75,7 +75,7 @@ class ScoredClips:
 
     @property
     def class_counts(self) -> list[int]:
-        """How many clips each class has, a clip once."""
+        """The number of clips of each class; a clip counts once."""
         labels = self.labels[self.rounds[0]]
         counts: list[int] = np.bincount(labels, minlength=self.classes).tolist()
         return counts
@@ -114,7 +114,7 @@ class GroupScores:
 
     @property
     def pooled(self) -> bool:
-        """Whether all clips are scored together."""
+        """True if all clips are scored together."""
         return self.values.index.tolist() == [""]
 
     def by_name(self) -> dict[str, Scores]:
@@ -180,8 +180,8 @@ def score_groups(clips: ScoredClips) -> GroupScores:
     scores = [_score_rounds(clips, members == number) for number in complete]
     values = pd.DataFrame(scores, index=names[complete], dtype=np.float64)  # None becomes NaN
     unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
-    made = GroupScores(values, names[left_out].tolist(), unnamed, clips.class_counts, together)
-    return replace(made, unnamed=0) if made.pooled else made
+    scored = GroupScores(values, names[left_out].tolist(), unnamed, clips.class_counts, together)
+    return replace(scored, unnamed=0) if scored.pooled else scored
 
 
 def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
@@ -226,10 +226,10 @@ def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
     estimates = {}
     for key in scored.values.columns.tolist():
         if key in scored.together:
-            made = estimate_weighted(scored.together[key])
+            estimate = estimate_weighted(scored.together[key])
         else:
-            made = estimate_mean(scored.values[key].to_numpy())
-        estimates[key] = restrict(made, key, scored.class_counts)
+            estimate = estimate_mean(scored.values[key].to_numpy())
+        estimates[key] = restrict(estimate, key, scored.class_counts)
     return estimates
 
 
@@ -241,27 +241,27 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
         if key not in second:
             continue  # an official measure of one of the two
         if key in model.together and key in reference.together:
-            made = estimate_weighted(model.together[key] - reference.together[key])
+            estimate = estimate_weighted(model.together[key] - reference.together[key])
         else:
-            made = estimate_mean((model.values[key] - reference.values[key]).to_numpy())
-        made = restrict(made, key, model.class_counts, least=-1.0)
-        differences[key] = Difference(first[key], second[key], made, made.p_value)
+            estimate = estimate_mean((model.values[key] - reference.values[key]).to_numpy())
+        estimate = restrict(estimate, key, model.class_counts, least=-1.0)
+        differences[key] = Difference(first[key], second[key], estimate, estimate.p_value)
     return differences
 
 
 def restrict(
-    made: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
+    estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
     """Keep an interval within its range, from `least` to 1, and drop one that would not hold.
 
     `too_few` says where that is.
     """
-    if too_few(class_counts, made.groups, key):
-        return replace(made, interval=None, p_value=None)
-    if made.interval is None or not METRICS[key].bounded:
-        return made
-    low, high = made.interval
-    return replace(made, interval=(max(least, low), min(1.0, high)))
+    if too_few(class_counts, estimate.groups, key):
+        return replace(estimate, interval=None, p_value=None)
+    if estimate.interval is None or not METRICS[key].bounded:
+        return estimate
+    low, high = estimate.interval
+    return replace(estimate, interval=(max(least, low), min(1.0, high)))
 
 
 def estimate_mean(values: Array) -> Estimate:
@@ -365,12 +365,12 @@ def estimate_weighted(values: Array) -> Estimate:
     --------
     >>> scores = np.array([0.5, 0.6, 0.7, 0.6, 0.8, 0.0])
     >>> weights = weigh_groups(5)
-    >>> made = estimate_weighted(weights @ scores / weights.sum(axis=1))
-    >>> round(made.value, 3), [round(end, 3) for end in made.interval]
+    >>> estimate = estimate_weighted(weights @ scores / weights.sum(axis=1))
+    >>> round(estimate.value, 3), [round(end, 3) for end in estimate.interval]
     (0.533, [0.498, 0.782])
     """
-    made = jackknife(values[1:])
-    return replace(made, value=_defined(values[0]))
+    estimate = jackknife(values[1:])
+    return replace(estimate, value=_defined(values[0]))
 
 
 def _defined(value: float) -> float | None:

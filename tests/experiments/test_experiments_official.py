@@ -87,9 +87,8 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["official"] == {"measure": "accuracy", "external_data": True}
     rows = csv_rows(tmp_path / "run/predictions.csv")
-    predicted = [
-        max(LEVELS, key=lambda name: float(row[f"probability_level:{name}"])) for row in rows
-    ]
+    column = "probability_level:{}".format
+    predicted = [max(LEVELS, key=lambda name: float(row[column(name)])) for row in rows]
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
     assert record["scores"][0]["mean"]["accuracy"] == accuracy

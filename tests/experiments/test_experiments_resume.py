@@ -361,16 +361,6 @@ def test_check_says_which_scores_are_not_those_of_the_predictions(make_run, tmp_
     assert run_obygaze("models", "check", folder, code=1).stdout.startswith(difference)
 
 
-def test_check_of_a_run_that_is_older_than_a_metric(make_run, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(make_run("good").folder, folder)
-    record = json.loads((folder / "run.json").read_text())
-    for scores in record["scores"]:
-        del scores["mean"]["auroc"]
-    (folder / "run.json").write_text(json.dumps(record))
-    assert om.load_run(folder).check() == []
-
-
 #: What a cell of the first row of a tree's reasons is changed to; without a column the row is gone.
 BAD_REASONS = [
     ("kind", "sums"), ("value", "inf"), ("value", ""), ("fit", "one"), ("step", "0"),

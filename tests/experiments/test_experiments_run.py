@@ -151,7 +151,6 @@ def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_pa
     assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
-TWO = ("negative", "positive")
 PROTOCOLS = [
     ({"protocol": "leak-free"}, True),
     ({"protocol": "split", "balance": "none"}, False),
@@ -507,11 +506,11 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
         asked = rows[rows["step"].notna()]
         parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
         if kind == "sensitivity":
-            expected = attribute(model, x[None], classes=TWO, bank=bank)
+            expected = attribute(model, x[None], classes=("negative", "positive"), bank=bank)
             np.testing.assert_allclose([*parts.values()], expected.amounts[0], 1e-4, 1e-6)
             assert said == {*expected.labels}
             continue
-        explanation = explain_rows(model, x[None], [0], classes=TWO)[0]["why"]
+        explanation = explain_rows(model, x[None], [0], classes=("negative", "positive"))[0]["why"]
         if kind == "path":
             steps = [(n, s.concept, s.above) for n, s in enumerate(explanation["steps"])]
             assert [*zip(asked["step"], asked["concept"], asked["above"], strict=True)] == steps
