@@ -96,8 +96,8 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             second = 1 / (1 + np.exp(-log_odds))
             other = ScoredClips(first.ids, first.labels, second, first.groups)
             scores, others = score_groups(first).values, score_groups(other).values
-            differences = {f"d {key}": scores[key] - others[key] for key in scores}
-            yield name, share, {**scores, **differences}
+            both = scores.join((scores - others).add_prefix("d "))
+            yield name, share, {key: both[key].to_numpy() for key in both}
 
 
 def agreement_worlds() -> Iterator[tuple[str, Array]]:
@@ -193,7 +193,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
     the model that ranks best, by the percentile bootstrap.
     """
     noise = make_films(LENGTHS["ObyGaze12"], 0.3, gain=0.0, count=POPULATION, seed=5)
-    areas = score_groups(noise).values["auroc"]
+    areas = score_groups(noise).values["auroc"].to_numpy()
     chance = np.random.default_rng(6)
     named = adjusted = best = 0
     for _ in range(RUNS):

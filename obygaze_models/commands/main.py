@@ -32,6 +32,10 @@ __all__ = ["main"]
             "obygaze_models.commands.models:models",
             "Train and evaluate models on stores, on a CPU.",
         ),
+        "mediaeval": (
+            "obygaze_models.commands.mediaeval:mediaeval",
+            "Write and score runs on the test set of a benchmark.",
+        ),
         "report": (
             "obygaze_models.commands.report:report",
             "Write annotations, or the results of runs, as an HTML page.",

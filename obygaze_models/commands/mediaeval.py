@@ -1,4 +1,4 @@
-"""``obygaze models write-run | score-run``: runs on a benchmark's test set."""
+"""``obygaze mediaeval``: runs on a benchmark's test set, written and scored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,17 @@ _split = option(
 )
 
 
-@click.command("write-run")
+@click.group()
+def mediaeval() -> None:
+    """Write and score runs on the test set of a benchmark.
+
+    \b
+    Example:
+      obygaze mediaeval score-run violence.run manifests/accede
+    """
+
+
+@mediaeval.command("write-run")
 @folder_argument("model")
 @stores_argument
 @folder_argument("manifest")
@@ -55,7 +65,7 @@ def write_run(
 
     \b
     Example:
-      obygaze models write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
+      obygaze mediaeval write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
     from obygaze_models.mediaeval.runs import SPLIT
     from obygaze_models.mediaeval.runs import write_run as write_run_file
@@ -74,10 +84,10 @@ def write_run(
         echo_warnings([f"{seen} used to train the model: this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
-    echo(f"next: obygaze models score-run {for_shell(output)} {for_shell(manifest)}{options}")
+    echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")
 
 
-@click.command("score-run")
+@mediaeval.command("score-run")
 @folder_argument("run")
 @folder_argument("manifest")
 @_labels
@@ -91,8 +101,8 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
 
     \b
     Examples:
-      obygaze models score-run violence.run manifests/accede --labels violence
-      obygaze models score-run predictions.csv manifests/accede --labels valence --json
+      obygaze mediaeval score-run violence.run manifests/accede --labels violence
+      obygaze mediaeval score-run predictions.csv manifests/accede --labels valence --json
     """
     from obygaze_models.mediaeval.measure import score_run as score_run_file
 

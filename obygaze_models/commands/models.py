@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import compress
-from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ from obygaze_models.commands._shared import (
     verbose_option,
 )
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
-from obygaze_models.commands.mediaeval import score_run, write_run
 from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.data.warnings import RunWarning
 
@@ -265,9 +262,6 @@ class _MetricOption(click.Option):
 @click.option(
     "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
 )
-@click.option(
-    "--pooled", is_flag=True, help="Score all clips together, not film by film and then the mean."
-)
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
@@ -276,7 +270,6 @@ def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     stores: bool,
-    pooled: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
@@ -299,28 +292,28 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
+    compared = om.compare(*opened, models=models, stores=stores)
     table = compared.table(metric)
+    differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
-        f"left out: {comparison.test}, which has other classes and so no {metric}"
-        for comparison in compared.comparisons
-        if metric not in (None, *comparison.scores)
+        RunWarning(
+            "no-metric", own.test, f"left out: {own.test}, which has other classes, has no {metric}"
+        )
+        for own in compared.comparisons
+        if metric not in (None, *own.scores)
     ]
-    notes += [note for comparison in compared.comparisons for note in comparison.notes]
+    notes += [note for own in compared.comparisons for note in own.notes]
     notes += compared.left_out
     grave = [note for run in opened for note in run.warnings if note.voids_scores]
     grave += [leak for comparison in compared.comparisons for leak in comparison.leaks]
     echo_warnings(grave)
-    is_other = [note.startswith("different ") for note in notes]
-    # One line for the notes that begin alike, such as "left out".
-    kinds = notes if verbose else [RunWarning(note.partition(":")[0], "", note) for note in notes]
-    echo_warnings(compress(kinds, is_other), heading="NOTE", verbose=verbose)
+    echo_warnings(differences, heading="NOTE", verbose=verbose)
     if as_json:
         echo_json(asdict(compared))
     else:
         echo(fill(compared.headline(metric), 100), bold=True)
         echo(f"\n{table}")
-    echo_warnings(compress(kinds, map(not_, is_other)), heading="NOTE", verbose=verbose)
+    echo_warnings(notes, heading="NOTE", verbose=verbose)
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=as_json)
@@ -351,7 +344,5 @@ def check(run: Path, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-for command in (
-    train, evaluate, predict, moments, evaluate_moments, explain, export, write_run, score_run,
-):  # fmt: skip
+for command in (train, evaluate, predict, moments, evaluate_moments, explain, export):
     models.add_command(command)

@@ -136,7 +136,7 @@ class LeakFree(ByFolds):
 
 @protocol(
     "leave-film-out",
-    "Leave film out: each film in turn is tested by models that never saw it",
+    "Leave {group} out: each {group} in turn is tested by models that never saw it",
     "films left out",
     balance=BALANCE,
     in_turn=True,

@@ -21,9 +21,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import find_classes
 from obygaze_models.scoring.metrics import Array, Scores
 
-DRAWS = 10_000
-"""How often the coin is thrown for every clip."""
-
 
 def baselines(share: float) -> dict[str, Scores]:
     """Return every baseline's scores where `share` of the clips are positive."""
@@ -33,31 +30,6 @@ def baselines(share: float) -> dict[str, Scores]:
         "all positive": _scores(share, called_positive=1.0),
         # Every clip is given the commoner class; the positive one where both are equal.
         "majority": _scores(share, called_positive=1.0 if share >= 0.5 else 0.0),
-    }
-
-
-def simulated(clips: int, positives: int, *, seed: int, draws: int = DRAWS) -> dict[str, Scores]:
-    """Return the mean and standard deviation of a fair coin's scores on a number of clips.
-
-    The closed form is what endless clips would give; on a few dozen the mean of F1 lies beside it,
-    and its deviation says how far chance alone carries a score.
-    """
-    chance = np.random.default_rng(seed)
-    hits = chance.binomial(positives, 0.5, draws)
-    false = chance.binomial(clips - positives, 0.5, draws)
-    called, missed, right = hits + false, positives - hits, clips - positives - false
-    with np.errstate(invalid="ignore"):  # nothing called positive has no precision
-        f1 = 2 * hits / (2 * hits + false + missed)
-        other = 2 * right / (2 * right + false + missed)
-        scores = {
-            "f1": f1,
-            "f1_weighted": (positives * f1 + (clips - positives) * other) / clips,
-            "precision": hits / called,
-            "recall": hits / positives,
-        }
-    return {
-        "mean": {name: float(np.nanmean(of)) for name, of in scores.items()},
-        "std": {name: float(np.nanstd(of)) for name, of in scores.items()},
     }
 
 

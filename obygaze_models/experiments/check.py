@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from obygaze_models.experiments.predictions import score_models, score_test_sets
-from obygaze_models.scoring.metrics import METRICS
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import ModelScores
@@ -25,8 +24,7 @@ def differing_scores(run: Run) -> list[str]:
     group_of = {clip.id: clip.group for clip in run.clips().values()}
     scores = score_models(predictions, group_of, measure=record.measure)
     tasks = [record.task(name) for name in record.tests]
-    seed = record.experiment.seed
-    tests = score_test_sets(predictions, tasks, scores, group_of, seed=seed)
+    tests = score_test_sets(predictions, tasks, scores, group_of)
     pairs = (_by_model(record.scores), _by_model(scores)), (record.tests, tests)
     return [
         difference
@@ -43,12 +41,12 @@ def _by_model(scores: Sequence[ModelScores]) -> dict[str, dict[str, ModelScores]
 
 
 def _differences(where: str, written: Any, computed: Any) -> Iterator[str]:
-    """Yield a sentence for each value that differs; an older run may lack a metric."""
+    """Yield a sentence for each value that differs."""
     if isinstance(written, Mapping) and isinstance(computed, Mapping):
         for key in dict.fromkeys([*computed, *written]):
             if key in written and key in computed:
                 yield from _differences(f"{where}{key}: ", written[key], computed[key])
-            elif key in written or key not in METRICS:
+            else:
                 yield f"{where}{key}: only {'run.json' if key in written else 'a new score'} has it"
     elif isinstance(written, list) and isinstance(computed, list) and len(written) == len(computed):
         for number, (old, new) in enumerate(zip(written, computed, strict=True)):

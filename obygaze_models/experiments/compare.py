@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from numpy.typing import NDArray
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
 from obygaze_models.data.warnings import RunWarning, leak_warning
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
-from obygaze_models.experiments.experiment import as_toml, store_variants
+from obygaze_models.experiments.experiment import as_toml
 from obygaze_models.experiments.predictions import join_fits, split_by
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
-    ScoreParts,
+    GroupScores,
     estimate_differences,
     holm,
-    score_parts,
+    score_groups,
 )
 
-Array = NDArray[Any]
+Pair = tuple[ModelRef, ModelRef]
+"""A model and its reference."""
+Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
+"""The predictions of all fits of each model on each test set."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """A model, its run, and the predictions of its fits by test set."""
-
-    ref: ModelRef
-    run: Run
-    tests: Mapping[str, pd.DataFrame]
-
-    def labels(self, test: str) -> dict[str, int]:
-        """Return the class of each clip of a test set."""
-        table = self.tests[test].drop_duplicates("id")
-        return dict(zip(table["id"], table["label"].tolist(), strict=True))
-
-    def score(self, test: str, ids: set[str], *, pooled: bool) -> ScoreParts:
-        """Score the clips of a test set that are among `ids`."""
-        record, clips = self.run.record, self.run.clips()
-        groups = {clip: clips[clip].group for clip in ids}
-        kept = self.tests[test][self.tests[test]["id"].isin(ids)]
-        classes = len(record.task(test).classes)
-        return score_parts(join_fits(kept, groups, classes, record.measure), pooled=pooled)
-
-
-def compare(
-    *runs: AnyRun, models: Sequence[str] = (), stores: bool = False, pooled: bool = False
-) -> Comparisons:
+def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
     The reference is the model that the first run's result is about; or the first of `models`.
@@ -66,46 +44,50 @@ def compare(
     stores
         Only what each store adds to a model of several, in runs with ``each_store``: all stores,
         beside each alone and all without it.
-    pooled
-        Score all clips together, in place of the mean over films. Probabilities of different fits
-        are then ranked together, although they may be on different scales.
     """
-    opened = [as_run(run) for run in runs]
-    _check_items(opened)
-    candidates = _candidates(opened)
-    names = list(dict.fromkeys(candidate.ref.model for candidate in candidates))
-    for name in models:
-        if name not in names and any(name in run.record.unscored for run in opened):
-            raise ExperimentError(
-                f"{name} has no predictions: all its fits were skipped; run.json says why"
-            )
-        if name not in names:
-            raise ExperimentError(unknown_name("model", name, names))
-    if len(candidates) == 1:
-        raise ExperimentError(
-            f"{opened[0].folder} has one model, {names[0]}; give a second run to compare it with"
-        )
-    pairs = _store_pairs(candidates) if stores else _pairs(candidates, models)
+    named = _by_name([as_run(run) for run in runs])
+    first = next(iter(named.values()))
+    _check_items([*named.values()])
+    tables = {
+        (_refer(name, run, model, several=len(named) > 1), test): table
+        for name, run in named.items()
+        for (model, test), table in split_by(run.predictions(), "model", "test").items()
+    }
+    refs = list(dict.fromkeys(ref for ref, _ in tables))
+    _check_models(models, refs, named)
     comparisons, left_out = [], []
-    for model, reference in pairs:
-        for test in dict.fromkeys([*reference.tests, *model.tests]):
-            made = _compare(model, reference, test, pooled=pooled)
-            if isinstance(made, Comparison):
-                comparisons.append(made)
+    for pair in _store_pairs(refs, named) if stores else _pairs(refs, models, first):
+        tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
+        for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
+            compared = _compare(pair, test, named, tables)
+            if isinstance(compared, Comparison):
+                comparisons.append(compared)
             else:
-                left_out.append(made)
+                left_out.append(compared)
     if not comparisons:
-        name = (models or names)[0]
+        name = models[0] if models else refs[0].model
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
-        raise ExperimentError(left_out[0] if left_out else nothing)
-    store_names = {c.ref.run: c.run.record.experiment.store_names for c in candidates if stores}
+        raise ExperimentError(left_out[0].text if left_out else nothing)
     return Comparisons(
-        _adjust(comparisons, store_names),
-        opened[0].record.main_metric,
+        _adjust(comparisons, stores=stores),
+        first.record.main_metric,
         tuple(dict.fromkeys(left_out)),
-        pooled,
-        store_names,
+        stores,
     )
+
+
+def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return the runs by the names of their folders; by their paths where two names are alike."""
+    names = [run.folder.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [run.folder.as_posix() for run in runs]
+    return dict(zip(names, runs, strict=True))
+
+
+def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
+    """Return what comparisons say of a model of a run."""
+    stores = tuple(run.record.models[model].stores)
+    return ModelRef(name, model, f"{name}: {model}" if several else model, stores)
 
 
 def _check_items(runs: Sequence[Run]) -> None:
@@ -121,122 +103,126 @@ def _check_items(runs: Sequence[Run]) -> None:
             )
 
 
-def _pairs(
-    candidates: Sequence[_Candidate], models: Sequence[str]
-) -> list[tuple[_Candidate, _Candidate]]:
+def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> None:
+    """Raise where a model is not there, or is the only one."""
+    names = list(dict.fromkeys(ref.model for ref in refs))
+    for name in models:
+        if name not in names and any(name in run.record.unscored for run in runs.values()):
+            raise ExperimentError(
+                f"{name} has no predictions: all its fits were skipped; run.json says why"
+            )
+        if name not in names:
+            raise ExperimentError(unknown_name("model", name, names))
+    if len(refs) == 1:
+        folder = runs[refs[0].run].folder
+        raise ExperimentError(
+            f"{folder} has one model, {names[0]}; give a second run to compare it with"
+        )
+
+
+def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:
     """Return each model beside the reference."""
-    name = models[0] if models else candidates[0].run.record.headline_model
-    reference = next(candidate for candidate in candidates if candidate.ref.model == name)
+    name = models[0] if models else run.record.headline_model
+    reference = next(ref for ref in refs if ref.model == name)
     return [
-        (candidate, reference)
-        for candidate in candidates
-        if candidate is not reference and (not models or candidate.ref.model in models)
+        (ref, reference) for ref in refs if ref != reference and (not models or ref.model in models)
     ]
 
 
-def _store_pairs(candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, _Candidate]]:
+def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair]:
     """Return each model of several stores beside the same on a part of them."""
     return [
         (first, second)
-        for first in candidates
-        for second in candidates
-        if first.run is second.run
-        and second.ref.model
-        in store_variants(first.ref.model, first.run.record.experiment.store_names)
+        for first in refs
+        for second in refs
+        if first.run == second.run
+        and first.model == runs[second.run].record.models[second.model].variant_of
     ]
 
 
-def _adjust(
-    comparisons: Sequence[Comparison], stores: Mapping[str, Sequence[str]]
-) -> list[Comparison]:
+def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparison]:
     """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
 
     Of stores only what each adds is tested: all of them beside all without it.
     """
     adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
-
-    def is_tested(own: Comparison) -> bool:
-        if not stores:
-            return True
-        names = stores[own.model.run]
-        return len(store_variants(own.model.model, names)[own.reference.model]) == len(names) - 1
-
+    tested = []
     for own in adjusted:
-        if not is_tested(own):
+        if stores and len(own.model.stores) - len(own.reference.stores) > 1:
             untested = {key: replace(score, p_value=None) for key, score in own.scores.items()}
             own.scores.update(untested)
-    for key in dict.fromkeys(key for own in adjusted for key in own.scores):
-        tested = [own for own in adjusted if key in own.scores and is_tested(own)]
-        p_values = holm([own.scores[key].p_value for own in tested])
-        for own, p_value in zip(tested, p_values, strict=True):
+        else:
+            tested.append(own)
+    for key in dict.fromkeys(key for own in tested for key in own.scores):
+        scored = [own for own in tested if key in own.scores]
+        p_values = holm([own.scores[key].p_value for own in scored])
+        for own, p_value in zip(scored, p_values, strict=True):
             own.scores[key] = replace(own.scores[key], p_value=p_value)
     return adjusted
 
 
-def _candidates(runs: Sequence[Run]) -> list[_Candidate]:
-    """Return every model of every run, under a unique name."""
-    folders = [run.folder for run in runs]
-    names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):
-        names = [folder.as_posix() for folder in folders]
-    candidates = []
-    for run, name in zip(runs, names, strict=True):
-        for model, table in split_by(run.predictions(), "model").items():
-            ref = ModelRef(name, model, f"{name}: {model}" if len(runs) > 1 else model)
-            candidates.append(_Candidate(ref, run, split_by(table, "test")))
-    return candidates
-
-
 def _compare(
-    model: _Candidate, reference: _Candidate, test: str, *, pooled: bool
-) -> Comparison | str:
+    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables
+) -> Comparison | RunWarning:
     """Compare two models on a test set; or return why they cannot be compared."""
-    sides = model, reference
-    if test not in model.tests or test not in reference.tests:
-        tested, untested = sides if test in model.tests else sides[::-1]
-        return f"{test} is a test set of {tested.ref.name}, not of {untested.ref.name}"
-    tasks = [side.run.record.task(test) for side in sides]
-    if tasks[0].classes != tasks[1].classes:
-        names = f"{model.ref.name} and {reference.ref.name}"
-        return f"{names} cannot be compared: {test} is of other levels in the two"
-    labels, others = model.labels(test), reference.labels(test)
-    common = labels.keys() & others.keys()
-    ids = {clip for clip in common if labels[clip] == others[clip]}
-    if not ids:
-        names = f"{model.ref.name} and {reference.ref.name}"
-        difference = "clips annotated otherwise" if common else "other clips"
-        return f"{names} cannot be compared: they have {difference} in {test}"
-    by, other_by = (side.run.record.films.by for side in sides)
+    names = " and ".join(ref.name for ref in pair)
+    untested = [ref for ref in pair if (ref, test) not in tables]
+    if untested:
+        [tested] = {*pair} - {*untested}
+        text = f"{test} is a test set of {tested.name}, not of {untested[0].name}"
+        return RunWarning("not-tested", test, text)
+    sides = [(runs[ref.run], tables[ref, test]) for ref in pair]
+    if sides[0][0].record.task(test).classes != sides[1][0].record.task(test).classes:
+        text = f"{names} cannot be compared: {test} is of other levels in the two"
+        return RunWarning("other-classes", test, text)
+    labels = [table.drop_duplicates("id").set_index("id")["label"] for _, table in sides]
+    common = labels[0].index.intersection(labels[1].index)
+    ids = common[labels[0][common] == labels[1][common]]
+    if not len(ids):
+        difference = "clips annotated otherwise" if len(common) else "other clips"
+        text = f"{names} cannot be compared: they have {difference} in {test}"
+        return RunWarning("other-clips", test, text)
+    by, other_by = (run.record.films.by for run, _ in sides)
     if by != other_by:
-        return (
-            f"{model.ref.name} and {reference.ref.name} cannot be compared on {test}: one is "
-            f"scored by {by}, the other by {other_by}; run both with the same groups"
+        text = (
+            f"{names} cannot be compared on {test}: one is scored by {by}, the other by "
+            f"{other_by}; run both with the same groups"
         )
-    first, second = (side.score(test, ids, pooled=pooled) for side in sides)
+        return RunWarning("other-groups", test, text)
+    first, second = (_score(run, table, ids, test) for run, table in sides)
+    reference_first = [(ref, run) for ref, (run, _) in zip(pair, sides, strict=True)][::-1]
     return Comparison(
         test=test,
-        model=model.ref,
-        reference=reference.ref,
+        model=pair[0],
+        reference=pair[1],
         clips=len(ids),
-        class_counts=tuple(first.clips.class_counts),
+        class_counts=tuple(first.class_counts),
         scores=estimate_differences(first, second),
-        notes=tuple(dict.fromkeys(_notes(reference, model, test, len(common), ids))),
-        leaks=tuple(dict.fromkeys(_leaks(reference, model, test, ids))),
+        differences=tuple(_differences(reference_first, test)),
+        notes=tuple(_notes(reference_first, test, labels[::-1], ids)),
+        leaks=tuple(dict.fromkeys(_leaks(reference_first, test, ids))),
         beside=tuple(
             sentence
-            for side in sides
-            if (compared := side.run.record.annotators.get(test))
-            and (sentence := compared.f1_sentence(side.ref.model, side.ref.name))
+            for ref, (run, _) in zip(pair, sides, strict=True)
+            if (compared := run.record.annotators.get(test))
+            and (sentence := compared.f1_sentence(ref.model, ref.name))
         ),
-        noun=group_noun(model.run.record.films.by),
+        noun=group_noun(by),
     )
 
 
-def _notes(
-    first: _Candidate, second: _Candidate, test: str, common: int, scored: set[str]
-) -> Iterator[str]:
-    """How two models' data and protocols differ, and which clips had to be left out."""
-    a, b = records = first.run.record, second.run.record
+def _score(run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str) -> GroupScores:
+    """Score the clips of a test set that are among `ids`."""
+    record, clips = run.record, run.clips()
+    groups = {clip: clips[clip].group for clip in ids}
+    classes = len(record.task(test).classes)
+    common = table[table["id"].isin(ids)]
+    return score_groups(join_fits(common, groups, classes, record.measure))
+
+
+def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
+    """Yield a note for each setting by which the data and protocols of two models differ."""
+    records = [run.record for _, run in sides]
     balances = [record.balance for record in records]
     if not all(balances):  # where a protocol fixes it, the protocols have a note already
         balances = ["", ""]
@@ -244,29 +230,45 @@ def _notes(
         record.split or ("each film" if record.protocol == "leave-film-out" else "")
         for record in records
     ]
-    for name, first_value, second_value in (
-        ("label sets", a.manifest.labels, b.manifest.labels),
-        ("protocols", a.protocol, b.protocol),
-        ("protocol options", *map(_protocol_options, records)),
-        ("splits", *splits),
-        ("balance", *balances),
-        ("training tasks", a.trained_on(test), b.trained_on(test)),
-        ("targets", *(record.experiment.targets for record in records)),
+    for code, name, values in (
+        ("labels", "label sets", [record.manifest.labels for record in records]),
+        ("protocol", "protocols", [record.protocol for record in records]),
+        ("options", "protocol options", [*map(_protocol_options, records)]),
+        ("split", "splits", splits),
+        ("balance", "balance", balances),
+        ("training", "training tasks", [record.trained_on(test) for record in records]),
+        ("targets", "targets", [record.experiment.targets for record in records]),
     ):
-        if first_value != second_value:
-            yield (
-                f"different {name}: {first_value or 'none'} in {first.ref.run}, "
-                f"{second_value or 'none'} in {second.ref.run}"
-            )
-    for side in (first, second):
-        if extra := len(side.labels(test)) - common:
-            yield f"left out: {counted(extra, 'clip')} of {test} that only {side.ref.run} has"
-    clips = first.run.clips()
+        if values[0] != values[1]:
+            stated = [
+                f"{value or 'none'} in {ref.run}"
+                for value, (ref, _) in zip(values, sides, strict=True)
+            ]
+            yield RunWarning(code, "", f"different {name}: {', '.join(stated)}")
+
+
+def _notes(
+    sides: Sequence[tuple[ModelRef, Run]],
+    test: str,
+    labels: Sequence[pd.Series[Any]],
+    scored: pd.Index[Any],
+) -> Iterator[RunWarning]:
+    """Yield which clips of two models had to be left out."""
+    common = len(labels[0].index.intersection(labels[1].index))
+    for (ref, _), own in zip(sides, labels, strict=True):
+        if extra := len(own) - common:
+            text = f"left out: {counted(extra, 'clip')} of {test} that only {ref.run} has"
+            yield RunWarning("left-out", test, text)
+    run = sides[0][1]
+    clips = run.clips()
     if unnamed := sum(not clips[clip].group for clip in scored):
-        noun = group_noun(a.films.by)
-        yield f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
+        noun = group_noun(run.record.films.by)
+        text = f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
+        yield RunWarning("no-group", test, text)
     if relabelled := common - len(scored):
-        yield f"left out: {counted(relabelled, 'clip')} of {test} annotated otherwise in the two"
+        clips_of = counted(relabelled, "clip")
+        text = f"left out: {clips_of} of {test} annotated otherwise in the two"
+        yield RunWarning("left-out", test, text)
 
 
 def _protocol_options(record: RunRecord) -> str:
@@ -275,11 +277,11 @@ def _protocol_options(record: RunRecord) -> str:
 
 
 def _leaks(
-    first: _Candidate, second: _Candidate, test: str, scored: set[str]
+    sides: Sequence[tuple[ModelRef, Run]], test: str, scored: pd.Index[Any]
 ) -> Iterator[RunWarning]:
-    """Which of the models were trained on clips that are scored here."""
-    for side in (first, second):
-        clips = side.run.clips()
+    """Yield a warning for each run that was trained on clips that are scored here."""
+    for ref, run in sides:
+        clips = run.clips()
         if leaked := sum(clips[clip].leaked for clip in scored):
-            which = f"{leaked} of these {counted(len(scored), 'clip')}"
-            yield leak_warning(test, which, side.ref.run)
+            share = f"{leaked} of these {counted(len(scored), 'clip')}"
+            yield leak_warning(test, share, ref.run)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.scoring.intervals import Difference, too_few
 from obygaze_models.scoring.metrics import METRICS
 
@@ -28,11 +27,12 @@ ADDS = (
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model of a run; `name` includes the run where there are several."""
+    """A model of a run, and the stores that it reads; `name` includes the run of several runs."""
 
     run: str
     model: str
     name: str
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Comparison:
         How many clips each class has.
     scores
         A `Difference` for each metric, the model's minus the reference's.
-    notes, leaks
-        What a reader must know of these two, and which was trained on clips that are scored.
+    differences, notes, leaks
+        The settings that differ, the clips that are left out, and which of the two was trained on
+        clips that are scored.
     beside
         Each model's F1 against each annotator, where the labels were merged of several.
     noun
@@ -63,7 +64,8 @@ class Comparison:
     clips: int
     class_counts: tuple[int, ...]
     scores: dict[str, Difference]
-    notes: tuple[str, ...]
+    differences: tuple[RunWarning, ...] = ()
+    notes: tuple[RunWarning, ...] = ()
     leaks: tuple[RunWarning, ...] = ()
     beside: tuple[str, ...] = ()
     noun: str = "film"
@@ -73,8 +75,7 @@ class Comparison:
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
-        why = too_few(self.class_counts, difference.groups, key)
-        return why.replace("film", self.noun) or "-"
+        return too_few(self.class_counts, difference.groups, key, noun=self.noun) or "-"
 
     def differs(self, key: str) -> bool:
         """Return whether the models differ, by the p-value that is adjusted for all comparisons."""
@@ -94,17 +95,14 @@ class Comparisons:
         The score that models are ranked by.
     left_out
         Why models or test sets are left out.
-    pooled
-        Whether all clips are scored together, rather than film by film.
     stores
-        By run the names of its stores, if the comparisons tell what each of them adds.
+        Whether the comparisons tell what each store adds.
     """
 
     comparisons: list[Comparison]
     metric: str
-    left_out: tuple[str, ...] = ()
-    pooled: bool = False
-    stores: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    left_out: tuple[RunWarning, ...] = ()
+    stores: bool = False
 
     def __str__(self) -> str:
         return self.table()
@@ -167,24 +165,18 @@ class Comparisons:
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
-        if self.pooled:
-            how = (
-                "Scores are of all clips together, so AUROC and AP rank probabilities of different "
-                f"fits with each other; intervals and p are by the jackknife over {noun}s."
+        text = (
+            f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
+            "paired t test"
+        )
+        if number > 1:
+            text += (
+                f", adjusted by Holm for {number} comparisons. An interval is of one "
+                "comparison alone, so it can leave out zero where p is above .05."
             )
         else:
-            how = (
-                f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
-                "paired t test"
-            )
-            if number > 1:
-                how += (
-                    f", adjusted by Holm for {number} comparisons. An interval is of one "
-                    "comparison alone, so it can leave out zero where p is above .05."
-                )
-            else:
-                how += "."
-        return f"{ADDS} {how}" if self.stores else how
+            text += "."
+        return f"{ADDS} {text}" if self.stores else text
 
     def stores_by_model(
         self, metric: str | None = None
@@ -198,12 +190,11 @@ class Comparisons:
         selected = self.select(metric)
         by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].model.name))
         for (test, model), pairs in by_model.items():
-            (all_stores, key), names = pairs[0], self.stores[pairs[0][0].model.run]
-            variants = store_variants(all_stores.model.model, names)
-            by_stores = {variants[pair.reference.model]: pair for pair, _ in pairs}
+            all_stores, key = pairs[0]
+            by_stores = {pair.reference.stores: pair for pair, _ in pairs}
             rows = []
-            for name in names:
-                rest = tuple(other for other in names if other != name)
+            for name in all_stores.model.stores:
+                rest = tuple(store for store in all_stores.model.stores if store != name)
                 alone, without = by_stores.get((name,)), by_stores.get(rest)
                 cells = ["-"] * 4
                 if without:

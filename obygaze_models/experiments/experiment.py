@@ -360,12 +360,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 specs[listed] = spec
                 variants = {}
                 if self.each_store and spec.fuses and not use:
-                    variants = store_variants(listed, stores)
+                    variants = _store_variants(listed, stores)
                 for other, names in variants.items():
                     if (folder := folder_name(other).casefold()) in folders:
                         raise self._called_twice(other, name)
                     folders.add(folder)
-                    specs[other] = dataclasses.replace(spec, use=names)
+                    specs[other] = dataclasses.replace(spec, use=names, variant_of=listed)
         if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
             raise ExperimentError(
                 f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
@@ -488,7 +488,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         return [Problem(task, (task,)) for task in tasks]
 
 
-def store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """By name, a model's fits on each store alone, and on all of three or more without it."""
     others = {name: tuple(other for other in names if other != name) for name in names}
     variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}

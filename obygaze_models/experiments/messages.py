@@ -57,12 +57,12 @@ FOLLOWS = {
     "neighbours": "Clips so near are often alike: expect lower scores on other files.",
     "zeros": "They have no reasons.",
     "missing": "Of these clips a model knows the other stores alone.",
-    "inner-folds": "What was tuned so may suit the training films more than others.",
+    "inner-folds": "What was tuned so may suit the training {group}s more than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "unnamed": "They do not count in means over films: they may be of any.",
+    "unnamed": "They do not count in means over {group}s: they may be of any.",
     "one-film": "No interval can be given: it takes five or more.",
-    "also-trained": "Expect lower scores on a film that the model has never seen.",
+    "also-trained": "Expect lower scores on a {group} that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
     "positives": "F1 and AP depend on this share: compare within one test set.",
     "join": "They are in no score.",
@@ -75,7 +75,10 @@ FOLLOWS = {
     "different-labels": "The same clip may have another level or other concepts in each.",
     "different-versions": "Small differences between runs may come from these.",
 }
-"""What follows from a message, by its kind; a page says it beside the message."""
+"""What follows from a message, by its kind; a page says it beside the message.
+
+``{group}`` stands for what the clips were kept together by, such as a film.
+"""
 
 
 def notes(*texts: str) -> list[RunWarning]:
@@ -219,7 +222,7 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
             f"({join_some(lost, 3)}): left out here, and counted against a run file by the "
-            "official measure (obygaze models write-run and score-run)."
+            "official measure (obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
 
@@ -307,9 +310,6 @@ def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
 def describe_plan(plan: Plan) -> str:
     """Describe what would be trained and tested, on which clips, and what is left out."""
     experiment, films = plan.experiment, plan.films
-    goal = f"{experiment.name}: {experiment.goal}"
-    if films.note:
-        goal += f"; {films.note}"
     counts = plan.fold_counts()
     by_count = group_by(counts, counts.__getitem__).items()
     in_folds = [f"{', '.join(names)} in {counted(count, 'fold')}" for count, names in by_count]
@@ -319,9 +319,9 @@ def describe_plan(plan: Plan) -> str:
         names = ", ".join(films.titles.values())
         tested += f" of {counted(films.tested, group_noun(films.by))} ({names})"
     lines = [
-        goal,
+        f"{experiment.name}: {experiment.goal}",
         f"{counted(counts.total(), 'fit')}: {'; '.join(in_folds)}, each trained on {sizes} clips",
-        *(note for note in plan_notes(plan) if note != films.note),
+        *plan_notes(plan),
         tested,
         _describe_zeros(plan),
         *plan.join.brief.lines(),
@@ -352,7 +352,7 @@ def _describe_protocol(plan: Plan) -> str:
     settings = f"protocol = {as_toml(experiment.protocol)}"
     if experiment.groups:
         settings += f', groups = "{experiment.groups}"'
-    text = f"{protocol.title.replace('film', plan.films.noun)} ({settings})"
+    text = f"{protocol.title.replace('{group}', plan.films.noun)} ({settings})"
     balance = experiment.balance or protocol.default_balance
     return f'{text}; {BALANCED[balance]} (balance = "{balance}")' if balance else text
 

@@ -70,6 +70,7 @@ from obygaze_models.experiments.record import (
     LeakCount,
     Machine,
     ManifestRecord,
+    ModelRecord,
     Official,
     RunRecord,
     Skipped,
@@ -370,7 +371,6 @@ class Outcome:
     ) -> RunRecord:
         """All of ``run.json``."""
         plan, data = self.plan, self.plan.data
-        seed = plan.experiment.seed
         group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
         scores = score_models(self.predictions, group_of, measure=plan.measure or "")
         return RunRecord(
@@ -381,7 +381,7 @@ class Outcome:
                 for name, spec in plan.experiment.learners.items()
                 if spec.threshold
             },
-            tests=score_test_sets(self.predictions, plan.tests, scores, group_of, seed=seed),
+            tests=score_test_sets(self.predictions, plan.tests, scores, group_of),
             scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,
@@ -400,7 +400,7 @@ class Outcome:
         return {
             "experiment": experiment.without_secrets(),
             "goal": experiment.goal,
-            "models": [*experiment.learners, *(model.name for model in plan.outside)],
+            "models": _about_models(plan),
             "protocol": plan.division.protocol,
             "split": plan.division.split,
             "warnings": warnings,
@@ -444,6 +444,18 @@ class Outcome:
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
             "tasks": [*dict.fromkeys(plan.tasks)],
         }
+
+
+def _about_models(plan: Plan) -> dict[str, ModelRecord]:
+    """Return what each model of a plan is."""
+    stores = plan.experiment.store_names
+    models = {
+        name: ModelRecord(
+            estimator=spec.name, stores=[*(spec.use or stores)], variant_of=spec.variant_of
+        )
+        for name, spec in plan.experiment.learners.items()
+    }
+    return models | {model.name: ModelRecord() for model in plan.outside}
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

@@ -58,7 +58,7 @@ from obygaze_models.experiments.predictions import (
     read_outside,
 )
 from obygaze_models.experiments.record import Films, Skipped
-from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.run_folder import Clip, Unused, annotated_clips
 from obygaze_models.experiments.spec import folder_name
 from obygaze_models.scoring.metrics import Array
 
@@ -243,12 +243,12 @@ class Plan:
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
         """Return all labelled clips, in the manifest's order, and what part each takes."""
-        reasons = dict.fromkeys(self.join.without_fold, "no fold")
-        reasons |= dict.fromkeys(self.join.without_features, "no features")
+        reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
+        reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
         clips = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
         for name, clip in clips.items():
-            used = reasons.get(name, "") if clip.level in levels else "not in the task"
+            used: Unused = reasons.get(name, "") if clip.level in levels else "not-in-task"
             clips[name] = replace(clip, fold=folds.get(name), used=used, leaked=name in leaked)
         return clips
 

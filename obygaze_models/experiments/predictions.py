@@ -1,16 +1,15 @@
 """What models predict, in a run and from outside: written and read, averaged and scored.
 
 A table of predictions is a frame with a row for each model, test set, fit and clip: ``model``,
-``test``, ``fit``, ``id``, ``label`` (the number of the clip's class) and ``probability`` of the
-second of two classes, or ``probability_TITLE`` of each of more.
+``test``, ``fit``, ``id``, ``label`` (the number of the clip's class; in a file its key) and
+``probability`` of the second of two classes, or ``probability_KEY`` of each of more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,16 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_models.data.tasks import Task
-from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.record import (
     ClassCounts,
     FitScores,
     ModelScores,
     RunRecord,
-    Simulated,
     TestSet,
 )
 from obygaze_models.experiments.tables import format_frame, read_frame
-from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_parts
+from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_groups
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
 ANY_FIT = -1
@@ -43,11 +41,11 @@ TOLERANCE = 1e-6
 Array = NDArray[Any]
 
 
-def probability_columns(task: Task) -> list[str]:
-    """Return the columns of the probabilities, of which two classes have one."""
-    if task.is_binary:
+def probability_columns(classes: Sequence[str]) -> list[str]:
+    """Return the columns of the probabilities of some classes; two have one."""
+    if len(classes) == 2:
         return [PROBABILITY]
-    return [f"{PROBABILITY}_{title}" for title in task.class_titles]
+    return [f"{PROBABILITY}_{name}" for name in classes]
 
 
 def tabulate(
@@ -56,7 +54,8 @@ def tabulate(
     """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
     shares = given[:, 1:] if task.is_binary else given
-    return pd.DataFrame(columns | dict(zip(probability_columns(task), shares.T, strict=True)))
+    names = probability_columns(task.class_keys)
+    return pd.DataFrame(columns | dict(zip(names, shares.T, strict=True)))
 
 
 def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -92,21 +91,28 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
     return dict(iter(table.groupby(by, sort=False, observed=True)))
 
 
-def format_predictions(task: Task, table: pd.DataFrame) -> str:
-    """Return ``predictions.csv``: of two classes the label is 0 or 1, of more a class's title."""
-    labels = np.array(_labels(task))[table["label"]]
-    return format_frame(table.assign(label=labels)[[*_columns(task)]])
+def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
+    """Return ``predictions.csv``."""
+    keys = {task.key: np.array(task.class_keys, dtype=object) for task in tests}
+    labels = np.empty(len(table), dtype=object)
+    for test, rows in table.groupby("test", observed=True).indices.items():
+        labels[rows] = keys[str(test)][table["label"].to_numpy(np.int64)[rows]]
+    return format_frame(table.assign(label=labels)[[*_columns(tests[0])]])
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
     """Read what `format_predictions` wrote."""
     task = record.task(next(iter(record.tests)))
-    labels, shares = _labels(task), probability_columns(task)
+    shares = probability_columns(task.class_keys)
 
     def check(table: pd.DataFrame) -> None:
         if unknown := {*table["test"].unique()} - {*record.tests}:
             raise ValueError(f"the record has no test set {min(unknown)!r}")
-        table["label"] = pd.Index(labels).get_indexer(pd.Index(table["label"]))
+        codes = np.empty(len(table), dtype=np.int64)
+        for test, rows in table.groupby("test", observed=True).indices.items():
+            keys = pd.Index(record.task(str(test)).class_keys)
+            codes[rows] = keys.get_indexer(pd.Index(table["label"].to_numpy()[rows]))
+        table["label"] = codes
         # As text first: pandas' own parser of numbers rounds some.
         table[shares] = table[shares].astype(np.float64)
         within = table[shares].ge(-TOLERANCE) & table[shares].le(1 + TOLERANCE)
@@ -119,12 +125,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
 def _columns(task: Task) -> dict[str, str]:
     """Return the columns of ``predictions.csv``, and how each is read."""
     columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
-    return columns | dict.fromkeys(["label", *probability_columns(task)], "str")
-
-
-def _labels(task: Task) -> list[str]:
-    """Return what the file calls the classes."""
-    return ["0", "1"] if task.is_binary else task.class_titles
+    return columns | dict.fromkeys(["label", *probability_columns(task.class_keys)], "str")
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
@@ -181,8 +182,8 @@ def score_models(
     for (model, test), own in split_by(table, "model", "test").items():
         fits = split_by(own, "fit")
         by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits.values()]
-        parts = score_parts(join_fits(own, group_of, classes, measure))
-        estimates, groups = estimate_scores(parts), parts.groups
+        groups = score_groups(join_fits(own, group_of, classes, measure))
+        estimates = estimate_scores(groups)
         models.append(
             ModelScores(
                 model=model,
@@ -203,7 +204,7 @@ def score_models(
 
 def score_over_fits(by_fit: Sequence[Scores]) -> FitScores:
     """Return the mean and deviation over fits."""
-    return FitScores(mean=over_fits(np.mean, by_fit), std=over_fits(np.std, by_fit))
+    return FitScores(mean=mean_scores(by_fit), std=mean_scores(by_fit, np.std))
 
 
 def score_fit(table: pd.DataFrame, *, trec: bool) -> Scores:
@@ -219,33 +220,27 @@ def score_test_sets(
     tasks: Iterable[Task],
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
-    *,
-    seed: int,
 ) -> dict[str, TestSet]:
     """Return each test set's size, and what guessing scores there.
 
     A guess is scored as the models are: in each group that counts, at its own share of positives,
-    and the mean over these. A coin is also thrown many times for each fit's test clips; its mean
-    and deviation are averaged over the fits.
+    and the mean over these.
     """
     sets, task_of = {}, {task.key: task for task in tasks}
     for name, own in split_by(table, "test").items():
         clips = own.drop_duplicates("id")
         counts = class_counts(clips["label"].to_numpy(), task_of[name])
         guesses: dict[str, Scores] = {}
-        coin = None
         if counts.positives is not None:
             groups = [group for scored in scores if scored.test == name for group in scored.groups]
             labels = dict(zip(clips["id"], clips["label"].tolist(), strict=True))
             guesses = score_guesses(labels, group_of, list(dict.fromkeys(groups)))
-            coin = _throw_coins(own, seed)
         sets[name] = TestSet(
             clips=counts.clips,
             positives=counts.positives,
             classes=counts.classes,
             share=None if counts.positives is None else counts.positives / counts.clips,
             baselines=guesses,
-            simulated=coin,
         )
     return sets
 
@@ -260,18 +255,6 @@ def score_guesses(
     return {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
 
 
-#: Many fits have test sets of the same size.
-_throw_coin = cache(simulated)
-
-
-def _throw_coins(table: pd.DataFrame, seed: int) -> Simulated:
-    """Return the mean over fits of what a coin scores, and of its deviation."""
-    fits = split_by(table.drop_duplicates(["fit", "id"]), "fit").values()
-    throws = [_throw_coin(len(own), int(own["label"].sum()), seed=seed) for own in fits]
-    mean, std = ([throw[key] for throw in throws] for key in ("mean", "std"))
-    return Simulated(mean=over_fits(np.mean, mean), std=over_fits(np.mean, std))
-
-
 def class_counts(labels: NDArray[Any], task: Task) -> ClassCounts:
     """Count all clips, those of each class, and the positives of two classes."""
     count = Counter(labels.tolist())
@@ -280,15 +263,6 @@ def class_counts(labels: NDArray[Any], task: Task) -> ClassCounts:
         positives=count[1] if task.is_binary else None,
         classes={key: count[code] for code, key in enumerate(task.class_keys)},
     )
-
-
-def over_fits(statistic: Callable[[list[float]], Any], fits: Sequence[Scores]) -> Scores:
-    """A statistic of each metric over the fits in which it is defined; None if in none."""
-    result: Scores = {}
-    for key in fits[0]:
-        values = [value for scores in fits if (value := scores[key]) is not None]
-        result[key] = float(statistic(values)) if values else None
-    return result
 
 
 @dataclass(frozen=True)
@@ -302,8 +276,8 @@ class OutsideModel:
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
         """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
-        names = probability_columns(task)
-        if self.columns != names:
+        names = probability_columns(task.class_titles)
+        if self.columns not in (names, probability_columns(task.class_keys)):
             raise ExperimentError(
                 f"{self.path}: the columns are {', '.join(self.columns)}, and {task.key} needs "
                 f"{', '.join(names)}"

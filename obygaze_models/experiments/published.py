@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.experiment import CALLED, store_variants
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
@@ -120,7 +119,7 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
     if column is None or record.protocol not in _ONE_FOLD:
         return {}
     backbone = _backbone_row(record.store.backbone)
-    estimator = estimator_of(record, model)
+    estimator = record.models[model].estimator
     if backbone and estimator in NETWORKS:
         return published_row(backbone, column)
     if backbone == BACKBONES["xclip"].row and estimator in BOTTLENECKS:
@@ -135,23 +134,11 @@ def published_film(
     is_the_papers = (
         record.protocol == "leave-film-out"
         and record.balance in ("", "none")
-        and estimator_of(record, model) in NETWORKS
+        and record.models[model].estimator in NETWORKS
         and _backbone_row(record.store.backbone) == BACKBONES["xclip"].row
         and _column(record, train, test) == "HN-S/ENHN-S"
     )
     return published_films().get(film) if is_the_papers else None
-
-
-def estimator_of(record: RunRecord, model: str) -> str:
-    """Return the estimator of a model, which an experiment may list under another name."""
-    experiment = record.experiment
-    for entry in experiment.estimators:
-        table = {"name": entry} if isinstance(entry, str) else entry
-        listed = str(table.get(CALLED, table["name"]))
-        variants = store_variants(listed, experiment.store_names) if experiment.each_store else ()
-        if model == listed or model in variants:
-            return str(table["name"])
-    return model
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:

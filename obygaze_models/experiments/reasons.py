@@ -1,10 +1,10 @@
 """``reasons.csv``: what a run's models made of the concepts of each test clip.
 
 A fit has a row for each of its clips and concepts: what the clip measures along it (``value``), and
-its ``part`` in the logit of a ``class``. The class is empty where a clip's features are zeros only,
-as nothing is said or seen in it. The row of an intercept has no value. A tree has no parts, but a
-row for each question on a clip's path: the number of the ``step``, and whether the value was
-``above`` the ``threshold``. Numbers have six significant digits.
+its ``part`` in the logit of a ``class``, by its key. The class is empty where a clip's features
+are zeros only, as nothing is said or seen in it. The row of an intercept has no value. A tree has
+no parts, but a row for each question on a clip's path: the number of the ``step``, and whether the
+value was ``above`` the ``threshold``. Numbers have six significant digits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFr
         if not is_late and bank_of(model) is None:
             continue  # directions that mean nothing explain nothing
         X = data.X[fold.test_rows]
-        attribution = attribute(model, X, classes=task.class_titles, cut=fit.cut)
+        attribution = attribute(model, X, classes=task.class_keys, cut=fit.cut)
         if attribution is not None:
             ids = [data.ids[row] for row in fold.test_rows.tolist()]
             labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")
@@ -71,7 +71,7 @@ def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
     """Return the rows of one fit, clip by clip: all but ``model``, ``task`` and ``fit``.
 
-    `labels` has the class of each clip, empty where nothing can be said.
+    `labels` has the key of each clip's class, empty where nothing can be said.
     """
     rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}

@@ -27,7 +27,7 @@ from obygaze_models.scoring.intervals import MIN_GROUPS
 from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
@@ -207,11 +207,22 @@ class Films(_Part, frozen=True, kw_only=True):
         return f"{total}, not {join_some(reasons, MAX_FILMS_NAMED)}"
 
 
-class Simulated(_Part, frozen=True, kw_only=True):
-    """A coin thrown many times: mean and deviation of its scores."""
+class ModelRecord(_Part, frozen=True, kw_only=True):
+    """What a model of a run is.
 
-    mean: Scores
-    std: Scores
+    Parameters
+    ----------
+    estimator
+        The name of its estimator; empty for a model from outside.
+    stores
+        The names of the stores that it reads.
+    variant_of
+        The model that reads more stores and is otherwise the same; empty where there is none.
+    """
+
+    estimator: str = ""
+    stores: list[str] = []
+    variant_of: str = ""
 
 
 class TestSet(_Part, frozen=True, kw_only=True):
@@ -225,7 +236,6 @@ class TestSet(_Part, frozen=True, kw_only=True):
     classes: dict[str, int]
     share: float | None
     baselines: dict[str, Scores]
-    simulated: Simulated | None
 
 
 class FitScores(_Part, frozen=True, kw_only=True):
@@ -297,7 +307,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     experiment
         Every setting, as in the TOML file; URLs without secrets.
     goal, models, protocol, split
-        What is learnt and tested, by which estimators, and how clips are divided.
+        What is learnt and tested, the models by name, and how clips are divided.
     balance
         How the training clips are balanced: ``undersample``, ``weights`` or ``none``; empty where
         the protocol fixes them.
@@ -323,7 +333,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     format_version: int = FORMAT_VERSION
     experiment: Experiment
     goal: str
-    models: list[str]
+    models: dict[str, ModelRecord]
     protocol: str
     split: str
     warnings: list[RunWarning]

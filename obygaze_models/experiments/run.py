@@ -89,12 +89,11 @@ def run_experiment(
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
-            any_test = plan.problems[0].tests[0]
             clips = plan.clips(leaked=outcome.leaked)
             reasons = explain_models(plan.data, outcome.explained)
             finished.begin()
             tables = {
-                "predictions.csv": format_predictions(any_test, outcome.predictions),
+                "predictions.csv": format_predictions(plan.tests, outcome.predictions),
                 "clips.csv": format_clips(clips.values()),
                 "fits.csv": format_fits(outcome.fits),
                 "reasons.csv": format_frame(reasons),

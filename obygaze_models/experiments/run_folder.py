@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -57,6 +57,8 @@ EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
 """What runs of earlier formats have in place of some of them."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
 """All that a run folder has; the last only where the labels were merged of several annotators'."""
+Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
+"""Why a clip took no part in a run."""
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -77,7 +79,8 @@ class Clip:
     fold
         In the fold column that the run trained by, if it has a place there.
     used
-        Why it took no part; empty if it did.
+        Why it took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a larger
+        label set, ``not-in-labels``; empty if it took part.
     group
         By which the run kept clips together: the film, unless it named another column.
     leaked
@@ -93,7 +96,7 @@ class Clip:
     level: str
     concepts: tuple[str, ...]
     fold: int | None
-    used: str
+    used: Unused
     group: str = ""
     leaked: bool = False
 
@@ -271,15 +274,8 @@ class Run:
         return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            {"model": scores.model, "test": scores.test}
-            | {
-                metric: "" if mean is None else f"{mean:.2f}"
-                for metric, mean in scores.mean.items()
-            }
-            for scores in self.record.scores
-        ]
-        table = pd.DataFrame(rows).to_html(index=False)
+        rows = [{"model": row.model, "test": row.test} | row.mean for row in self.record.scores]
+        table = pd.DataFrame(rows).to_html(index=False, na_rep="", float_format="{:.2f}".format)
         notes = "".join(f"<li>{escape(str(warning))}</li>" for warning in self.warnings)
         return f"<p>{escape(self.record.goal)}</p>{table}<ul>{notes}</ul>"
 

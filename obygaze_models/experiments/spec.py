@@ -39,7 +39,8 @@ class EstimatorSpec:
     """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
 
     Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
-    `concept_stores` names it learns from one.
+    `concept_stores` names it learns from one. `variant_of` names the estimator of the same list
+    whose part on some of its stores this is.
     """
 
     name: str
@@ -49,6 +50,7 @@ class EstimatorSpec:
     use: tuple[str, ...] = ()
     fusion: str = "early"
     concept_stores: Mapping[str, str] = field(default_factory=dict)
+    variant_of: str = ""
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:

@@ -8,7 +8,6 @@ from statistics import median
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
-from obygaze_models.experiments.experiment import store_variants
 from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
@@ -56,12 +55,12 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     """Describe the model that was named before the test, beside the best guess."""
     main, test_set, scored = record.main_metric, record.tests[test], ranked(record, test)
     scores = next(scores for scores in scored if scores.model == model)
-    mean, title = scores.mean[main], METRICS[main].title
+    mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
     if mean is None:
-        return f"{model}: {title} is not defined on {test}"
+        return f"{model}: {title} is not defined on {told_apart}"
     interval = scores.interval[main]
-    certainty = too_few(test_set.classes.values(), scores.films, main)
-    certainty = certainty.replace("film", group_noun(record.films.by))
+    noun = group_noun(record.films.by)
+    certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
     if interval is not None:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
@@ -70,7 +69,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
         beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
-    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {test}{beside}"
+    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {told_apart}{beside}"
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
@@ -87,7 +86,7 @@ def _range_over_tests(record: RunRecord) -> str:
     """Describe, of several tasks such as concepts, the lowest and the highest score."""
     main, model = record.main_metric, record.headline_model
     values = {
-        scores.test: mean
+        record.task(scores.test).title: mean
         for scores in record.scores
         if scores.model == model and (mean := scores.mean[main]) is not None
     }
@@ -227,7 +226,7 @@ def _score_table(record: RunRecord, test: str) -> str:
     else:
         clips = f"{test_set.positives} of {test_set.clips} positive"
     table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)
-    return f"{test}: {clips}\n{table}"
+    return f"{record.task(test).title}: {clips}\n{table}"
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
@@ -244,7 +243,7 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         cells += [rater.brier, rater.cross_entropy]
         rows.append([rater.name, *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
-    head = f"{test}: beside each annotator, on {comparison.which_clips}"
+    head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
     models = [rater.name for rater in comparison.raters if rater.kind == "model"]
     sentences = filter(None, map(comparison.f1_sentence, models))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
@@ -271,13 +270,15 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
-    variants = {
-        v for s in record.scores for v in store_variants(s.model, record.experiment.store_names)
-    }
-    models = [s for s in record.scores if s.test == test and s.model not in variants]
+    models = [
+        scores
+        for scores in record.scores
+        if scores.test == test and not record.models[scores.model].variant_of
+    ]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)
-    head = f"{test}: {METRICS[main].title} (0.5 is chance) by {noun}, {counted(len(films), noun)}"
+    area, counts = METRICS[main].title, counted(len(films), noun)
+    head = f"{record.task(test).title}: {area} (0.5 is chance) by {noun}, {counts}"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]

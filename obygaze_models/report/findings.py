@@ -179,7 +179,7 @@ def _model(head: Headline, who: str) -> Html:
     model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
         return html("{} ({}) names no clip at all.{}", who, model, ranks)
-    start, target = Html(""), html("of “{}”", row.entry.test)
+    start, target = Html(""), html("of “{}”", row.task.title)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
         which = " or ".join(each.words for each in row.task.classes)
@@ -326,7 +326,7 @@ def beside_annotators(head: Headline) -> list[Html]:
     sentence = compared.sentence(head.row.model, head.run.group_noun, minus="\u2212")
     if not sentence:
         return []
-    where = f"{head.row.entry.test}: " if head.run.kind == "concepts" else ""
+    where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, sentence)]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
         text = "That leaves out clips of other levels, which flatters all of them: {} is {}."

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import counted
 from obygaze_models.estimators.registry import describe_estimators
-from obygaze_models.experiments.published import estimator_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotation import Source
@@ -179,7 +178,7 @@ def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tup
 
 def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     titles = describe_estimators()
-    used = {model: estimator_of(run.record, model) for run in runs for model in run.record.models}
+    used = {name: of.estimator for run in runs for name, of in run.record.models.items()}
     if any(estimator.startswith("pcbm") for estimator in used.values()):
         yield "PCBM", BOTTLENECK
     for model, estimator in used.items():

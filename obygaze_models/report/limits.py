@@ -26,9 +26,9 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     lines = list(dict.fromkeys(map(str, messages)))
     if head.row.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
-        title = row.task.titles()[smallest]
+        title = row.run.record.words(row.entry.test)[smallest]
         lines.append(
-            f"Few test clips: {row.test.clips:,} of {row.entry.test}, "
+            f"Few test clips: {row.test.clips:,} of {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
             "Other clips might give quite another score."

@@ -25,7 +25,7 @@ from obygaze_models.report.annotation import Annotation, Source, open_annotation
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures, concept_tables
-from obygaze_models.report.explorer import explorer_data, in_scene_order, script_json
+from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.film_timelines import film_timelines
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import beside_annotators, findings, store_tables

@@ -19,7 +19,7 @@ from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import Clip, Run, annotated_clips, is_remote
+from obygaze_models.experiments.run_folder import Clip, Run, Unused, annotated_clips, is_remote
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
@@ -104,8 +104,8 @@ class ReportRun:
         return self.record.films.noun
 
     def in_groups(self, text: str) -> str:
-        """A text that says film, with what the clips were kept together by."""
-        return text.replace("film", self.group_noun)
+        """Return a text with what the clips were kept together by in place of ``{group}``."""
+        return text.replace("{group}", self.group_noun)
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
@@ -138,7 +138,7 @@ class ReportRun:
                 for key, clip in own.items()
             )
             if all(same):
-                absent = f"not in the label set {name}"
+                absent: Unused = "not-in-labels"
                 return {key: own.get(key) or replace(clips[key], used=absent) for key in clips}
         return None
 
@@ -271,7 +271,7 @@ class ScoreRow:
     def too_few(self, metric: str) -> str:
         """Return why a metric has no interval, such as too few positives; empty if it has one."""
         counts = self.test.classes.values()
-        return self.run.in_groups(too_few(counts, self.entry.films, metric))
+        return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """The interval of the score, where there are clips and films enough."""

@@ -11,11 +11,13 @@ film does not count. Where fewer than two films count, all clips are scored toge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from obygaze_models.scoring.metrics import (
@@ -67,17 +69,13 @@ class ScoredClips:
     @cached_property
     def rounds(self) -> list[Array]:
         """The rows of each round: a clip that several fits tested is in as many rounds."""
-        order = np.argsort(np.asarray(self.ids), kind="stable")
-        ordered = np.asarray(self.ids)[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        sizes = np.diff(np.r_[starts, len(ordered)])
-        numbers = np.empty(len(ordered), dtype=np.int64)
-        numbers[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
-        return [np.flatnonzero(numbers == number) for number in range(int(sizes.max()))]
+        ids = pd.Series(self.ids)
+        numbers = ids.groupby(ids).cumcount().to_numpy()
+        return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
 
     @property
     def class_counts(self) -> list[int]:
-        """How many clips each class has, a clip once."""
+        """The number of clips of each class; a clip counts once."""
         labels = self.labels[self.rounds[0]]
         counts: list[int] = np.bincount(labels, minlength=self.classes).tolist()
         return counts
@@ -95,32 +93,35 @@ class GroupScores:
 
     Parameters
     ----------
-    groups
-        The groups that count, in order; one without a name where all clips are scored together.
+    values
+        A row for each group that counts, in order, and a column for each metric; NaN where it is
+        not defined. One row without a name where all clips are scored together.
     left_out
         The groups that lack clips of a class.
     unnamed
         How many clips have no group, and are left out.
-    values
-        By metric the score of each group; NaN where it is not defined.
+    class_counts
+        How many clips each class has.
+    together
+        The values for `estimate_weighted` of the benchmark's measure of all clips together.
     """
 
-    groups: list[str]
+    values: pd.DataFrame
     left_out: list[str]
     unnamed: int
-    values: Mapping[str, Array]
+    class_counts: list[int]
+    together: Mapping[str, Array]
 
     @property
     def pooled(self) -> bool:
-        """Whether all clips are scored together."""
-        return self.groups == [""]
+        """True if all clips are scored together."""
+        return self.values.index.tolist() == [""]
 
     def by_name(self) -> dict[str, Scores]:
         """Return the scores of each group; None where they are not defined."""
-        return {
-            name: {key: _defined(column[row]) for key, column in self.values.items()}
-            for row, name in enumerate(self.groups)
-        }
+        values = self.values.astype(object).where(self.values.notna(), None)
+        scores: Any = values.to_dict("index")
+        return dict(scores)
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,11 @@ def score_groups(clips: ScoredClips) -> GroupScores:
     """Score each group of clips by itself, and average over the rounds.
 
     A group counts if it has clips of every class. Where fewer than two count, all clips are one
-    group without a name.
+    group without a name. The benchmark's measure, if any, is of all clips together, too.
     """
+    together = {}
+    if clips.measure:
+        together[clips.measure] = score_pooled(clips)[clips.measure]
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
     complete: list[int] = []
     left_out: list[int] = []
@@ -174,13 +178,10 @@ def score_groups(clips: ScoredClips) -> GroupScores:
     if len(complete) < 2:
         names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
     scores = [_score_rounds(clips, members == number) for number in complete]
-    values = {
-        key: np.array([own[key] for own in scores], dtype=np.float64)  # None becomes NaN
-        for key in scores[0]
-    }
+    values = pd.DataFrame(scores, index=names[complete], dtype=np.float64)  # None becomes NaN
     unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
-    counted = names[complete].tolist()
-    return GroupScores(counted, names[left_out].tolist(), 0 if counted == [""] else unnamed, values)
+    scored = GroupScores(values, names[left_out].tolist(), unnamed, clips.class_counts, together)
+    return replace(scored, unnamed=0) if scored.pooled else scored
 
 
 def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
@@ -193,12 +194,14 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
     return mean_scores(by_round)
 
 
-def mean_scores(scores: Sequence[Scores]) -> Scores:
-    """Return the mean of each score, where it is defined; None where it is nowhere."""
+def mean_scores(
+    scores: Sequence[Scores], statistic: Callable[[list[float]], Any] = np.mean
+) -> Scores:
+    """Return the mean of each score, or another statistic, where it is defined; else None."""
     means: Scores = {}
     for key in scores[0]:
         defined = [value for own in scores if (value := own[key]) is not None]
-        means[key] = float(np.mean(defined)) if defined else None
+        means[key] = float(statistic(defined)) if defined else None
     return means
 
 
@@ -218,72 +221,47 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreParts:
-    """What the scores of a test set are estimated from; see `estimate_scores`.
-
-    `pooled` has, by metric, the values for `estimate_weighted` of the scores of all clips together.
-    """
-
-    clips: ScoredClips
-    groups: GroupScores
-    pooled: Mapping[str, Array]
-
-
-def score_parts(clips: ScoredClips, *, pooled: bool = False) -> ScoreParts:
-    """Score the groups of a test set, and all clips together for the scores that need it.
-
-    Those are the benchmark's official measure; and all scores where `pooled` asks for it.
-    """
-    groups = score_groups(clips)
-    together: dict[str, Array] = {}
-    if pooled:
-        together = score_pooled(clips)
-    elif clips.measure:
-        together = {clips.measure: score_pooled(clips)[clips.measure]}
-    return ScoreParts(clips, groups, together)
-
-
-def estimate_scores(parts: ScoreParts) -> dict[str, Estimate]:
+def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
     """Estimate every score of a test set."""
-    counts, pooled = parts.clips.class_counts, parts.pooled
     estimates = {}
-    for key, values in parts.groups.values.items():
-        made = estimate_weighted(pooled[key]) if key in pooled else estimate_mean(values)
-        estimates[key] = restrict(made, key, counts)
+    for key in scored.values.columns.tolist():
+        if key in scored.together:
+            estimate = estimate_weighted(scored.together[key])
+        else:
+            estimate = estimate_mean(scored.values[key].to_numpy())
+        estimates[key] = restrict(estimate, key, scored.class_counts)
     return estimates
 
 
-def estimate_differences(model: ScoreParts, reference: ScoreParts) -> dict[str, Difference]:
+def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str, Difference]:
     """Estimate the differences between two models' scores on the same clips."""
-    counts = model.clips.class_counts
     first, second = estimate_scores(model), estimate_scores(reference)
     differences = {}
-    for key, values in model.groups.values.items():
-        if key not in reference.groups.values:
+    for key in first:
+        if key not in second:
             continue  # an official measure of one of the two
-        if key in model.pooled and key in reference.pooled:
-            made = estimate_weighted(model.pooled[key] - reference.pooled[key])
+        if key in model.together and key in reference.together:
+            estimate = estimate_weighted(model.together[key] - reference.together[key])
         else:
-            made = estimate_mean(values - reference.groups.values[key])
-        made = restrict(made, key, counts, least=-1.0)
-        differences[key] = Difference(first[key], second[key], made, made.p_value)
+            estimate = estimate_mean((model.values[key] - reference.values[key]).to_numpy())
+        estimate = restrict(estimate, key, model.class_counts, least=-1.0)
+        differences[key] = Difference(first[key], second[key], estimate, estimate.p_value)
     return differences
 
 
 def restrict(
-    made: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
+    estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
     """Keep an interval within its range, from `least` to 1, and drop one that would not hold.
 
     `too_few` says where that is.
     """
-    if too_few(class_counts, made.groups, key):
-        return replace(made, interval=None, p_value=None)
-    if made.interval is None or not METRICS[key].bounded:
-        return made
-    low, high = made.interval
-    return replace(made, interval=(max(least, low), min(1.0, high)))
+    if too_few(class_counts, estimate.groups, key):
+        return replace(estimate, interval=None, p_value=None)
+    if estimate.interval is None or not METRICS[key].bounded:
+        return estimate
+    low, high = estimate.interval
+    return replace(estimate, interval=(max(least, low), min(1.0, high)))
 
 
 def estimate_mean(values: Array) -> Estimate:
@@ -387,12 +365,12 @@ def estimate_weighted(values: Array) -> Estimate:
     --------
     >>> scores = np.array([0.5, 0.6, 0.7, 0.6, 0.8, 0.0])
     >>> weights = weigh_groups(5)
-    >>> made = estimate_weighted(weights @ scores / weights.sum(axis=1))
-    >>> round(made.value, 3), [round(end, 3) for end in made.interval]
+    >>> estimate = estimate_weighted(weights @ scores / weights.sum(axis=1))
+    >>> round(estimate.value, 3), [round(end, 3) for end in estimate.interval]
     (0.533, [0.498, 0.782])
     """
-    made = jackknife(values[1:])
-    return replace(made, value=_defined(values[0]))
+    estimate = jackknife(values[1:])
+    return replace(estimate, value=_defined(values[0]))
 
 
 def _defined(value: float) -> float | None:
@@ -416,17 +394,17 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def too_few(classes: Collection[int], groups: int, metric: str = "") -> str:
-    """Return why there is no interval, given the clips of each class; empty if there is one.
+def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
+    """Return why there is no interval, by the clips of each class; empty if there is one.
 
     Few clips or films that are all alike give a narrow interval, which does not mean certainty. A
-    skewed metric also needs a tenth of positive clips.
+    skewed metric also needs a tenth of positive clips. The `noun` is what messages call a group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:
         return "too few clips to say"
     if groups < MIN_GROUPS:
-        return "too few films to say"
+        return f"too few {noun}s to say"
     is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
     is_skewed = metric in METRICS and METRICS[metric].skewed
     return "too few positives to say" if is_skewed and is_rare else ""

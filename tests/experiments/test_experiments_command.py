@@ -51,7 +51,7 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     score = record["scores"][0]["mean"]["auroc"]
     assert first.startswith(f"logistic: AUROC {score:.2f} (too few clips to say) on ")
     assert wrote.startswith("Wrote runs/sure;")
-    assert "EN vs S: 5 of 10 positive" in tables
+    assert "Easy Negative vs Sure: 5 of 10 positive" in tables
     assert max(map(len, tables)) <= 100
 
 

@@ -111,6 +111,18 @@ def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
     assert 0.2 < adds.interval[0] < adds.value
 
 
+def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(each, senses, tmp_path):
+    models = each[0].record.models
+    about = models["late without see"]
+    assert (about.estimator, about.variant_of) == ("logistic", "late")
+    assert (about.stores, models["late"].stores) == (["hear", "read"], [*ALONE])
+    own = {"name": "logistic", "as": "logistic on hear alone", "stores": ["hear"]}
+    file = experiment(senses[0], estimators=["logistic", own])
+    run = om.run_experiment(file, tmp_path / "run")
+    with pytest.raises(ExperimentError, match="nothing to compare"):
+        om.compare(run, stores=True)
+
+
 def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
     (folder, stores, ids, *_), (run, printed) = senses, each

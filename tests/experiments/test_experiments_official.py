@@ -74,11 +74,11 @@ def mlp(violence):
 
 def write_run(model, benchmark, output, *options, store=None, manifest=None):
     places = (store or benchmark.store, manifest or benchmark.manifest)
-    return run_obygaze("models", "write-run", model, *places, "-o", output, *options)
+    return run_obygaze("mediaeval", "write-run", model, *places, "-o", output, *options)
 
 
 def score_run(path, manifest, *options):
-    return run_obygaze("models", "score-run", path, manifest, *options)
+    return run_obygaze("mediaeval", "score-run", path, manifest, *options)
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
@@ -87,7 +87,8 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["official"] == {"measure": "accuracy", "external_data": True}
     rows = csv_rows(tmp_path / "run/predictions.csv")
-    predicted = [max(LEVELS, key=lambda name: float(row[f"probability_{name}"])) for row in rows]
+    column = "probability_level:{}".format
+    predicted = [max(LEVELS, key=lambda name: float(row[column(name)])) for row in rows]
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
     assert record["scores"][0]["mean"]["accuracy"] == accuracy
@@ -149,7 +150,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
     assert result.exit_code == 0, result.output
     assert "50 test clips were used to train the model: this is no test" in result.stderr
     command = f"score-run {tmp_path / 'no'} {tmp_path / 'manifest'} {' '.join(options)}"
-    assert result.stdout.splitlines()[-1] == f"next: obygaze models {command}"
+    assert result.stdout.splitlines()[-1] == f"next: obygaze mediaeval {command}"
     with pytest.raises(ExperimentError, match=r'split = "official" \(accede has development, off'):
         benchmark.run(tmp_path / "none", **VIOLENCE, split=None)
 

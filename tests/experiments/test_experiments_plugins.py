@@ -367,7 +367,7 @@ def predicted(make_run, tmp_path_factory):
 
 def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
     run = make_run("outside", predictions=(predicted,))
-    assert run.record.models == ["logistic", "theirs"]
+    assert [*run.record.models] == ["logistic", "theirs"]
     scores = {(row.model, row.test): row for row in run.record.scores}
     for expected in make_run("good").record.scores:
         ours, annotated = (scores[name, expected.test] for name in ("logistic", "theirs"))
@@ -384,7 +384,7 @@ def test_predictions_of_all_fits_or_of_some(make_run, predicted, tmp_path):
     half = [f"{clip},half,0.5" for clip in clips]
     constant = write_lines(tmp_path / "c.csv", "id,model,probability", *half)
     run = make_run("constant", estimators=(), predictions=(constant,))
-    assert run.record.models == ["half"]
+    assert [*run.record.models] == ["half"]
     assert {len(scores.fits) for scores in run.record.scores} == {9}
     part = write_lines(tmp_path / "part.csv", *(line for line in lines if ",3," not in line))
     run = make_run("part", estimators=("majority",), predictions=(part,))
@@ -535,7 +535,8 @@ def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
     again = om.run_experiment(write(), tmp_path / "once")
     assert len(fits_of(again)) == 3
     [compared] = om.compare(run, again).comparisons
-    assert "different protocol options: {parts = 3, repeats = 2} in run" in "".join(compared.notes)
+    [note] = [note for note in compared.differences if note.code == "options"]
+    assert "different protocol options: {parts = 3, repeats = 2} in run" in note.text
     for option, fact in (
         ("repeat = 2", "protocol: unknown option 'repeat'; did you mean repeats?"),
         ('repeats = "two"', 'protocol: repeats = "two": Expected `int`'),

@@ -125,8 +125,8 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert {*unlabelled.first} < {*world.clips("NS"), no_label}
     clips = run.clips()
     assert clips.keys() == set(world.ids) - {no_label}
-    assert [clips[clip].used for clip in (no_features, failed)] == ["no features"] * 2
-    assert {clips[clip].used for clip in world.clips("NS")} == {"not in the task"}
+    assert [clips[clip].used for clip in (no_features, failed)] == ["no-features"] * 2
+    assert {clips[clip].used for clip in world.clips("NS")} == {"not-in-task"}
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     [told] = [warning.text for warning in run.warnings if warning.code == "zeros"]
     assert 0 < len(empty & tested) < len(empty)
@@ -445,7 +445,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     renamed = structs.replace(changed, estimators=({"name": "majority", "as": "other"},))
     (run.folder / "history.jsonl").touch()  # as earlier formats had it
     again = om.run_experiment(renamed, run.folder, overwrite=True)
-    assert again.record.models == ["other"]
+    assert again.record.models["other"].estimator == "majority"
     assert not (run.folder / "history.jsonl").exists()
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     (run.folder / "notes.txt").write_text("mine", encoding="utf-8")
@@ -504,7 +504,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
             continue
         asked = rows[rows["step"].notna()]
         parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
-        explanation = explain_rows(model, x[None], [0], classes=("HN", "S"))[0]["why"]
+        explanation = explain_rows(model, x[None], [0], classes=("negative", "positive"))[0]["why"]
         if kind == "path":
             steps = [(n, s.concept, s.above) for n, s in enumerate(explanation["steps"])]
             assert [*zip(asked["step"], asked["concept"], asked["above"], strict=True)] == steps
@@ -620,6 +620,8 @@ def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
     line = run.models()[0]
     made = om.predict(line["folder"], tmp_path / "s.zarr")
     head = made.to_csv().splitlines()[0]
+    rows = csv_rows(run.folder / "predictions.csv")
+    assert {row["label"] for row in rows} == {"negative", "positive"}
     assert head.count("probability_") == 2
     assert "probability_A+B," in head
     assert "probability_A+B ~2" in head

@@ -6,11 +6,9 @@ import shutil
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import pytrec_eval
 from hypothesis import given
@@ -24,7 +22,8 @@ import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
-from obygaze_models.estimators.baselines import baselines, simulated
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.estimators.baselines import baselines
 from obygaze_models.mediaeval.measure import trec_average_precision
 from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
 from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
@@ -168,18 +167,6 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     assert baselines(0.2)["majority"]["precision"] is None
 
 
-def test_a_fair_coin_scores_as_all_of_its_throws_do():
-    """Every way in which a coin may fall for five clips, each scored by scikit-learn."""
-    labels = np.array([1, 1, 0, 0, 0])
-    names = ("f1", "f1_weighted", "precision", "recall")
-    throws = [[BINARY[name](labels, np.array(throw)) for name in names]
-              for throw in product([0, 1], repeat=5)]  # fmt: skip
-    coin = simulated(5, 2, seed=0)
-    for key, summary in (("mean", np.nanmean), ("std", np.nanstd)):
-        expected = dict(zip(names, summary(throws, axis=0), strict=True))
-        assert coin[key] == pytest.approx(expected, abs=0.015)
-
-
 @pytest.fixture(scope="module")
 def run(make_run):
 
@@ -214,7 +201,8 @@ def auroc_by_film(run, model, test):
     """Of each film the mean over the fits that tested it; scikit-learn's."""
     by_film = defaultdict(list)
     for row in rows_of(run, model, test):
-        by_film[row["id"][:3], row["fit"]].append((int(row["label"]), float(row["probability"])))
+        pair = row["label"] == "positive", float(row["probability"])
+        by_film[row["id"][:3], row["fit"]].append(pair)
     areas = defaultdict(list)
     for (film, _), pairs in by_film.items():
         areas[film].append(roc_auc_score(*zip(*pairs, strict=True)))
@@ -253,14 +241,6 @@ def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
     for row in om.compare(good, noisy).comparisons:
         key = row.model.run, row.model.model, row.test
         assert row.scores["auroc"].model.value == pytest.approx(listed[key])
-    pooled = om.compare(good, noisy, pooled=True).comparisons[2]
-    # Each film has been tested as often, so that a round has one prediction of each clip.
-    table = pd.DataFrame(rows_of(noisy, "logistic", "HN vs S"))
-    rounds = table.groupby(table.groupby("id").cumcount())
-    areas = [
-        roc_auc_score(own.label.astype(int), own.probability.astype(float)) for _, own in rounds
-    ]
-    assert pooled.scores["auroc"].model.value == pytest.approx(np.mean(areas))
 
 
 def test_p_values_are_adjusted_for_all_comparisons_of_a_metric(good, noisy):
@@ -323,14 +303,15 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     )  # fmt: skip
     compared = om.compare(a, b, models=["logistic"])
     [_, full] = compared.comparisons
-    assert compared.left_out == (
-        "EN vs S is a test set of others: logistic, not of good: logistic",
-    )
+    fact = "EN vs S is a test set of others: logistic, not of good: logistic"
+    assert compared.left_out == (RunWarning("not-tested", "EN vs S", fact),)
     tested, there = (
         {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
     )
     assert full.clips == len(tested) - 3
-    text = " / ".join(full.notes)
+    assert [note.code for note in full.differences] == ["labels", "protocol"]
+    assert [note.code for note in full.notes] == ["left-out"] * 3
+    text = " / ".join(note.text for note in (*full.differences, *full.notes))
     for note in (
         "different label sets: all in good, others in others",
         "different protocols: leak-free in good, split in others",
@@ -347,10 +328,11 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         "different training tasks: HN vs S in good, EN vs S in unbalanced",
     )
     [*_, comparison] = om.compare(a, unbalanced).comparisons
-    assert comparison.notes == notes
+    assert [*comparison.notes, *(note.text for note in comparison.differences)] == [*notes]
     # Whether an experiment names the protocol's own balance or leaves it out is the same.
     films = run("by-film", protocol="split", balance="undersample", **guess)
-    assert "different balance" not in " ".join(om.compare(a, films).comparisons[0].notes)
+    compared = om.compare(a, films).comparisons[0]
+    assert "balance" not in [note.code for note in compared.differences]
     said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
     assert said.index("different protocols: split in by-film") < said.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)

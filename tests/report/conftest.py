@@ -178,7 +178,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         clip = Clip(
             f"{name}-{scene + 1:03}", name, f"Film number {film + 1} ({1990 + film})", "",
             start, start + 30 if timed else None, level, concepts, 0,
-            "not in the task" if level == "NS" else "",
+            "not-in-task" if level == "NS" else "",
         )  # fmt: skip
         by_id[clip.id] = clip
     ids = [clip.id for clip in by_id.values() if not clip.used]
@@ -189,7 +189,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         predictions += [
             FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
         ]
-        values, said = chance.normal(size=(len(ids), len(CONCEPTS))), ["S"] * len(ids)
+        values, said = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
         parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}
         attribution = Attribution("sum", CONCEPTS, said, values, **parts)
         if "tree" in model:
@@ -229,7 +229,7 @@ def hostile_run(results):
     record = run.record
     fields_ = {
         "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
-        "concept": "Look", "model": "mlp", "run": "first", "reason": "not in the task",
+        "concept": "Look", "model": "mlp", "run": "first", "reason": "not-in-task",
         "split": record.split, "labels": record.manifest.labels, "data": record.manifest.name,
     }  # fmt: skip
     texts = {

@@ -79,7 +79,7 @@ def test_a_number_is_shown_as_people_read_it(value, form, text):
 def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
-    assert head.row.model == run.record.models[0]
+    assert head.row.model == next(iter(run.record.models))
     verdict, annotated_, model, named = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
     agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())

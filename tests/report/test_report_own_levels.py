@@ -278,7 +278,7 @@ def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
     compared = om.compare(run)
     differences = [row.scores["auroc"].difference for row in compared.comparisons]
     assert {difference.groups for difference in differences} == {len(FILMS)}
-    assert any(f"{unnamed} clips" in note for note in compared.comparisons[0].notes)
+    assert any(f"{unnamed} clips" in note.text for note in compared.comparisons[0].notes)
 
 
 SMOKING = {"NS": "No smoking", "S": "Smoking"}

@@ -136,7 +136,7 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "Few test clips: 15 of EN+HN vs S, 5 of them S" in said(alarms, small)[0]
+    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in said(alarms, small)[0]
     assert "too few clips to say" in said(findings, small)[2]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])

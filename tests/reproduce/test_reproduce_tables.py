@@ -67,7 +67,7 @@ def scores_of(run, model, test):
     by_fit = defaultdict(list)
     for row in predictions(run, model):
         if row["test"] == test:
-            by_fit[row["fit"]].append((int(row["label"]), float(row["probability"]) > 0.5))
+            by_fit[row["fit"]].append((row["label"] == "positive", float(row["probability"]) > 0.5))
     pairs = [tuple(map(np.array, zip(*fit, strict=True))) for fit in by_fit.values()]
     return {name: [measure(*fit) for fit in pairs] for name, measure in MEASURES.items()}
 
@@ -162,7 +162,7 @@ def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     *lines, average = (line for line in data["blocks"][0]["lines"] if line["kind"] == "ours")
     by_film, by_clip = defaultdict(lambda: defaultdict(list)), defaultdict(list)
     for row in predictions(folder / "runs/leave-film-out/xclip-native-HN", "mlp"):
-        label, probability = int(row["label"]), float(row["probability"])
+        label, probability = row["label"] == "positive", float(row["probability"])
         by_film[row["id"].split("-")[0]][row["fit"]].append((label, probability > 0.5))
         by_clip[row["id"], label].append(probability)
     assert {len(fits) for fits in by_film.values()} == {len(lines) - 1}

@@ -5,11 +5,12 @@ let view = null; // the model of a run that is shown; on a page without a model 
 
 const no_reasons = () => `There are no reasons: the features are zeros only (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
-const MISSING = new Map([
-  ["no features", "no features in the store"],
-  ["no fold", "no fold in the split"],
-  ["not in the task", "of a level that the task leaves out"],
-]);
+const MISSING = {
+  "no-features": () => "no features in the store",
+  "no-fold": () => "no fold in the split",
+  "not-in-task": () => "of a level that the task leaves out",
+  "not-in-labels": () => `not in the label set ${data.runs[view.run].labels}`,
+};
 
 const find = (id) => document.getElementById(id);
 
@@ -81,8 +82,8 @@ const differs = (clip) => tested(clip) && called(clip) !== labelled(clip);
 // Why there is no prediction; empty where there is one.
 function missing_reason(clip) {
   if (tested(clip)) return "";
-  const reason = view.reason.get(clip);
-  return MISSING.get(reason) || reason || "not in a test set: trained or validated";
+  const reason = MISSING[view.reason.get(clip)];
+  return reason ? reason() : "not in a test set: trained or validated";
 }
 
 // The probability of a class, by default of the one that is shown.
