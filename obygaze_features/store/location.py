@@ -12,12 +12,13 @@ import hashlib
 import os
 import re
 import struct
+import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError, translate
@@ -31,6 +32,8 @@ _NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 Span = tuple[int, int]
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Location:
@@ -46,6 +49,8 @@ class Location:
     """The address for messages, without secrets."""
     is_local = True
     """Whether looking at a file costs next to nothing."""
+    at_once = 1
+    """Files to read at a time."""
 
     def join(self, name: str) -> str:
         """A file's own address, for messages."""
@@ -275,6 +280,32 @@ def require_store_name(path: Path) -> Path:
     if path.suffix != ".zarr":
         raise UsageError(path, ": the name of a store ends in .zarr")
     return path
+
+
+def in_parallel(
+    action: Callable[[V], T],
+    values: Iterable[V],
+    *,
+    at_once: int,
+    stopped: threading.Event | None = None,
+) -> Iterator[T]:
+    """Yield an action's results in order, `at_once` at a time.
+
+    An error cancels what has not begun, and sets `stopped` for what has.
+    """
+    values = list(values)
+    if at_once == 1 or len(values) < 2:
+        yield from map(action, values)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(at_once, len(values))) as pool:
+        try:
+            yield from pool.map(action, values)
+        except BaseException:
+            if stopped:
+                stopped.set()
+            raise
 
 
 def sha256_at(location: Location, name: str) -> str:
