@@ -15,6 +15,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -291,21 +292,39 @@ def in_parallel(
 ) -> Iterator[T]:
     """Yield an action's results in order, `at_once` at a time.
 
-    An error cancels what has not begun, and sets `stopped` for what has.
+    After an error nothing new begins, and what has begun is waited for, but not after an
+    interrupt; `stopped` tells it to end.
     """
     values = list(values)
     if at_once == 1 or len(values) < 2:
         yield from map(action, values)
         return
-    from concurrent.futures import ThreadPoolExecutor
+    results = [(value, Future[T]()) for value in values]
+    waiting = iter(results)
 
-    with ThreadPoolExecutor(min(at_once, len(values))) as pool:
-        try:
-            yield from pool.map(action, values)
-        except BaseException:
-            if stopped:
-                stopped.set()
-            raise
+    def work() -> None:
+        for value, result in waiting:
+            try:
+                result.set_result(action(value))
+            except BaseException as problem:
+                result.set_exception(problem)
+
+    # Of an executor the threads would be waited for at the end of an interrupted process.
+    count = min(at_once, len(values))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _, result in results:
+            yield result.result()
+    except BaseException as problem:
+        list(waiting)
+        if stopped:
+            stopped.set()
+        if isinstance(problem, Exception):
+            for thread in threads:
+                thread.join()
+        raise
 
 
 def sha256_at(location: Location, name: str) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.client import responses
@@ -31,6 +32,7 @@ _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
 """s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
+_UPLOAD_PAUSES_S = (0.5, 4.0)
 _BEYOND_THE_END = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 
 Range = tuple[int | None, int | None]
@@ -120,11 +122,19 @@ class S3Files(Files):
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
         """Send a file with its checksum, which S3 compares; not all of its imitators do."""
-        with path.open("rb") as file:
-            checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
-            named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
-            sent, _ = self._call("put_object", name, Body=file, **named)
-        return _hex_of(sent) == sha256
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
+        pauses = iter(_UPLOAD_PAUSES_S)
+        while True:
+            try:  # s3fs would go on where the last try left the file
+                with path.open("rb") as file:
+                    sent, _ = self._call("put_object", name, Body=file, **named)
+                return _hex_of(sent) == sha256
+            except Exception as problem:
+                pause = next(pauses, None)
+                if pause is None or isinstance(problem, FileNotFoundError | PermissionError):
+                    raise
+            time.sleep(pause)
 
     def _call(
         self, method: str, name: str, limit: int = 0, **options: Any

@@ -173,23 +173,16 @@ class _Target:
             )
         self.remote = Remote(self.address)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each file that is there."""
-        with one_line_errors(self.where):
-            return self.files.sizes()
-
     def is_right(self, name: str, sha256: str | None) -> bool:
-        """Return True if a file is as it should be, which takes reading it; the log may be any."""
-        with contextlib.suppress(FileNotFoundError):
-            return sha256 is None or sha256_at(self.remote, name) == sha256
-        return False
+        """Return True if a file is as it should be; the log may be any.
 
-    def has(self, name: str, sha256: str | None) -> bool:
-        """Return True if a file is as it should be; it is read if the server has no checksum."""
+        It is read if the server keeps no checksum of it.
+        """
+        if sha256 is None:
+            return True
         with contextlib.suppress(FileNotFoundError), one_line_errors(f"{self.where}/{name}"):
-            if sha256 and self.files.sha256(name) == sha256:
-                return True
-        return self.is_right(name, sha256)
+            return self.files.sha256(name) == sha256 or sha256_at(self.remote, name) == sha256
+        return False
 
     def send(self, files: _Files, name: str) -> None:
         """Send a file that is not damaged here; read it back if the server compares no checksum."""
@@ -212,7 +205,9 @@ class _Target:
 
 def _push_files(files: _Files, there: _Target) -> int:
     """Send what is missing or wrong; return the number of files sent."""
-    listed, sizes, sent = (files.path / fmt.CHECKSUMS).read_bytes(), there.sizes(), 0
+    listed, sent = (files.path / fmt.CHECKSUMS).read_bytes(), 0
+    with one_line_errors(there.where):
+        sizes = there.files.sizes()
     listed_there = there.remote.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
     # What a killed push left of its first file, or nothing, is nobody's.
     if len(listed_there) < len(listed) and listed.startswith(listed_there):
@@ -223,7 +218,7 @@ def _push_files(files: _Files, there: _Target) -> int:
 
     def is_right(name: str) -> bool:
         is_alike = sizes.get(name) == files.sizes[name]
-        return is_alike and there.has(name, files.checksums.get(name))
+        return is_alike and there.is_right(name, files.checksums.get(name))
 
     def send(name: str) -> int:
         there.send(files, name)

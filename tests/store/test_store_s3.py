@@ -100,6 +100,21 @@ def test_a_push_sends_checksums_and_reads_no_features_back(url, stores, requests
     assert len(features) < sent
 
 
+def test_an_upload_that_is_cut_begins_anew(url, stores, monkeypatch):
+    call, cuts = schemes.S3Files._call, iter([True, True])
+
+    def cut(files, method, name, *limit, **options):
+        if method == "put_object" and name == "rows.csv" and next(cuts, False):
+            options["Body"].read()
+            raise OSError("cut")
+        return call(files, method, name, *limit, **options)
+
+    monkeypatch.setattr(schemes.S3Files, "_call", cut)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    push(stores / "final.zarr", f"{url}/cut.zarr")
+    assert verify(f"{url}/cut.zarr") == []
+
+
 def test_what_an_imitator_of_s3_compares_not_is_read_back(url, stores, monkeypatch):
     """One that knows no checksums, and damages a file."""
     call = schemes.S3Files._call
