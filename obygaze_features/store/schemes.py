@@ -13,7 +13,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import responses
 from pathlib import Path
@@ -48,22 +48,20 @@ class Answer(NamedTuple):
 
 
 class Files:
-    """Files that fsspec reads and writes; it does not tell their versions.
-
-    Parameters
-    ----------
-    system
-        The file system of fsspec.
-    root
-        The folder in it.
-    has_folders
-        Whether folders must be made before files are put into them.
-    """
+    """The files of a folder that fsspec reads and writes; it does not tell their versions."""
 
     is_read_only = False
+    has_folders = False
+    """Folders must be made before files are put into them."""
 
-    def __init__(self, system: Any, root: str, *, has_folders: bool = False) -> None:
-        self.system, self.root, self.has_folders = system, root, has_folders
+    def __init__(self, address: str, **options: Any) -> None:
+        fsspec = need("fsspec", extra="remote")
+        scheme = address.partition("://")[0] if is_url(address) else "file"
+        extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
+        with translate(MissingExtra, redact_url(address), extra, foreign=ImportError):
+            # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
+            self.system: Any = fsspec.filesystem(scheme, **options)
+        self.root: str = self.system._strip_protocol(address).rstrip("/")
 
     def path(self, name: str) -> str:
         """Return the path of a file in the file system."""
@@ -101,8 +99,33 @@ class Files:
         return False
 
 
-class S3Files(Files):
-    """Files of an S3 bucket, whose answers name versions and whose uploads have checksums."""
+class FolderFiles(Files):
+    """The files of a folder on this machine."""
+
+    has_folders = True
+
+
+class BucketFiles(Files):
+    """The files of a part of a bucket."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        if not urlsplit(address).netloc:
+            where, scheme = redact_url(address), address.partition(":")[0]
+            raise UsageError(f"{where} has no bucket; give {scheme}://BUCKET/NAME.zarr")
+        super().__init__(address, **options)
+
+
+class S3Files(BucketFiles):
+    """Files of S3, whose answers name versions and whose uploads have checksums."""
+
+    def __init__(self, address: str) -> None:
+        where = redact_url(address)
+        if "@" in urlsplit(address).netloc or where.endswith("://..."):
+            raise UsageError(
+                f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
+            )
+        super().__init__(address, **_S3_OPTIONS)
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
         """Return a range of a file, by one request."""
@@ -162,24 +185,19 @@ class HttpFiles(Files):
 
     is_read_only = True
 
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, address: str, **headers: str) -> None:
         http = need("fsspec.implementations.http", extra="remote")
         self.aiohttp = aiohttp = need("aiohttp", extra="remote")
-        timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
-        system = http.HTTPFileSystem(
+        headers |= {"User-Agent": f"obygaze/{obygaze_version()}", "Accept-Encoding": "identity"}
+        self.system = http.HTTPFileSystem(
             client_kwargs={
                 "trust_env": bool(getproxies()),  # takes a thread for each request
-                "timeout": timeout,
-                "headers": {
-                    "User-Agent": f"obygaze/{obygaze_version()}",
-                    "Accept-Encoding": "identity",
-                    **headers,
-                },
+                "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+                "headers": headers,
             }
         )
-        root, mark, query = url.partition("?")
-        super().__init__(system, root.rstrip("/"))
-        self.query = f"{mark}{query}"
+        root, mark, query = address.partition("?")
+        self.root, self.query = root.rstrip("/"), f"{mark}{query}"
 
     def path(self, name: str) -> str:
         """Return the URL of a file."""
@@ -221,6 +239,22 @@ class HttpFiles(Files):
         return isinstance(problem, passing)
 
 
+class HubFiles(HttpFiles):
+    """The files of a data set of the Hugging Face Hub."""
+
+    def __init__(self, address: str) -> None:
+        repo, revision, folder = parse_hf_address(address)
+        constants = need("huggingface_hub.constants", extra="remote")
+        if constants.HF_HUB_OFFLINE:
+            where = redact_url(address)
+            raise StoreError(f"{where} cannot be read: HF_HUB_OFFLINE is set; unset it")
+        endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        token = need("huggingface_hub", extra="remote").get_token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{endpoint.rstrip('/')}/datasets/{repo}/resolve/{revision}{folder}"
+        super().__init__(url, **headers)
+
+
 def open_files(address: str) -> Files:
     """Open the files of a folder, here (a path) or behind a URL of one of `SCHEMES`."""
     scheme = address.partition("://")[0] if is_url(address) else "file"
@@ -234,66 +268,13 @@ def open_files(address: str) -> Files:
         return SCHEMES[scheme](address)
 
 
-def _open_http(address: str) -> Files:
-    return HttpFiles(address, {})
-
-
-def _open_s3(address: str) -> Files:
-    where = redact_url(address)
-    if "@" in urlsplit(address).netloc or where.endswith("://..."):
-        raise UsageError(
-            f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
-        )
-    return S3Files(*_open_bucket(address, **_S3_OPTIONS))
-
-
-def _open_gs(address: str) -> Files:
-    return Files(*_open_bucket(address))
-
-
-def _open_bucket(address: str, **options: Any) -> tuple[Any, str]:
-    """Return the file system of a bucket, and the root in it."""
-    if not urlsplit(address).netloc:
-        scheme = address.partition(":")[0]
-        where = redact_url(address)
-        raise UsageError(f"{where} has no bucket; give {scheme}://BUCKET/NAME.zarr")
-    return _open_system(address, **options)
-
-
-def _open_folder(address: str) -> Files:
-    return Files(*_open_system(address), has_folders=True)
-
-
-def _open_system(address: str, **options: Any) -> tuple[Any, str]:
-    """Return fsspec's file system of an address, and the root in it."""
-    fsspec = need("fsspec", extra="remote")
-    scheme = address.partition("://")[0] if is_url(address) else "file"
-    extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
-    with translate(MissingExtra, redact_url(address), extra, foreign=ImportError):
-        # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
-        system = fsspec.filesystem(scheme, **options)
-    return system, system._strip_protocol(address).rstrip("/")
-
-
-def _open_hub(address: str) -> Files:
-    repo, revision, folder = parse_hf_address(address)
-    constants = need("huggingface_hub.constants", extra="remote")
-    if constants.HF_HUB_OFFLINE:
-        raise StoreError(f"{redact_url(address)} cannot be read: HF_HUB_OFFLINE is set; unset it")
-    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-    token = need("huggingface_hub", extra="remote").get_token()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return HttpFiles(f"{endpoint.rstrip('/')}/datasets/{repo}/resolve/{revision}{folder}", headers)
-
-
-SCHEMES: dict[str, Callable[[str], Files]] = {
-    "https": _open_http,
-    "http": _open_http,
-    "s3": _open_s3,
-    "gs": _open_gs,
-    "hf": _open_hub,
-    "file": _open_folder,
+SCHEMES: dict[str, type[Files]] = {
+    "https": HttpFiles,
+    "http": HttpFiles,
+    "s3": S3Files,
+    "gs": BucketFiles,
+    "hf": HubFiles,
+    "file": FolderFiles,
 }
 """What opens the files of a URL. fsspec knows more schemes: some run what a server sends."""
 
