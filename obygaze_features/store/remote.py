@@ -58,6 +58,11 @@ class Remote(Location):
         self._opened: tuple[int, Files, threading.Semaphore] | None = None
         self._open()
 
+    @property
+    def files(self) -> Files:
+        """The files, as this process reads and writes them."""
+        return self._open()[0]
+
     def read(self, name: str) -> bytes:
         """A whole file, compared with the list of checksums of the store that was pinned."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):

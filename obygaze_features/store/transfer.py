@@ -51,7 +51,7 @@ from obygaze_features.store.location import (
 from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.reader import Store, location_of, open_at
 from obygaze_features.store.remote import MAX_REQUESTS, Remote
-from obygaze_features.store.schemes import one_line_errors, open_files, parse_hf_address
+from obygaze_features.store.schemes import one_line_errors, parse_hf_address
 from obygaze_features.store.verify import check_list
 
 GROUP = "zarr.json"
@@ -152,82 +152,74 @@ def push(store: Store, target: Path | str) -> Pushed:
     if where.startswith("hf://"):
         sent = _push_to_hub(files, where)
     else:
-        there = _Target(where)
-        if not where.rstrip("/").endswith(".zarr") and not there.remote.exists(fmt.CHECKSUMS):
-            there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        store.location.refuse_as_output(Path(there.address))
+        there = Remote(where.rstrip("/") or where)
+        if there.files.is_read_only:
+            raise UsageError(
+                f"{there.where}: nothing is sent over HTTP; push to a folder, s3:// or hf://"
+            )
+        if not there.url.endswith(".zarr") and not there.exists(fmt.CHECKSUMS):
+            there = Remote(f"{where.rstrip('/')}/{files.path.resolve().name}")
+        store.location.refuse_as_output(Path(there.url))
         where, sent = there.where, _push_files(files, there)
     size = sum(files.sizes.values())
     return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
 
 
-class _Target:
-    """Where a store is pushed to: a folder, or a part of a bucket."""
+def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
+    """Return True if a file is as it should be; the log may be any.
 
-    def __init__(self, address: str) -> None:
-        self.address, self.where = address.rstrip("/") or address, redact_url(address).rstrip("/")
-        self.files = open_files(self.address)
-        if self.files.is_read_only:
-            raise UsageError(
-                f"{self.where}: nothing is sent over HTTP; push to a folder, s3:// or hf://"
-            )
-        self.remote = Remote(self.address)
-
-    def is_right(self, name: str, sha256: str | None) -> bool:
-        """Return True if a file is as it should be; the log may be any.
-
-        It is read if the server keeps no checksum of it.
-        """
-        if sha256 is None:
-            return True
-        with contextlib.suppress(FileNotFoundError), one_line_errors(f"{self.where}/{name}"):
-            return self.files.sha256(name) == sha256 or sha256_at(self.remote, name) == sha256
-        return False
-
-    def send(self, files: _Files, name: str) -> None:
-        """Send a file that is not damaged here; read it back if the server compares no checksum."""
-        files.check(name)
-        path = files.path / name
-        sha256 = files.checksums.get(name)
-        try:
-            with one_line_errors(f"{self.where}/{name}"):
-                is_compared = self.files.put(path, name, sha256 or sha256_of(path))
-        except FileNotFoundError:
-            bucket = self.files.root.partition("/")[0] or self.files.root
-            raise StoreError(
-                f"there is no bucket {bucket}, for {self.where}; check its name, or make "
-                "it: a push makes none"
-            ) from None
-        if not is_compared and not self.is_right(name, sha256):
-            remedy = f"run: obygaze stores verify {files.path}"
-            raise StoreError(f"{self.where}/{name} is not what was sent; {remedy}")
+    It is read if the server keeps no checksum of it.
+    """
+    if sha256 is None:
+        return True
+    with contextlib.suppress(FileNotFoundError), one_line_errors(there.join(name)):
+        return there.files.sha256(name) == sha256 or sha256_at(there, name) == sha256
+    return False
 
 
-def _push_files(files: _Files, there: _Target) -> int:
+def _send(files: _Files, name: str, there: Remote) -> None:
+    """Send a file that is not damaged here; read it back if the server compares no checksum."""
+    files.check(name)
+    path, sha256 = files.path / name, files.checksums.get(name)
+    try:
+        with one_line_errors(there.join(name)):
+            is_compared = there.files.put(path, name, sha256 or sha256_of(path))
+    except FileNotFoundError:
+        bucket = there.files.root.partition("/")[0] or there.files.root
+        raise StoreError(
+            f"there is no bucket {bucket}, for {there.where}; check its name, or make it: a push "
+            "makes none"
+        ) from None
+    if not is_compared and not _is_right(there, name, sha256):
+        remedy = f"run: obygaze stores verify {files.path}"
+        raise StoreError(f"{there.join(name)} is not what was sent; {remedy}")
+
+
+def _push_files(files: _Files, there: Remote) -> int:
     """Send what is missing or wrong; return the number of files sent."""
     listed, sent = (files.path / fmt.CHECKSUMS).read_bytes(), 0
     with one_line_errors(there.where):
         sizes = there.files.sizes()
-    listed_there = there.remote.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
+    listed_there = there.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
     # What a killed push left of its first file, or nothing, is nobody's.
     if len(listed_there) < len(listed) and listed.startswith(listed_there):
         if others := sizes.keys() - {fmt.CHECKSUMS}:
             raise _holds_something_else(there.where, others)
-        there.send(files, fmt.CHECKSUMS)
+        _send(files, fmt.CHECKSUMS, there)
         sent += 1
 
     def is_right(name: str) -> bool:
         is_alike = sizes.get(name) == files.sizes[name]
-        return is_alike and there.is_right(name, files.checksums.get(name))
+        return is_alike and _is_right(there, name, files.checksums.get(name))
 
     def send(name: str) -> int:
-        there.send(files, name)
+        _send(files, name, there)
         return files.sizes[name]
 
     at_once = 1 if there.files.has_folders else MAX_REQUESTS
     body = [name for name in files.sizes if name not in (fmt.CHECKSUMS, GROUP)]
     for names in (body, [GROUP]):
-        if there.remote.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
+        if there.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
             raise StoreError(f"{there.where} holds another store; choose another target")
         checked = in_parallel(is_right, names, at_once=at_once)
         checked = progress(checked, "Verifying", unit="file", total=len(names))
