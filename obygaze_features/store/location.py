@@ -292,8 +292,8 @@ def in_parallel(
 ) -> Iterator[T]:
     """Yield an action's results in order, `at_once` at a time.
 
-    After an error nothing new begins, and what has begun is waited for, but not after an
-    interrupt; `stopped` tells it to end.
+    After an error, nothing new begins, `stopped` is set, and calls that have begun are waited
+    for. After an interrupt they are not.
     """
     values = list(values)
     if at_once == 1 or len(values) < 2:
@@ -309,7 +309,7 @@ def in_parallel(
             except BaseException as problem:
                 result.set_exception(problem)
 
-    # Of an executor the threads would be waited for at the end of an interrupted process.
+    # Python waits for an executor's threads when it exits, even after an interrupt.
     count = min(at_once, len(values))
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:

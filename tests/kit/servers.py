@@ -130,7 +130,7 @@ def serve(folder: Path) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def at_a_time(served: Served) -> Iterator[list[int]]:
-    """Slow a server down; gives the numbers of requests that were under way."""
+    """Slow a server down; yield the numbers of requests that were under way."""
     most, under_way, refuse = [], [], served.refuse
 
     def wait(path: str) -> None:

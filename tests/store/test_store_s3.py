@@ -115,7 +115,7 @@ def test_an_upload_that_is_cut_begins_anew(url, stores, monkeypatch):
     assert verify(f"{url}/cut.zarr") == []
 
 
-def test_what_an_imitator_of_s3_compares_not_is_read_back(url, stores, monkeypatch):
+def test_a_file_is_read_back_where_the_server_compares_no_checksum(url, stores, monkeypatch):
     """One that knows no checksums, and damages a file."""
     call = schemes.S3Files._call
 
