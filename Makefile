@@ -75,7 +75,7 @@ gpu: $(READY)
 	@TORCH_CUDA_SANITIZER=1 $(BIN)/python -m pytest -m gpu
 
 bench: $(READY)
-	@$(BIN)/python -c 'import decord, faiss, lance' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'
+	@$(BIN)/python -c 'import decord, faiss, lance, obstore' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)

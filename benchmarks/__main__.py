@@ -22,6 +22,7 @@ BENCHMARKS = (
     "store",
     "search",
     "travel",
+    "remote",
     "extraction",
     "gpu",
     "zoo",

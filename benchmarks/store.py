@@ -18,7 +18,6 @@ from timeit import repeat
 from typing import Any
 
 import h5py
-import lance
 import numpy as np
 import pyarrow as pa
 import torch
@@ -46,6 +45,8 @@ def measure() -> Iterator[Result]:
 
 
 def _clips(folder: Path) -> Iterator[Result]:
+    import lance  # only here: other benchmarks make stores, too
+
     folder.mkdir()
     chance = np.random.default_rng(0)
     native = chance.standard_normal((CLIPS, DIM), np.float32)

@@ -12,12 +12,14 @@ import hashlib
 import os
 import re
 import struct
+import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, UsageError, translate
@@ -31,6 +33,8 @@ _NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 Span = tuple[int, int]
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Location:
@@ -46,6 +50,8 @@ class Location:
     """The address for messages, without secrets."""
     is_local = True
     """Whether looking at a file costs next to nothing."""
+    at_once = 1
+    """Files to read at a time."""
 
     def join(self, name: str) -> str:
         """A file's own address, for messages."""
@@ -275,6 +281,50 @@ def require_store_name(path: Path) -> Path:
     if path.suffix != ".zarr":
         raise UsageError(path, ": the name of a store ends in .zarr")
     return path
+
+
+def in_parallel(
+    action: Callable[[V], T],
+    values: Iterable[V],
+    *,
+    at_once: int,
+    stopped: threading.Event | None = None,
+) -> Iterator[T]:
+    """Yield an action's results in order, `at_once` at a time.
+
+    After an error, nothing new begins, `stopped` is set, and calls that have begun are waited
+    for. After an interrupt they are not.
+    """
+    values = list(values)
+    if at_once == 1 or len(values) < 2:
+        yield from map(action, values)
+        return
+    results = [(value, Future[T]()) for value in values]
+    waiting = iter(results)
+
+    def work() -> None:
+        for value, result in waiting:
+            try:
+                result.set_result(action(value))
+            except BaseException as problem:
+                result.set_exception(problem)
+
+    # Python waits for an executor's threads when it exits, even after an interrupt.
+    count = min(at_once, len(values))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _, result in results:
+            yield result.result()
+    except BaseException as problem:
+        list(waiting)
+        if stopped:
+            stopped.set()
+        if isinstance(problem, Exception):
+            for thread in threads:
+                thread.join()
+        raise
 
 
 def sha256_at(location: Location, name: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Location, Span
+from obygaze_features.store.location import Location, Span, in_parallel
 from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.shards import (
     CHECKSUM_BYTES,
@@ -30,8 +30,8 @@ from obygaze_features.store.shards import (
 if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
 
-BATCH_BYTES = 32 * 2**20
-"""Bytes of chunks that a `RangeShard` holds at a time."""
+BATCH_BYTES = 16 * 2**20
+"""Bytes of chunks that a `RangeShard` holds at a time; a few shards are read at once."""
 MAX_OPEN_SHARDS = 64
 """A mapped shard takes a file descriptor, and a process may have as few as 256."""
 
@@ -101,21 +101,31 @@ class RowReader:
             order = np.argsort(rows, kind="stable")
             rows, at, shards = rows[order], at[order], shards[order]
         ends = [*(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(rows)]
-        start = 0
-        for stop in ends if len(rows) else ():
-            shard, targets = int(shards[start]), at[start:stop]
-            first = shard * array.layout.shard_rows
-            is_run = (np.diff(targets) == 1).all()
-            out = into[targets[0] : targets[-1] + 1] if is_run else None
-            try:
-                reader = self._shard(array, shard)
-                part = reader.read(rows[start:stop] - first, check=self.store.checksums, out=out)
-            except DamagedChunk as problem:
-                raise self._name_rows(problem, rows - first, first) from None
-            if not is_run:
-                into[targets] = part
-            start = stop
+        starts = [0, *ends[:-1]]
+
+        def read(span: tuple[int, int]) -> None:
+            part = slice(*span)
+            self._gather_shard(array, int(shards[span[0]]), rows[part], into, at[part])
+
+        spans = list(zip(starts, ends, strict=True)) if len(rows) else []
+        for _ in in_parallel(read, spans, at_once=self.store.location.at_once):
+            pass
         return into
+
+    def _gather_shard(
+        self, array: StoredArray, shard: int, rows: Rows, into: NDArray[Any], at: Rows
+    ) -> None:
+        """Read rows of one shard; row i goes to ``into[at[i]]``."""
+        first = shard * array.layout.shard_rows
+        is_run = (np.diff(at) == 1).all()
+        out = into[at[0] : at[-1] + 1] if is_run else None
+        try:
+            reader = self._shard(array, shard)
+            part = reader.read(rows - first, check=self.store.checksums, out=out)
+        except DamagedChunk as problem:
+            raise self._name_rows(problem, rows - first, first) from None
+        if not is_run:
+            into[at] = part
 
     def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
         """One row of an array."""

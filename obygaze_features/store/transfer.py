@@ -13,9 +13,10 @@ import hashlib
 import os
 import stat
 import sys
+import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ from obygaze_features.store.location import (
     Folder,
     Location,
     ZipArchive,
+    in_parallel,
     is_store_name,
     is_url,
     require_store_name,
@@ -48,16 +50,11 @@ from obygaze_features.store.location import (
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
 from obygaze_features.store.reader import Store, location_of, open_at
-from obygaze_features.store.remote import (
-    Remote,
-    one_line_errors,
-    open_file_system,
-    parse_hf_address,
-)
+from obygaze_features.store.remote import MAX_REQUESTS, Remote
+from obygaze_features.store.schemes import one_line_errors, parse_hf_address
 from obygaze_features.store.verify import check_list
 
 GROUP = "zarr.json"
-_BUCKETS = ("s3://", "gs://")
 
 
 class Packed(NamedTuple):
@@ -152,89 +149,85 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 def push(store: Store, target: Path | str) -> Pushed:
     """Put a final store elsewhere; see `Store.push`."""
     files, where = _Files(store, "pushed"), str(target)
-    if where.startswith(("http://", "https://")):
-        where = redact_url(where)
-        raise UsageError(f"{where}: nothing is sent over HTTP; push to a folder, s3:// or hf://")
     if where.startswith("hf://"):
         sent = _push_to_hub(files, where)
     else:
-        there = _Target(where)
-        if not where.rstrip("/").endswith(".zarr") and not there.remote.exists(fmt.CHECKSUMS):
-            there = _Target(f"{where.rstrip('/')}/{files.path.resolve().name}")
-        store.location.refuse_as_output(Path(there.address))
+        there = Remote(where.rstrip("/") or where)
+        if there.files.is_read_only:
+            raise UsageError(
+                f"{there.where}: nothing is sent over HTTP; push to a folder, s3:// or hf://"
+            )
+        if not there.url.endswith(".zarr") and not there.exists(fmt.CHECKSUMS):
+            there = Remote(f"{where.rstrip('/')}/{files.path.resolve().name}")
+        store.location.refuse_as_output(Path(there.url))
         where, sent = there.where, _push_files(files, there)
     size = sum(files.sizes.values())
     return Pushed(redact_url(where), len(files.sizes), size, sent, files.left_out)
 
 
-class _Target:
-    """Where a store is pushed to: a folder, or a part of a bucket."""
+def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
+    """Return True if a file is as it should be; the log may be any.
 
-    def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/") or address
-        self.system, self.root, _ = open_file_system(self.address)
-        self.where, self.remote = redact_url(self.address), Remote(self.address)
-
-    def sizes(self) -> dict[str, int]:
-        """The files that are there."""
-        self.system.invalidate_cache()
-        with one_line_errors(self.where), contextlib.suppress(FileNotFoundError):
-            found = self.system.find(self.root, detail=True).items()
-            start = f"{self.root}/"
-            return {name.removeprefix(start): int(info["size"] or 0) for name, info in found}
-        return {}
-
-    def is_right(self, name: str, sha256: str | None) -> bool:
-        """Whether a file is as it should be, by reading it; the log may be any."""
-        with contextlib.suppress(FileNotFoundError):
-            return sha256 is None or sha256_at(self.remote, name) == sha256
-        return False
-
-    def send(self, files: _Files, names: Collection[str]) -> int:
-        """Send files, none of which is damaged here; gives their number."""
-        with meter(sum(files.sizes[name] for name in names), "Sending", unit="B") as advance:
-            for name in names:
-                files.check(name)
-                goal = f"{self.root}/{name}"
-                try:
-                    with one_line_errors(f"{self.where}/{name}"):
-                        if not self.address.startswith(_BUCKETS):  # a push makes no bucket
-                            self.system.makedirs(goal.rpartition("/")[0], exist_ok=True)
-                        self.system.put_file(str(files.path / name), goal)
-                except FileNotFoundError:
-                    bucket = self.root.partition("/")[0] or self.root
-                    raise StoreError(
-                        f"there is no bucket {bucket}, for {self.where}; check its name, or make "
-                        "it: a push makes none"
-                    ) from None
-                advance(files.sizes[name])
-        return len(names)
+    It is read if the server keeps no checksum of it.
+    """
+    if sha256 is None:
+        return True
+    with contextlib.suppress(FileNotFoundError), one_line_errors(there.join(name)):
+        return there.files.sha256(name) == sha256 or sha256_at(there, name) == sha256
+    return False
 
 
-def _push_files(files: _Files, there: _Target) -> int:
-    """Send what is missing or wrong; gives the number of files sent."""
-    listed, sizes, sent = (files.path / fmt.CHECKSUMS).read_bytes(), there.sizes(), 0
-    listed_there = there.remote.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
+def _send(files: _Files, name: str, there: Remote) -> None:
+    """Send a file that is not damaged here; read it back if the server compares no checksum."""
+    files.check(name)
+    path, sha256 = files.path / name, files.checksums.get(name)
+    try:
+        with one_line_errors(there.join(name)):
+            is_compared = there.files.put(path, name, sha256 or sha256_of(path))
+    except FileNotFoundError:
+        bucket = there.files.root.partition("/")[0] or there.files.root
+        raise StoreError(
+            f"there is no bucket {bucket}, for {there.where}; check its name, or make it: a push "
+            "makes none"
+        ) from None
+    if not is_compared and not _is_right(there, name, sha256):
+        remedy = f"run: obygaze stores verify {files.path}"
+        raise StoreError(f"{there.join(name)} is not what was sent; {remedy}")
+
+
+def _push_files(files: _Files, there: Remote) -> int:
+    """Send what is missing or wrong; return the number of files sent."""
+    listed, sent = (files.path / fmt.CHECKSUMS).read_bytes(), 0
+    with one_line_errors(there.where):
+        sizes = there.files.sizes()
+    listed_there = there.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
     # What a killed push left of its first file, or nothing, is nobody's.
     if len(listed_there) < len(listed) and listed.startswith(listed_there):
         if others := sizes.keys() - {fmt.CHECKSUMS}:
             raise _holds_something_else(there.where, others)
-        sent += there.send(files, [fmt.CHECKSUMS])
+        _send(files, fmt.CHECKSUMS, there)
+        sent += 1
+
+    def is_right(name: str) -> bool:
+        is_alike = sizes.get(name) == files.sizes[name]
+        return is_alike and _is_right(there, name, files.checksums.get(name))
+
+    def send(name: str) -> int:
+        _send(files, name, there)
+        return files.sizes[name]
+
+    at_once = 1 if there.files.has_folders else MAX_REQUESTS
     body = [name for name in files.sizes if name not in (fmt.CHECKSUMS, GROUP)]
     for names in (body, [GROUP]):
-        if there.remote.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
+        if there.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
             raise StoreError(f"{there.where} holds another store; choose another target")
-        wrong = [
-            name
-            for name in progress(names, "Verifying", unit="file")
-            if sizes.get(name) != files.sizes[name]
-            or not there.is_right(name, files.checksums.get(name))
-        ]
-        sent += there.send(files, wrong)
-        for name in progress(wrong, "Verifying", unit="file"):
-            if not there.is_right(name, files.checksums.get(name)):
-                remedy = f"run: obygaze stores verify {files.path}"
-                raise StoreError(f"{there.where}/{name} is not what was sent; {remedy}")
+        checked = in_parallel(is_right, names, at_once=at_once)
+        checked = progress(checked, "Verifying", unit="file", total=len(names))
+        wrong = [name for name, right in zip(names, checked, strict=True) if not right]
+        with meter(sum(files.sizes[name] for name in wrong), "Sending", unit="B") as advance:
+            for size in in_parallel(send, wrong, at_once=at_once):
+                advance(size)
+        sent += len(wrong)
     return sent
 
 
@@ -337,11 +330,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
         # To read a zip file on this machine again costs little.
         _pulling_folder(output, location.read(fmt.CHECKSUMS), keep=not is_zip) as folder,
     ):
-        fetched = 0
-        with meter(None, "Fetching", unit="B") as advance:
-            for number, (name, sha256) in enumerate(checksums.items(), 1):
-                note = f"file {number:,} of {len(checksums):,}"
-                fetched += _fetch(location, name, sha256, folder, partial(advance, note=note))
+        fetched = _fetch_all(location, checksums, folder)
         log = folder / fmt.LOG
         log.unlink(missing_ok=True)
         if location.exists(fmt.LOG):  # it may be lost: it says nothing of features
@@ -355,27 +344,47 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
     return fetched
 
 
+def _fetch_all(location: Location, checksums: dict[str, str], folder: Path) -> int:
+    """Fetch the files of a store, several at a time from a server; return the bytes fetched."""
+    lock, stopped = threading.Lock(), threading.Event()
+    with meter(None, "Fetching", unit="B") as advance:
+
+        def count(size: int) -> None:
+            if stopped.is_set():
+                raise CancelledError
+            with lock:
+                advance(size, note=f"{len(checksums):,} files")
+
+        def fetch(name: str) -> int:
+            return _fetch(location, name, checksums[name], folder, count)
+
+        first, *rest = checksums
+        fetched = fetch(first)  # by which it is known if the server has ranges
+        return fetched + sum(in_parallel(fetch, rest, at_once=location.at_once, stopped=stopped))
+
+
 def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
-    """Download a zip file and unpack it; gives the bytes that were fetched."""
+    """Download a zip file and unpack it; return the bytes that were fetched."""
     address, mark, query = url.partition("?")
     parent, _, name = address.rpartition("/")
     location, listed = Remote(f"{parent}{mark}{query}"), to_json({name: ""}).encode()
-    archive = output.with_name(f"{output.name}.zip")
+    archive, fetched = output.with_name(f"{output.name}.zip"), 0
     with disk_errors(output, StoreError), _pulling_folder(archive, listed) as folder:
         part = folder / _part_of(name)
-        resumed = part.exists()
-        with meter(None, "Fetching", unit="B") as advance:
-            fetched = _append(location, name, part, advance)
-        try:
-            _pull_files(ZipArchive(part, location.join(name)), output, overwrite=overwrite)
-            return fetched
-        except StoreError:
-            if not resumed:
-                raise
-        finally:
-            remove_resumable(folder, _fetched_names(folder).__contains__)
-    # An earlier start may be of another zip file: once from its beginning.
-    return fetched + _pull_zip(url, output, overwrite=overwrite)
+        # An earlier start may be of another zip file: then once from its beginning.
+        for is_resumed in (part.exists(), False):
+            with meter(None, "Fetching", unit="B") as advance:
+                fetched += _append(location, name, part, advance)
+            try:
+                _pull_files(ZipArchive(part, location.join(name)), output, overwrite=overwrite)
+                break
+            except StoreError:
+                if not is_resumed:
+                    remove_resumable(folder, _fetched_names(folder).__contains__)
+                    raise
+                part.unlink()
+        remove_resumable(folder, _fetched_names(folder).__contains__)
+    return fetched
 
 
 @contextlib.contextmanager

@@ -14,10 +14,10 @@ from obygaze_features.errors import OutputExists, StoreError
 from obygaze_features.store import open_store, remote
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.remote import open_file_system
+from obygaze_features.store.schemes import open_files
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
-from tests.kit.servers import Served, bucket, in_a_thread, serve
+from tests.kit.servers import Served, at_a_time, bucket, in_a_thread, serve
 from tests.kit.store import files_of, flip_bit, open_state, pack, push
 
 
@@ -61,7 +61,8 @@ def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_st
 
 def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
     push(final_store, target)
-    system, root, _ = open_file_system(target)
+    files = open_files(target)
+    system, root = files.system, files.root
     for name in ("zarr.json", "native/c/0/0"):
         system.rm_file(f"{root}/{name}")
     system.pipe_file(f"{root}/rows.csv", b"half of it")
@@ -128,6 +129,17 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "toy.zip", "whole.zarr", *(f"{number}.zarr" for number in range(4)),
     }  # fmt: skip
+
+
+def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
+    with at_a_time(server) as most:
+        pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
+    assert 1 < max(most) <= 8
+    server.ranges = False  # each file is in memory as a whole
+    with at_a_time(server) as most:
+        pull(f"{server.url}/toy.zarr", tmp_path / "y.zarr")
+    assert max(most) == 1
+    assert files_of(tmp_path / "x.zarr") == files_of(tmp_path / "y.zarr") == files_of(final_store)
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):

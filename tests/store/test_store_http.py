@@ -20,7 +20,7 @@ from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from obygaze_features.store.views import StoreDataset
 from tests.kit import store as toys
-from tests.kit.servers import in_a_thread, serve
+from tests.kit.servers import at_a_time, in_a_thread, serve
 from tests.kit.store import final_state, flip_bit, in_all_states, open_state
 
 N, T, D = 300, 17, 512  # of frames, a row is a chunk
@@ -106,6 +106,9 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, 
     np.testing.assert_array_equal(values, ROWS[rows])
     sizes = [size for path, size in server.requests if "frames" in path]
     assert sorted(sizes) == [CHUNK, 10 * CHUNK, 10 * CHUNK]
+    server.forget()  # what is between two that are near is read, too
+    np.testing.assert_array_equal(store.read("frames", ["tt200", "tt203"]), ROWS[[200, 203]])
+    assert [size for path, size in server.requests if "frames" in path] == [4 * CHUNK]
     server.forget()
     some = subset(store, tmp_path / "some.zarr", ids=["tt003", "tt004", "tt041"])
     np.testing.assert_array_equal(some.read("frames", missing="nan"), ROWS[[3, 4, 41]])
@@ -119,6 +122,17 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, 
     server.forget()
     assert (store.status == open_store(stores / "open.zarr").status).all()
     assert len(server.requests) == 2 * 9  # the other records, and whether it is still the same
+
+
+def test_shards_are_read_at_once(server, stores):
+    """Each block of the open store is a shard."""
+    store = open_store(f"{server.url}/open.zarr")
+    _ = store.status
+    with at_a_time(server) as most:
+        values = store.read("frames", missing="nan")
+    done = [row for row in range(N) if row not in (7, 9)][: 9 * 32]
+    np.testing.assert_array_equal(values[done[:200]], ROWS[done[:200]])
+    assert 1 < max(most) <= 8
 
 
 def test_damage_is_named_as_on_the_disk(url, own):

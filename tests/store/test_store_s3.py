@@ -1,14 +1,17 @@
 """Stores on S3, by a server of its protocol on loopback, and addresses of other schemes."""
 
+import base64
+import hashlib
 import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from obygaze_features.errors import MissingExtra, StoreError, UsageError
-from obygaze_features.store import open_store, subset
+from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable, UsageError
+from obygaze_features.store import open_store, schemes, subset
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket
@@ -47,6 +50,84 @@ def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
     assert verify(f"{url}/{name}") == []
     assert len(subset(there, tmp_path / "some.zarr", ids=["tt050", "tt051"]).done_ids()) == 2
     assert there.where == f"{url}/{name}"
+
+
+@pytest.fixture
+def requests(caplog):
+    """The requests of S3, as (method, path)."""
+    caplog.set_level("INFO", "werkzeug")
+    asked = re.compile(r"(GET|HEAD|PUT|POST) /(\S*) HTTP")
+    return lambda: [match.groups() for match in map(asked.search, caplog.messages) if match]
+
+
+def test_a_row_takes_one_request_and_is_of_the_store_that_was_opened(url, stores, requests, caplog):
+    import boto3
+
+    store = open_store(f"{url}/final.zarr")
+    here = store.read("frames", ["tt001"])
+    caplog.clear()
+    for row in (2, 3, 4, 6, 8):
+        assert store.read("frames", [f"tt{row:03}"]).shape == here.shape
+    assert requests() == [("GET", "lab/final.zarr/frames/c/0/0/0")] * 5
+    shard, client = "final.zarr/frames/c/0/0/0", boto3.client("s3")
+    listed = "final.zarr/checksums.json"
+    for name in (shard, listed):  # as a push of another store does
+        data = (stores / name).read_bytes()
+        client.put_object(Bucket="lab", Key=name, Body=data.replace(data[:1], b"\0"))
+    with pytest.raises(StoreUnreadable, match="was replaced since"):
+        store.read("frames", ["tt001"])
+    for name in (shard, listed):
+        client.upload_file(str(stores / name), "lab", name)
+
+
+def test_a_push_sends_checksums_and_reads_no_features_back(url, stores, requests, caplog):
+    import boto3
+
+    target = f"{url}/sent.zarr"
+    sent = push(stores / "final.zarr", target).sent
+    read = {path for how, path in requests() if how == "GET" and "?" not in path}
+    assert read == {"lab/sent.zarr/checksums.json"}
+    name = "frames/c/0/0/0"
+    kept = boto3.client("s3").head_object(
+        Bucket="lab", Key=f"sent.zarr/{name}", ChecksumMode="ENABLED"
+    )
+    digest = hashlib.sha256((stores / "final.zarr" / name).read_bytes()).digest()
+    assert base64.b64decode(kept["ChecksumSHA256"]) == digest
+    caplog.clear()
+    assert push(stores / "final.zarr", target).sent == 0
+    features = [how for how, path in requests() if "/c/" in path]
+    assert set(features) == {"HEAD"}
+    assert len(features) < sent
+
+
+def test_an_upload_that_is_cut_begins_anew(url, stores, monkeypatch):
+    call, cuts = schemes.S3Files._call, iter([True, True])
+
+    def cut(files, method, name, *limit, **options):
+        if method == "put_object" and name == "rows.csv" and next(cuts, False):
+            options["Body"].read()
+            raise OSError("cut")
+        return call(files, method, name, *limit, **options)
+
+    monkeypatch.setattr(schemes.S3Files, "_call", cut)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    push(stores / "final.zarr", f"{url}/cut.zarr")
+    assert verify(f"{url}/cut.zarr") == []
+
+
+def test_a_file_is_read_back_where_the_server_compares_no_checksum(url, stores, monkeypatch):
+    """One that knows no checksums, and damages a file."""
+    call = schemes.S3Files._call
+
+    def without_checksums(files, method, name, *limit, **options):
+        if method == "put_object" and name == "rows.csv":
+            options["Body"] = b"damaged"
+        options = {key: value for key, value in options.items() if "Checksum" not in key}
+        return call(files, method, name, *limit, **options)
+
+    monkeypatch.setattr(schemes.S3Files, "_call", without_checksums)
+    with pytest.raises(StoreError, match=r"rows.csv is not what was sent"):
+        push(stores / "final.zarr", f"{url}/imitated.zarr")
 
 
 def test_damage_and_what_is_too_large_are_named(url, stores):

@@ -1,0 +1,216 @@
+"""Stores behind HTTP and S3, each request 20 ms away, against obstore reading the same ranges.
+
+Servers are on loopback (S3: moto), behind a proxy that delays and counts requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from benchmarks.result import Result
+from benchmarks.store import make_store
+from obygaze_features.store import format as fmt
+from obygaze_features.store import open_store
+from obygaze_features.store.remote import Remote
+from obygaze_features.store.serving import make_server
+from obygaze_features.store.transfer import pull
+
+CLIPS, FRAMES, DIM = 4000, 16, 512
+SHARD_BYTES = 2**20
+LATENCY_S = 0.02
+_METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
+_VERSIONS = (b"\r\nETag:", b"\r\nLast-Modified:")
+
+
+def measure() -> Iterator[Result]:
+    """Rows, and whole stores, over HTTP (with and without versions of files) and S3."""
+    chance = np.random.default_rng(0)
+    frames = chance.standard_normal((CLIPS, FRAMES, DIM), np.float32).astype(np.float16)
+    ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
+    with tempfile.TemporaryDirectory() as name, patch.object(fmt, "SHARD_BYTES", SHARD_BYTES):
+        folder = Path(name)
+        make_store(folder / "s.zarr", ids, {"frames": frames})
+        for label, hide_versions in (("HTTP", False), ("HTTP without versions", True)):
+            with _http(folder, hide_versions=hide_versions) as (url, proxy):
+                yield from _reads(label, f"{url}/s.zarr", proxy, ids)
+                yield from _pull(label, f"{url}/s.zarr", proxy, folder / f"{label}.zarr")
+        with _s3() as proxy:
+            store, url = open_store(folder / "s.zarr"), "s3://lab/s.zarr"
+            pushed = _timed(proxy, lambda: store.push(url))
+            yield from _lines("S3: push", *pushed, None)
+            again = _timed(proxy, lambda: store.push(url))
+            yield from _lines("S3: push again, nothing to send", *again, None)
+            yield from _reads("S3", url, proxy, ids)
+            yield from _pull("S3", url, proxy, folder / "S3.zarr")
+
+
+def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
+    store = open_store(url)
+    store.read("frames", ids[:1])
+    shard_rows = store.stored("frames").layout.shard_rows
+    few = ids[1:shard_rows:3][:5]
+    seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
+    # Without versions, each read ends in a look whether it is still the same store.
+    limit = len(few) * (2 if "without" in label else 1)
+    yield from _lines(f"{label}: 5 rows of an open shard, each by itself", seconds, requests, limit)
+    spans: list[tuple[str, Any]] = []
+    read_parts = Remote.read_parts
+
+    def noted(remote: Remote, name: str, parts: Any) -> list[bytes]:
+        spans.append((name, parts))
+        return read_parts(remote, name, parts)
+
+    rows = np.random.default_rng(1).integers(0, len(ids), 1000)
+    store.read("frames", ids[::10])  # each shard is open
+    with patch.object(Remote, "read_parts", noted):
+        ours = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
+    yield from _lines(f"{label}: 1,000 random rows", *ours, None, _obstore(url, proxy, spans))
+
+
+def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]:
+    pulled = _timed(proxy, lambda: pull(url, output))
+    yield from _lines(f"{label}: pull", *pulled, None)
+
+
+def _obstore(url: str, proxy: _Proxy, spans: list[tuple[str, Any]]) -> tuple[float, int]:
+    """Read the same ranges with obstore, which compares neither checksums nor versions."""
+    import obstore
+    from obstore.store import from_url
+
+    options: Any = {"allow_http": True, "timeout": timedelta(minutes=10)}
+    store = from_url(url, client_options=options)
+
+    def read() -> None:
+        for name, parts in spans:
+            starts, lengths = zip(*parts, strict=True)
+            obstore.get_ranges(store, name, starts=starts, lengths=lengths)
+
+    return _timed(proxy, read)
+
+
+def _timed(proxy: _Proxy, action: Callable[[], object]) -> tuple[float, int]:
+    """Return the seconds that an action takes, and its requests."""
+    before, begin = proxy.requests, time.perf_counter()
+    action()
+    return time.perf_counter() - begin, proxy.requests - before
+
+
+def _lines(
+    name: str,
+    seconds: float,
+    requests: int,
+    limit: int | None,
+    peer: tuple[float, int] | None = None,
+) -> Iterator[Result]:
+    peer_s, peer_requests = peer or (seconds, limit or requests)
+    kind = "obstore" if peer else "limit" if limit else "no peer"
+    yield Result(f"{name} ({kind})", seconds, "s", peer_s, seconds / peer_s, None)
+    ratio = requests / peer_requests
+    yield Result("its requests", requests, "", peer_requests, ratio, 1 if limit else None)
+
+
+class _Proxy:
+    """A proxy of one server, in a thread, that delays each request and counts it."""
+
+    def __init__(self, address: str, *, hide_versions: bool = False) -> None:
+        split = urlsplit(address)
+        self.target = split.hostname, split.port
+        self.hide_versions, self.requests = hide_versions, 0
+        self.url, self._loop = "", asyncio.new_event_loop()
+        self._ready = threading.Event()
+
+    def __enter__(self) -> _Proxy:
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._run()])
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    async def _run(self) -> None:
+        self._stop = asyncio.Event()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self.target)
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(self._ask(reader, back), self._answer(there, writer))
+        writer.close()
+        back.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(2**16):
+            if data.startswith(_METHODS):
+                self.requests += 1
+                await asyncio.sleep(LATENCY_S)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(2**16):
+            for header in _VERSIONS if self.hide_versions else ():
+                data = data.replace(header, b"\r\nX-" + header[4:])
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.contextmanager
+def _http(folder: Path, *, hide_versions: bool) -> Iterator[tuple[str, _Proxy]]:
+    server = make_server(folder, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        with _Proxy(address, hide_versions=hide_versions) as proxy:
+            yield proxy.url, proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _s3() -> Iterator[_Proxy]:
+    import boto3  # type: ignore[import-untyped]
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    with _Proxy(address) as proxy:
+        settings = {
+            "AWS_ENDPOINT_URL": proxy.url,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": os.devnull,
+        }
+        with patch.dict(os.environ, settings):
+            boto3.client("s3", endpoint_url=address).create_bucket(Bucket="lab")
+            yield proxy
+    server.stop()

@@ -1,0 +1,363 @@
+"""What is behind the addresses that a store may have: one entry of `SCHEMES` for each scheme.
+
+Credentials and endpoints are where the clients look for them: for S3 in ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server in the URL
+(``https://USER:PASSWORD@HOST/...``); for the Hub from ``hf auth login``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.client import responses
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from obygaze_features.common.package import need, obygaze_version
+from obygaze_features.common.text import format_size, redact, redact_url, shorten
+from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError, translate
+from obygaze_features.store.location import is_url
+
+TIMEOUT_S = 30
+"""Seconds without a byte after which a connection counts as cut."""
+_TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+_HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
+_S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
+"""s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
+_UPLOAD_PAUSES_S = (0.5, 4.0)
+_BEYOND_THE_END = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+
+Range = tuple[int | None, int | None]
+"""Start and end, as of a slice; a negative start has no end, and counts from the file's."""
+
+
+class Answer(NamedTuple):
+    """What was sent of a file, and the file's version where the server names one."""
+
+    data: bytes
+    version: str | None = None
+    is_whole: bool = False
+
+
+class Files:
+    """The files of a folder that fsspec reads and writes; it does not tell their versions."""
+
+    is_read_only = False
+    has_folders = False
+    """Folders must be made before files are put into them."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        fsspec = need("fsspec", extra="remote")
+        scheme = address.partition("://")[0] if is_url(address) else "file"
+        extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
+        with translate(MissingExtra, redact_url(address), extra, foreign=ImportError):
+            # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
+            self.system: Any = fsspec.filesystem(scheme, **options)
+        self.root: str = self.system._strip_protocol(address).rstrip("/")
+
+    def path(self, name: str) -> str:
+        """Return the path of a file in the file system."""
+        return f"{self.root}/{name}"
+
+    def get(self, name: str, span: Range, limit: int) -> Answer:
+        """Return a range of a file; of a whole file (None, None), `limit` bytes and one at most."""
+        start, end = (0, limit + 1) if span == (None, None) else span
+        return Answer(self.system.cat_file(self.path(name), start=start, end=end))
+
+    def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
+        """Return True if the same request may succeed next time; fsspec's clients retry, too."""
+        return False
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file that is there."""
+        self.system.invalidate_cache()
+        with contextlib.suppress(FileNotFoundError):
+            files = self.system.find(self.root, detail=True)
+            start = f"{self.root}/"
+            return {
+                path.removeprefix(start): int(info["size"] or 0) for path, info in files.items()
+            }
+        return {}
+
+    def sha256(self, name: str) -> str | None:
+        """Return the SHA-256 that the server keeps of a file, if it keeps one."""
+
+    def put(self, path: Path, name: str, sha256: str) -> bool:
+        """Send a file; return True if the server compared it with its SHA-256."""
+        target = self.path(name)
+        if self.has_folders:
+            self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self.system.put_file(str(path), target)
+        return False
+
+
+class FolderFiles(Files):
+    """The files of a folder on this machine."""
+
+    has_folders = True
+
+
+class BucketFiles(Files):
+    """The files of a part of a bucket."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        if not urlsplit(address).netloc:
+            where, scheme = redact_url(address), address.partition(":")[0]
+            raise UsageError(f"{where} has no bucket; give {scheme}://BUCKET/NAME.zarr")
+        super().__init__(address, **options)
+
+
+class S3Files(BucketFiles):
+    """Files of S3, whose answers name versions and whose uploads have checksums."""
+
+    def __init__(self, address: str) -> None:
+        where = redact_url(address)
+        if "@" in urlsplit(address).netloc or where.endswith("://..."):
+            raise UsageError(
+                f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
+            )
+        super().__init__(address, **_S3_OPTIONS)
+
+    def get(self, name: str, span: Range, limit: int) -> Answer:
+        """Return a range of a file, by one request."""
+        sent, data = self._call("get_object", name, limit + 1, Range=_range_header(span, limit))
+        return Answer(data, sent.get("ETag"))
+
+    def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
+        """Return True if an answer was cut short; s3fs itself tries other requests again."""
+        from botocore.exceptions import ResponseStreamingError
+
+        return isinstance(problem, ResponseStreamingError)
+
+    def sha256(self, name: str) -> str | None:
+        """Return the SHA-256 that a file was sent with."""
+        sent, _ = self._call("head_object", name, ChecksumMode="ENABLED")
+        return _hex_of(sent)
+
+    def put(self, path: Path, name: str, sha256: str) -> bool:
+        """Send a file with its checksum, which S3 compares; not all of its imitators do."""
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
+        pauses = iter(_UPLOAD_PAUSES_S)
+        while True:
+            try:  # s3fs would go on where the last try left the file
+                with path.open("rb") as file:
+                    sent, _ = self._call("put_object", name, Body=file, **named)
+                return _hex_of(sent) == sha256
+            except Exception as problem:
+                pause = next(pauses, None)
+                if pause is None or isinstance(problem, FileNotFoundError | PermissionError):
+                    raise
+            time.sleep(pause)
+
+    def _call(
+        self, method: str, name: str, limit: int = 0, **options: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the fields and the body of S3's answer."""
+        from fsspec.asyn import sync
+
+        bucket, key, _ = self.system.split_path(self.path(name))
+
+        async def call() -> tuple[dict[str, Any], bytes]:
+            sent = await self.system._call_s3(method, Bucket=bucket, Key=key, **options)
+            if "Body" not in sent:
+                return sent, b""
+            if sent["ContentLength"] > limit:
+                raise StoreError(f"{name}: the server sent more than was asked for")
+            async with sent["Body"] as body:
+                return sent, await body.read()
+
+        result: tuple[dict[str, Any], bytes] = sync(self.system.loop, call)
+        return result
+
+
+class HttpFiles(Files):
+    """Files of a web server; each URL ends in the query of the store's own."""
+
+    is_read_only = True
+
+    def __init__(self, address: str, **headers: str) -> None:
+        http = need("fsspec.implementations.http", extra="remote")
+        self.aiohttp = aiohttp = need("aiohttp", extra="remote")
+        headers |= {"User-Agent": f"obygaze/{obygaze_version()}", "Accept-Encoding": "identity"}
+        self.system = http.HTTPFileSystem(
+            client_kwargs={
+                "trust_env": bool(getproxies()),  # takes a thread for each request
+                "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+                "headers": headers,
+            }
+        )
+        root, mark, query = address.partition("?")
+        self.root, self.query = root.rstrip("/"), f"{mark}{query}"
+
+    def path(self, name: str) -> str:
+        """Return the URL of a file."""
+        return f"{self.root}/{name}{self.query}"
+
+    def get(self, name: str, span: Range, limit: int) -> Answer:
+        """Return a range of a file; all of it, up to `limit`, if the server knows no ranges."""
+        from fsspec.asyn import sync
+
+        answer: Answer = sync(self.system.loop, self._get, self.path(name), span, limit)
+        return answer
+
+    async def _get(self, url: str, span: Range, limit: int) -> Answer:
+        session = await self.system.set_session()
+        headers = {} if span == (None, None) else {"Range": _range_header(span, limit)}
+        async with session.get(self.system.encode_url(url), headers=headers) as sent:
+            if sent.status == HTTPStatus.NOT_FOUND:
+                raise FileNotFoundError(url)
+            sent.raise_for_status()
+            data = bytearray()
+            async for part in sent.content.iter_any():
+                data += part
+                if len(data) > limit:
+                    break  # the caller refuses it
+            if sent.status == HTTPStatus.PARTIAL_CONTENT:
+                _require_requested_part(sent, span, len(data))
+            version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
+            return Answer(bytes(data), version, is_whole=sent.status == HTTPStatus.OK)
+
+    def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
+        """Return True for a connection that was cut, and for a server that is busy."""
+        aiohttp = self.aiohttp
+        if isinstance(problem, aiohttp.ClientResponseError):
+            return problem.status in _TRY_AGAIN
+        if isinstance(problem, aiohttp.ClientConnectorError):
+            is_refused = isinstance(problem, aiohttp.ClientConnectorCertificateError)
+            return has_answered and not is_refused
+        passing = aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError
+        return isinstance(problem, passing)
+
+
+class HubFiles(HttpFiles):
+    """The files of a data set of the Hugging Face Hub."""
+
+    def __init__(self, address: str) -> None:
+        repo, revision, folder = parse_hf_address(address)
+        constants = need("huggingface_hub.constants", extra="remote")
+        if constants.HF_HUB_OFFLINE:
+            where = redact_url(address)
+            raise StoreError(f"{where} cannot be read: HF_HUB_OFFLINE is set; unset it")
+        endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+        token = need("huggingface_hub", extra="remote").get_token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{endpoint.rstrip('/')}/datasets/{repo}/resolve/{revision}{folder}"
+        super().__init__(url, **headers)
+
+
+def open_files(address: str) -> Files:
+    """Open the files of a folder, here (a path) or behind a URL of one of `SCHEMES`."""
+    scheme = address.partition("://")[0] if is_url(address) else "file"
+    if scheme not in SCHEMES:
+        *most, last = SCHEMES
+        raise UsageError(
+            f"{redact_url(address)}: stores are not read from or written to {shorten(scheme)} "
+            f"addresses; use {', '.join(most)} or {last}"
+        )
+    with one_line_errors(redact_url(address)):
+        return SCHEMES[scheme](address)
+
+
+SCHEMES: dict[str, type[Files]] = {
+    "https": HttpFiles,
+    "http": HttpFiles,
+    "s3": S3Files,
+    "gs": BucketFiles,
+    "hf": HubFiles,
+    "file": FolderFiles,
+}
+"""What opens the files of a URL. fsspec knows more schemes: some run what a server sends."""
+
+
+def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
+    """Return repository, revision and folder; `dataset_only` refuses a part of a data set."""
+    parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
+    if not parts or (dataset_only and (parts[2] or parts[3])):
+        where = redact_url(address)
+        raise UsageError(f"{where} is not an address of the Hub; give hf://datasets/OWNER/NAME")
+    return parts[1], parts[2] or "main", parts[3] or ""
+
+
+def length_of(span: Range) -> int | None:
+    """Return the bytes of a range; None for a whole file."""
+    start, end = span
+    if start is None:
+        return None
+    return -start if end is None else end - start
+
+
+def is_beyond_the_end(problem: Exception) -> bool:
+    """Return True if a server says that a range starts after the end of its file."""
+    sent = getattr(problem.__cause__, "response", None)  # of S3
+    if isinstance(sent, dict):
+        status = sent.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    else:
+        status = getattr(problem, "status", None)
+    return bool(status == _BEYOND_THE_END)
+
+
+def _range_header(span: Range, limit: int) -> str:
+    start, end = (0, limit + 1) if span == (None, None) else span
+    if end is None:
+        return f"bytes={start}"
+    return f"bytes={start}-{end - 1}"
+
+
+def _require_requested_part(sent: Any, span: Range, size: int) -> None:
+    """Raise if an answer does not begin where the requested range does, or is longer."""
+    start, end = span
+    if start is None or end is None:  # a whole file, or its end
+        return
+    sent_range = sent.headers.get("Content-Range", "no range")
+    if sent_range.startswith(f"bytes {start}-") and size <= end - start:
+        return
+    raise StoreError(
+        f"{redact_url(str(sent.url))}: the server sent another part of the file than was asked "
+        f"for ({_range_header(span, 0)}; got {sent_range}, {format_size(size)}); tell whoever "
+        "offers the store"
+    )
+
+
+def _hex_of(sent: dict[str, Any]) -> str | None:
+    """Return the SHA-256 in an answer of S3 as 64 hexadecimal digits."""
+    with contextlib.suppress(KeyError, ValueError):  # none, or of a file's parts
+        return base64.b64decode(sent["ChecksumSHA256"], validate=True).hex()
+    return None
+
+
+@contextlib.contextmanager
+def one_line_errors(where: str) -> Iterator[None]:
+    """Turn what a file system raises into a FileNotFoundError, or a `StoreError` of one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from None
+    except ObygazeError:
+        raise
+    except Exception as problem:  # each file system has its own, often no OSError
+        raise StoreError(f"{where}: {_describe(problem)}") from None
+
+
+def _describe(problem: Exception) -> str:
+    """Say what went wrong and what to do, without users, passwords and queries of URLs."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    message = redact(re.sub(r"\[Errno -?\d+\] ", "", text))
+    status = getattr(problem, "status", None)
+    if status is None:  # the Hub's client
+        status = getattr(getattr(problem, "response", None), "status_code", None)
+    if isinstance(status, int):  # the server's own words may be those that it was sent
+        message = f"the server answers {status} {responses.get(status, '')}".strip()
+    if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
+        remedy = "give credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "
+        return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY, or for the Hub: hf auth login"
+    return f"{message}; check the address and the network, and run the same command again"
