@@ -44,21 +44,15 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
     """The arrays, of `tokens` tokens per frame, projected to `dim`."""
-    vectors = {
-        "frames": (frames, "projected class token of each frame"),
-        "frames_temporal": (frames, ""),
-        "tokens": (
-            frames * tokens,
-            f"all projected tokens, {tokens} a frame, class token first",
-        ),
-    }
+    order = f"all projected tokens, {tokens} a frame, class token first"
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
         *pool_specs(dim, "`frames`, padding apart"),
-        *(
-            ArraySpec.named(name, (count, dim), meaning, padded=True)
-            for name, (count, meaning) in vectors.items()
+        ArraySpec.named(
+            "frames", (frames, dim), "projected class token of each frame", padded=True
         ),
+        ArraySpec.named("frames_temporal", (frames, dim), padded=True),
+        ArraySpec.named("tokens", (frames * tokens, dim), order, padded=True),
     )
 
 
