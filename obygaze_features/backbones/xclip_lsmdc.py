@@ -43,7 +43,7 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """The arrays, of `tokens` tokens per frame, projected to `dim`."""
+    """Return the arrays, of `tokens` tokens per frame, projected to `dim`."""
     order = f"all projected tokens, {tokens} a frame, class token first"
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
@@ -134,7 +134,7 @@ def _checkpoint_file(path: Path) -> Path:
 
 
 def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
-    """The sizes of a network, from the shapes of its weights."""
+    """Return the sizes of a network, from the shapes of its weights."""
     width, _, patch, _ = state[f"{VISION_PREFIX}conv1.weight"].shape
     tokens, _ = state[f"{VISION_PREFIX}positional_embedding"].shape
     _, dim = state[f"{VISION_PREFIX}proj"].shape
