@@ -231,7 +231,7 @@ class Backbone:
         return self._encode(len(texts), (spec,), encode)[spec.name]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """The arrays that a store of texts gets."""
+        """Return the arrays that a store of texts gets."""
         return {self.image_text_embedding().name: self.embed_texts(texts)}
 
     def _encode(
@@ -286,7 +286,7 @@ class Backbone:
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """The array of an image's or a text's embedding; `UsageError` if it has none."""
+        """Return the array of an image's or a text's embedding; `UsageError` if it has none."""
         if self.embedding is None:
             raise self._reads_no("texts and no single images")
         return self.embedding
@@ -321,7 +321,7 @@ class Backbone:
         return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """A copy with other fields; unlike `dataclasses.replace` also of any subclass."""
+        """Return a copy with other fields; unlike `dataclasses.replace` also of any subclass."""
         clone = copy(self)
         for name in ("tokenizer", "_loaded_text_tower"):
             vars(clone).pop(name, None)

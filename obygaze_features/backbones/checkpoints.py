@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 def resolve_backbone(spec: str) -> Checkpoint:
-    """The checkpoint that a spec names, downloaded if need be; see `load_backbone`."""
+    """Return the checkpoint that a spec names, downloaded if need be; see `load_backbone`."""
     return resolve(
         spec,
         known_checkpoints(),
@@ -78,7 +78,7 @@ def resolve(
     required: Sequence[Sequence[str]] = (),
     list_command: str,
 ) -> Checkpoint:
-    """The checkpoint that a spec names, downloaded if need be.
+    """Return the checkpoint that a spec names, downloaded if need be.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """The store's name and the known checkpoint of a spec, if its weights are not here."""
+    """Return the store's name and the known checkpoint of a spec, if its weights are not here."""
     name, target = split_name(spec)
     known = known_checkpoints().get(target)
     if not known or not known.arrays or known.write or (name and Path(target).exists()):
@@ -140,13 +140,13 @@ def check_store_name(name: str) -> None:
 
 
 def split_name(spec: str) -> tuple[str, str]:
-    """The name and the rest of ``NAME=REST``; a path may contain the sign too."""
+    """Return the name and the rest of ``NAME=REST``; a path may contain the sign too."""
     name, equals, rest = spec.partition("=")
     return (name, rest) if equals and not Path(spec).exists() else ("", spec)
 
 
 def family_of(path: Path) -> Family:
-    """The family of a checkpoint, by its ``config.json``."""
+    """Return the family of a checkpoint, by its ``config.json``."""
     config = path / "config.json"
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
@@ -174,7 +174,7 @@ def is_repository(text: str) -> bool:
 def _fetch(
     repository: str, name: str, accept: Callable[[Path], object], required: Sequence[Sequence[str]]
 ) -> Path:
-    """The folder of a checkpoint in the hub's cache; what it lacks is downloaded.
+    """Return the folder of a checkpoint in the hub's cache; what it lacks is downloaded.
 
     `name` is what the user calls it, for the error; `accept` and `required` are as in `resolve`.
     """
@@ -185,7 +185,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """The folder of a complete checkpoint in the hub's cache, which needs no network."""
+    """Return the folder of a complete checkpoint in the hub's cache, which needs no network."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -234,7 +234,7 @@ def _download(
 
 
 def _try_download(repository: str, name: str, **options: Any) -> Path | None:
-    """A file, or None if the repository has none of that name."""
+    """Return a file, or None if the repository has none of that name."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 

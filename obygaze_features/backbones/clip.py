@@ -26,7 +26,7 @@ SAMPLING = Sampling(32)
 def frame_arrays(
     dim: int, meaning: str, tokens: int, width: int, order: str
 ) -> tuple[ArraySpec, ...]:
-    """The arrays of a network that embeds each frame alone.
+    """Return the arrays of a network that embeds each frame alone.
 
     Into an embedding of width `dim` that means `meaning`, and tokens of this number and order.
     """
@@ -49,7 +49,7 @@ def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
 def make_text_tower(
     path: Path, model: Any, project: Any = None, *, padding: str = "longest", unused: int = 0
 ) -> TextTower:
-    """The text tower of a checkpoint: its transformer, and a projection if that has none.
+    """Return the text tower of a checkpoint: its transformer, and a projection if that has none.
 
     Tokens are never at so many `unused` positions.
     """
@@ -74,7 +74,7 @@ def frame_backbone(
     arrays: tuple[ArraySpec, ...],
     meaning: str,
 ) -> Backbone:
-    """The backbone of a vision tower that embeds each frame of a clip alone.
+    """Return the backbone of a vision tower that embeds each frame of a clip alone.
 
     `load_folder` gives `fields`; `project` leads from the tower's embedding into the space that
     images and texts share; `meaning` says what such an embedding of an image or a text is.

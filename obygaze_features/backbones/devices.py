@@ -79,7 +79,7 @@ def try_device(device: str) -> str:
 
 
 def _devices() -> list[str]:
-    """The devices of this machine."""
+    """Return the devices of this machine."""
     import torch
 
     cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -87,7 +87,7 @@ def _devices() -> list[str]:
 
 
 def describe_device(device: str) -> str:
-    """A device; of a GPU also what the bits of results may depend on."""
+    """Describe a device; for a GPU, with all that can change results."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -234,7 +234,7 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
 
 
 def run_if_it_fits(compute: Callable[[], T]) -> T | None:
-    """The result of a computation; None if memory runs out."""
+    """Return the result of a computation; None if memory runs out."""
     try:
         return compute()
     except (RuntimeError, MemoryError) as problem:
@@ -258,7 +258,7 @@ def free_memory(device: str) -> None:
 
 
 def default_workers(device: str = "cpu") -> int:
-    """Processes that decode by default: the cores of this process but one.
+    """Return how many processes decode by default: one fewer than this process has cores.
 
     For a CUDA device its share of them: a run for each GPU keeps all of a machine's busy.
     """

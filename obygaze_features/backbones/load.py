@@ -86,7 +86,7 @@ def load_backbone(
 
 
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
-    """The backbone of a checkpoint, by its family."""
+    """Return the backbone of a checkpoint, by its family."""
     family = family_of(checkpoint.path)
     backbone = _check(family.load(checkpoint.path, mode), family.plugin)
     if text_tower := backbone.text_tower:
@@ -109,7 +109,7 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
 
 
 def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
-    """The backbone that another package's class or function makes."""
+    """Return the backbone that another package's class or function makes."""
     with plugin_errors(plugin, BrokenBackbone):
         backbone = _check(maker(mode), plugin)
         name = name or backbone.name or type(backbone.module).__name__
@@ -119,7 +119,7 @@ def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Ba
 
 
 def _take(source: Any, mode: str) -> Backbone:
-    """The backbone that an object is, or makes; see `load_backbone`."""
+    """Return the backbone that an object is, or makes; see `load_backbone`."""
     from torch.nn import Module
 
     if isinstance(source, Module) and hasattr(source, "transform"):
@@ -141,7 +141,7 @@ def _take(source: Any, mode: str) -> Backbone:
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
-    """What a store records of a backbone."""
+    """Return what a store records about a backbone."""
     files, module = backbone.weights, backbone.module
     return {
         "name": name,
@@ -155,7 +155,7 @@ def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) ->
 
 
 def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
-    """A backbone; one of another package is refused where its fields are of other types."""
+    """Return a backbone; raise if another package made it and its fields have wrong types."""
     if not plugin:
         return backbone
     from torch.nn import Module

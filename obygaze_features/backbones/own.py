@@ -115,7 +115,7 @@ def make_preprocessing(
 
 
 def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
-    """What a network or its layer gives: ``[B,D]``, or ``[B,T,D]``."""
+    """Return the output of a network or its layer: ``[B,D]``, or ``[B,T,D]``."""
     outputs: list[Any] = []
     hooked = net.get_submodule(layer) if layer else net
     hook = hooked.register_forward_hook(lambda module, inputs, output: outputs.append(output))
@@ -171,7 +171,7 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
 
 
 def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
-    """A network of timm without its classifier, how frames become its input, and options."""
+    """Return a network of timm without its classifier, how frames become its input, and options."""
     net = timm.create_model(name, pretrained=trained, num_classes=0)
     config = timm.data.resolve_model_data_config(net)
     how = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}

@@ -95,7 +95,7 @@ class Preprocessing:
         return *sizes, self.filter, self.middle, id(self.transform)
 
     def at(self, size: int) -> Preprocessing:
-        """The same for another size of input."""
+        """Return the same for another size of input."""
         return replace(self, shortest_edge=size, crop=(size, size))
 
     def apply(self, frames: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
 
 @lru_cache(maxsize=64)
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """A number for each channel, uploaded to a device once."""
+    """Return a number for each channel, uploaded to a device once."""
     return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
@@ -269,7 +269,7 @@ def _margin(excess: int, middle: str) -> int:
 
 
 def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
-    """The shortest edge (None if both sides are given), and the crop."""
+    """Return the shortest edge (None if both sides are given), and the crop."""
     size = config["size"]
     has_both_sides = isinstance(size, Mapping) and "height" in size
     steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))

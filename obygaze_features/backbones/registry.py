@@ -52,7 +52,7 @@ Maker = Callable[[str], Backbone]
 
 @cache
 def own_families() -> tuple[Family, ...]:
-    """The families of this package."""
+    """Return the families of this package."""
     modules = [vars(import_module(f"obygaze_features.backbones.{name}")) for name in _MODULES]
     return tuple(
         family for module in modules for family in module.get("FAMILIES") or (module["FAMILY"],)
@@ -68,13 +68,13 @@ def families() -> tuple[Family, ...]:
 
 @cache
 def known_checkpoints() -> dict[str, KnownCheckpoint]:
-    """The checkpoints that users can name."""
+    """Return the checkpoints that users can name."""
     return {item.name: item for family in families() for item in family.checkpoints}
 
 
 @cache
 def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
-    """The families and makers of installed packages, and why others are not used."""
+    """Return the families and makers of installed packages, and why others are not used."""
     plugins: dict[Plugin, Any] = {}
     problems: dict[Plugin, str] = {}
     used_names = {item.name for family in own_families() for item in family.checkpoints}
@@ -93,7 +93,7 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
 
 
 def maker_names() -> set[str]:
-    """The entry points that make a backbone; also those that do not load."""
+    """Return the entry points that make a backbone; also those that do not load."""
     plugins, problems = load_plugins()
     makers = {plugin.name for plugin, made in plugins.items() if not isinstance(made, Family)}
     return makers | {plugin.name for plugin in problems}
@@ -124,7 +124,7 @@ def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
 
 
 def _load_plugin(plugin: Plugin) -> Any:
-    """A family or a maker whose functions raise `BrokenBackbone`."""
+    """Return a family or a maker whose functions raise `BrokenBackbone`."""
 
     def guard(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function, updated=())

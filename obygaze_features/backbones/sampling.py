@@ -64,12 +64,12 @@ class Sampling:
         return len(self.windows(self.frames)) if self.window else self.frames
 
     def windows(self, count: int) -> list[tuple[int, int]]:
-        """The windows of `count` frames: the first of each, and the one after its last."""
+        """Return the windows of `count` frames: the first of each, and the one after its last."""
         size, stride = min(self.window or 1, count), self.stride or 1
         return [(n, n + size) for n in (*range(0, count - size, stride), count - size)]
 
     def at_rate(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
-        """The frames of a clip at `rate`, by number, given when each is shown."""
+        """Return the frames of a clip at `rate`, by number, given when each is shown."""
         # The first frame at or after each tick of the clock; the microsecond is rounding's.
         ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / (self.rate or 1))
         return np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
@@ -95,7 +95,7 @@ class Sampling:
 
 
 def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
-    """The sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
+    """Return the sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
 
     `counts` are the other fields of `Sampling`, where they are set; `frames` alone, without a rate,
     is for backbones that hear.

@@ -77,7 +77,7 @@ class SoundSampling:
         return self.frames
 
     def windows(self, samples: int) -> list[tuple[int, int]]:
-        """The windows of so many samples: the first of each, and the one after its last."""
+        """Return the windows of so many samples: the first of each, and the one after its last."""
         size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
         size = min(size, samples)
         starts = np.array([*range(0, samples - size, stride), samples - size])
@@ -127,7 +127,7 @@ class SoundPreprocessing:
         return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
     def inputs(self, sound: NDArray[np.float32]) -> Tensor:
-        """A clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
+        """Return a clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
 
         Each window alone, so that its bits depend on nothing else. On the CPU.
         """
@@ -150,7 +150,7 @@ class SoundPreprocessing:
 
 @lru_cache(maxsize=8)
 def _make_extractor(name: str, settings: str) -> Any:
-    """A feature extractor of transformers, by its class's name."""
+    """Return a feature extractor of transformers, by its class's name."""
     import transformers
 
     extractor = getattr(transformers, name)

@@ -34,7 +34,7 @@ MOST = 60 * RATES[-1]
 
 
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
-    """The arrays of a network that embeds each window of sound in `dim` numbers."""
+    """Return the arrays of a network that embeds each window of sound in `dim` numbers."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
         ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),

@@ -35,7 +35,7 @@ def load(path: Path, mode: str) -> Backbone:
         )
 
     def arrange(tokens: Tensor) -> Tensor:
-        """The network has them patch by patch."""
+        """Put the tokens, which the network has patch by patch, in the order of frames."""
         by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
         return torch.cat([tokens[:, :1], by_frame], 1)
 

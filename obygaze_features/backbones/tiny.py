@@ -107,7 +107,7 @@ def write_clap(folder: Path, seed: int) -> None:
 
 
 def video_processor(size: int) -> dict[str, Any]:
-    """The processor of X-CLIP and VideoMAE, for input of `size` pixels."""
+    """Return the processor of X-CLIP and VideoMAE, for input of `size` pixels."""
     return {
         "image_processor_type": "VideoMAEImageProcessor",
         "do_resize": True,
@@ -136,7 +136,7 @@ def write_model(
 
 
 def byte_letters() -> list[str]:
-    """A letter for each byte, as byte-level vocabularies write them.
+    """Return a letter for each byte, as byte-level vocabularies write them.
 
     Printable bytes stand for themselves; the others get the letters from 256 on, in order.
     """
@@ -165,7 +165,7 @@ def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
 
 
 def clip_text_config(max_tokens: int = 77) -> dict[str, Any]:
-    """The configuration of a small text tower for `clip_vocabulary`."""
+    """Return the configuration of a small text tower for `clip_vocabulary`."""
     vocabulary = clip_vocabulary()
     start, end = (vocabulary[token] for token in _START_END)
     return {
@@ -179,7 +179,7 @@ def clip_text_config(max_tokens: int = 77) -> dict[str, Any]:
 
 
 def _clip_merges() -> list[tuple[str, str]]:
-    """The merges that build each word from its start."""
+    """Return the merges that build each word from its start."""
     merges = []
     for word in WORDS.split():
         letters = [*word[:-1], f"{word[-1]}</w>"]

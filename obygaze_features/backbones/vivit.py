@@ -29,7 +29,7 @@ def tubelet_arrays(
     order: str = "the class token first",
     part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
-    """The arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
+    """Return the arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
 
     `native` is the clip's embedding where there is no class token; `order` is that of the tokens; a
     time step has `part`.
@@ -61,7 +61,7 @@ def tubelet_backbone(
     embed: Callable[[Tensor, Tensor], Tensor] | None = None,
     arrange: Callable[[Tensor], Tensor] = lambda tokens: tokens,
 ) -> Backbone:
-    """The backbone of a network that makes tokens of clips of `frames` frames.
+    """Return the backbone of a network that makes tokens of clips of `frames` frames.
 
     `embed` makes the clip's embedding of the tokens and their mean, with `head`; by default it is
     the class token, the first. `arrange` puts the tokens in order, moment by moment.

@@ -39,7 +39,7 @@ GENERATION = 2
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The files of weights in a checkpoint folder that `load_model` reads."""
+    """Return the files of weights in a checkpoint folder that `load_model` reads."""
     for single, index in WEIGHT_FILES:
         if (folder / single).is_file():
             return (folder / single,)
@@ -53,7 +53,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def shard_names(index: Path) -> list[str]:
-    """The files that an index of weights names; all must be in its own folder."""
+    """Return the files that an index of weights names; all must be in its own folder."""
     content = read_json(index, BackboneError)
     try:
         names = sorted(set(content["weight_map"].values()))
@@ -178,7 +178,7 @@ class Tokenizer:
     padding: str
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """The network's input for a batch of texts."""
+        """Return the network's input for a batch of texts."""
         return dict(
             self.tokenizer(
                 list(texts),
@@ -190,7 +190,7 @@ class Tokenizer:
         )
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, before any is cut off."""
+        """Return the number of tokens of each text, before any is cut off."""
         with quiet():  # the caller reports texts that are too long
             encoded = self.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]
@@ -237,7 +237,7 @@ def read_tokenizer(
 
 
 def sha256_of_files(files: Sequence[Path]) -> str:
-    """The SHA-256 of files, one after another (``cat * | sha256sum``)."""
+    """Return the SHA-256 of files, one after another (``cat * | sha256sum``)."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -246,7 +246,7 @@ def sha256_of_files(files: Sequence[Path]) -> str:
 
 
 def sha256_of_module(module: Any) -> str:
-    """The SHA-256 of a network's weights, by name, for a network that reads no files."""
+    """Return the SHA-256 of a network's weights, by name, for a network that reads no files."""
     torch = need("torch", extra="extract")
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
@@ -277,7 +277,7 @@ def write_random_weights(
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:
-    """A checkpoint of random weights in the user's cache, written on first use."""
+    """Return a checkpoint of random weights in the user's cache, written on first use."""
     folder = cache_folder(f"random-weights-{GENERATION}") / name
     if not folder.is_dir():
         # If several processes start together, one writes it and the others read it.

@@ -27,7 +27,7 @@ def resample(
     track: int | None = None,
     wanted: Collection[str] | None = None,
 ) -> Backbone:
-    """The same backbone, which sees a clip's frames at a rate, up to a bound.
+    """Return the same backbone, which sees a clip's frames at a rate, up to a bound.
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
     evenly spread, as the network takes. It is NaN after the clip's end. Other vectors are pooled
@@ -64,7 +64,7 @@ def resample(
     names = frozenset(pools)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
-        """The arrays of some frames or windows ``[W,size,3,h,w]``."""
+        """Return the arrays of some frames or windows ``[W,size,3,h,w]``."""
         if encode_frames:
             return dict.fromkeys(names, encode_frames(pixels[:, 0]))
         present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)

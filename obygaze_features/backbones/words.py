@@ -59,7 +59,7 @@ class Words(Backbone):
         return {name: torch.from_numpy(rows).to(self.device) for name, rows in arrays.items()}
 
     def check_reads_texts(self) -> None:
-        """It does."""
+        """Do nothing, because it reads texts."""
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
         """Itself: it is for nothing else."""
@@ -86,7 +86,7 @@ class _Splitter:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of two letters or more, in lower case.
+    """Return the words of two letters or more, in lower case.
 
     Examples
     --------

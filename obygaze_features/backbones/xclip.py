@@ -45,7 +45,7 @@ def load(path: Path, mode: str) -> Backbone:
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
 
     def see(pixels: Tensor, frames: int) -> Any:
-        """The vision tower's output, for clips of `frames` frames that exchange messages."""
+        """Return the vision tower's output, for clips of `frames` frames that exchange messages."""
         for layer in vision.encoder.layers:
             layer.num_frames = frames
         return vision(pixels)

@@ -43,22 +43,16 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """The arrays, of `tokens` tokens per frame, projected to `dim`."""
-    vectors = {
-        "frames": (frames, "projected class token of each frame"),
-        "frames_temporal": (frames, ""),
-        "tokens": (
-            frames * tokens,
-            f"all projected tokens, {tokens} a frame, class token first",
-        ),
-    }
+    """Return the arrays, of `tokens` tokens per frame, projected to `dim`."""
+    order = f"all projected tokens, {tokens} a frame, class token first"
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
         *pool_specs(dim, "`frames`, padding apart"),
-        *(
-            ArraySpec.named(name, (count, dim), meaning, padded=True)
-            for name, (count, meaning) in vectors.items()
+        ArraySpec.named(
+            "frames", (frames, dim), "projected class token of each frame", padded=True
         ),
+        ArraySpec.named("frames_temporal", (frames, dim), padded=True),
+        ArraySpec.named("tokens", (frames * tokens, dim), order, padded=True),
     )
 
 
@@ -140,7 +134,7 @@ def _checkpoint_file(path: Path) -> Path:
 
 
 def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
-    """The sizes of a network, from the shapes of its weights."""
+    """Return the sizes of a network, from the shapes of its weights."""
     width, _, patch, _ = state[f"{VISION_PREFIX}conv1.weight"].shape
     tokens, _ = state[f"{VISION_PREFIX}positional_embedding"].shape
     _, dim = state[f"{VISION_PREFIX}proj"].shape

@@ -105,7 +105,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
 
 
 def make_variants(caption: str) -> Variants | None:
-    """A caption with man and with woman in place of `MASK`, or else of its nouns for people.
+    """Return a caption with man and with woman in place of `MASK`, or else of its nouns for people.
 
     None for a caption without such a noun, with nouns for both, or with another word of gender
     (a pronoun, say) that would have to change too: put `MASK` into such a caption yourself.
@@ -230,7 +230,7 @@ def _is_share(cell: str) -> bool:
 def _score(
     captions: Captions, rows: Sequence[int], model: LanguageModel, encoder: SentenceEncoder
 ) -> list[Scores]:
-    """The scores of some rows; each text is read once."""
+    """Return the scores of some rows; each text is read once."""
     texts_of = [{end: texts[row] for end, texts in captions.texts.items()} for row in rows]
     objects = [captions.table["object"][row] for row in rows]
     texts = list(dict.fromkeys(text for row in texts_of for text in row.values()))

@@ -63,7 +63,7 @@ class LanguageModel:
     about: Mapping[str, Any]
 
     def mean_probabilities(self, texts: Sequence[str]) -> list[float | None]:
-        """The mean token probability of each text; None if a text has too many tokens."""
+        """Return the mean token probability of each text; None if a text has too many tokens."""
         with quiet():  # the caller reports texts that are too long
             encoded = self.tokenizer.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         config = self.network.config
@@ -125,7 +125,7 @@ class SentenceEncoder:
         return embeddings.cpu()
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, before any is cut off."""
+        """Return the number of tokens of each text, before any is cut off."""
         with quiet():  # the caller reports texts that are too long
             encoded = self.model.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]

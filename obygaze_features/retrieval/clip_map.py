@@ -233,7 +233,7 @@ def _picture(
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
-    """The rows that have each name, in an order, or that of the names."""
+    """Return the rows that have each name, in an order, or that of the names."""
     rows: dict[str, list[int]] = {}
     for row, own in enumerate(names):
         for name in filter(None, own):
@@ -244,7 +244,7 @@ def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[
 def _find_groups(
     clips: Clips, ids: Sequence[str], color: str, labels: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    """The group of each clip, and the colour of each group."""
+    """Return the group of each clip, and the colour of each group."""
     manifest = clips.sources[0]
     columns = manifest.items.columns
     if color in columns:

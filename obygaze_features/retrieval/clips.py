@@ -40,11 +40,11 @@ class Clips:
     link: str = ""
 
     def item(self, clip: str) -> Item:
-        """A clip's item; one that says nothing if no source has it."""
+        """Return a clip's item; one that says nothing if no source has it."""
         return next((source[clip] for source in self.sources if clip in source), Item(clip))
 
     def film(self, clip: str) -> str:
-        """The title of a clip's film, with the year if it is known."""
+        """Return the title of a clip's film, with the year if it is known."""
         film = self.item(clip).film
         return self.titles.get(film, film)
 
@@ -61,7 +61,7 @@ class Clips:
         return ", ".join(dict.fromkeys(filter(None, names)))
 
     def level(self, clip: str) -> tuple[str, str]:
-        """The name and the colour of a clip's level, empty if it has no label."""
+        """Return the name and the colour of a clip's level, empty if it has no label."""
         return self.levels.get(self.level_of.get(clip, ""), ("", ""))
 
     def words(self, clip: str) -> str:
@@ -127,11 +127,11 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
 
 
 def fill(template: str, /, **parts: object) -> Html:
-    """A template of these pages with its parts."""
+    """Return a template of these pages with its parts."""
     return html(page_part(f"{template}.html"), **parts)
 
 
 @cache
 def page_part(name: str) -> str:
-    """A template, the script or the style of these pages."""
+    """Return a template, the script or the style of these pages."""
     return (files("obygaze_features.retrieval") / name).read_text(encoding="utf-8")

@@ -172,7 +172,7 @@ def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
 
 
 def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """The path of matches to save; refuses another suffix, and a file that exists."""
+    """Return the path of matches to save; refuses another suffix, and a file that exists."""
     output = Path(output)
     if output.suffix not in SUFFIXES:
         raise UsageError(f"{output}: matches are saved as {', '.join(SUFFIXES)}")
@@ -193,7 +193,7 @@ def _check_stores(stores: Sequence[Store]) -> None:
 
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:
-    """The vector of a clip; of its frames, their mean."""
+    """Return the vector of a clip; of its frames, their mean."""
     for store in stores:
         if item_id in store:
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
@@ -226,7 +226,7 @@ def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
 
 
 def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.float32]:
-    """The embedding of a text by the backbone that a store was made with."""
+    """Return the embedding of a text by the backbone that a store was made with."""
     if not text.strip():
         raise UsageError("the text to search for is empty")
     network = _load_text_tower(store, backbone)
@@ -302,7 +302,7 @@ def matches_page(
 
 
 def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, str]) -> Html:
-    """A match, or the clip that was searched for."""
+    """Return a match, or the clip that was searched for."""
     image = '<img alt="" src="data:image/jpeg;base64,{}">'
     moment, level = None if match is None else match.time, clips.level(clip)
     likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"

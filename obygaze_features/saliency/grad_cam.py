@@ -44,7 +44,7 @@ class GradCamModel:
         return self.backbone.module["vision"]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """The embeddings of texts."""
+        """Return the embeddings of texts."""
         return self.backbone.embed_texts(texts).clone()  # autograd refuses inference tensors
 
 

@@ -173,7 +173,7 @@ def _write_maps(
 
 
 def _scaled(values: Values) -> Values:
-    """A map with a maximum of 1, unless it is zero everywhere."""
+    """Return a map with a maximum of 1, unless it is zero everywhere."""
     return values / (values.max() or np.float32(1))
 
 
@@ -198,7 +198,7 @@ def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> lis
 
 
 def _long_texts(model: GradCamModel, texts: Sequence[str]) -> list[str]:
-    """The texts of which the network reads only the start."""
+    """Return the texts of which the network reads only the start."""
     tokenizer, distinct = model.backbone.tokenizer, list(dict.fromkeys(texts))
     counts = tokenizer.count(distinct)
     pairs = zip(distinct, counts, strict=True)
@@ -206,7 +206,7 @@ def _long_texts(model: GradCamModel, texts: Sequence[str]) -> list[str]:
 
 
 def _read(media: MediaFolder, item: Item, model: GradCamModel) -> Tensor | str:
-    """An image, resized for the network, in bytes; or why it cannot be read."""
+    """Return an image, resized for the network, in bytes; or why it cannot be read."""
     try:
         image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
@@ -280,7 +280,7 @@ def _write_groups(
 
 
 def upscale(values: Values, height: int, width: int) -> Values:
-    """A map in the size of an image, interpolated between the centres of its patches."""
+    """Return a map in the size of an image, interpolated between the centres of its patches."""
     image = Image.fromarray(np.asarray(values, np.float32))
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
@@ -291,7 +291,7 @@ def heat_map(values: Values) -> Bytes:
 
 
 def overlay(image: Bytes, values: Values) -> Bytes:
-    """An image ``[h,w,3]`` under the colours of values from 0 to 1.
+    """Return an image ``[h,w,3]`` under the colours of values from 0 to 1.
 
     The image is drawn in grey, because skin and clothes have the colours of heat, and darker,
     because the highest heat is light.

@@ -69,7 +69,7 @@ def nal_length_bytes(codec: str, extradata: bytes | None) -> int:
 
 
 def _nal_units(data: bytes, length_bytes: int) -> Iterator[int]:
-    """The offset of each NAL unit's header."""
+    """Return the offset of each NAL unit's header."""
     end = 0
     while True:
         if length_bytes:
@@ -95,7 +95,7 @@ def _is_recovery_point(sei: bytes) -> bool:
 
 
 def _first_av1_frame(data: bytes) -> int | None:
-    """The first four bits of the first frame's header."""
+    """Return the first four bits of the first frame's header."""
     at = 0
     while at < len(data):
         head = data[at]

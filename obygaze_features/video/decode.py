@@ -64,7 +64,7 @@ class Frames:
     rotation: int = 0
 
     def take(self, indices: NDArray[np.int32]) -> Frames:
-        """The frames with these numbers, in this order."""
+        """Return the frames with these numbers, in this order."""
         rows = np.searchsorted(self.indices, indices)
         return Frames(self.rgb[rows], self.indices[rows], self.times[rows], self.rotation)
 
@@ -235,7 +235,7 @@ class _IndexMismatch(Exception):
 
 
 def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """The first and last packets of the pieces of the file to decode."""
+    """Return the first and last packets of the pieces of the file to decode."""
     runs: list[tuple[int, int]] = []
     lasts = index.positions[numbers]
     for first, last in zip(_begins(index, numbers).tolist(), lasts.tolist(), strict=True):
@@ -247,7 +247,7 @@ def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]
 
 
 def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The packet from which each frame can be decoded: the last start shown no later."""
+    """Return the packet from which each frame can be decoded: the last start shown no later."""
     before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
 
@@ -437,7 +437,7 @@ def _decode_counting(
 def _frames_in_order(
     path: Path, index: FrameIndex, last: int, tick: Callable[[], None]
 ) -> Iterator[VideoFrame]:
-    """The frames in order, up to the first packet that cannot be decoded: counting ends there.
+    """Yield the frames in order, up to the first packet that cannot be decoded.
 
     Frames right after the last may follow, up to one that shows whether the last was damaged.
     In AVI a packet is a frame: a packet that gave none, and was not empty, shifts all numbers.

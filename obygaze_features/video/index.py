@@ -90,7 +90,7 @@ class FrameIndex:
         return len(self.times)
 
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
-        """The numbers of the frames with ``start <= time < end``; `path` is for messages.
+        """Return the numbers of the frames with ``start <= time < end``; `path` is for messages.
 
         Raises `VideoError` if there are none, or if most of the clip is after the film's end.
         """
@@ -167,7 +167,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """The non-empty packets, in the order of the file."""
+    """Yield the non-empty packets, in the order of the file."""
     reason = "cannot be decoded: a stream starts that its header does not list"
     # PyAV looks up a stream that appeared after the file was opened.
     with translate(VideoError, Path(container.name), reason, foreign=IndexError):
@@ -175,7 +175,7 @@ def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packe
 
 
 def codec_of(stream: VideoStream) -> str:
-    """The codec's name, whichever decoder is used: ``av1``, not ``libdav1d``."""
+    """Return the codec's name, whichever decoder is used: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
 
 
@@ -306,7 +306,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
 
 
 def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
-    """The starts before which no frame is stored that is shown after them."""
+    """Return the starts before which no frame is stored that is shown after them."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
@@ -314,7 +314,7 @@ def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
 
 
 def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, int]:
-    """The stream's time unit in seconds, and the time at the start of the file in that unit."""
+    """Return the stream's time unit in seconds, and the file's start time in that unit."""
     unit = stream.time_base
     assert unit is not None
     if container.format.name == "avi" or container.start_time is None:
@@ -323,7 +323,7 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
-    """The times of frames that come one per packet, without those that no decoder returns.
+    """Return the times of frames that come one per packet, without those that no decoder returns.
 
     A film that was cut out of a longer one may begin with frames that refer to what was cut off.
     """
@@ -333,7 +333,7 @@ def _packet_times(packets: _Packets) -> NDArray[np.int64]:
 
 
 def _decoded_times(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
-    """The times of all frames that the decoder returns."""
+    """Return the times of all frames that the decoder returns."""
     pts: list[int] = []
     with open_video(path) as (container, stream):
         for packet in container.demux(stream):

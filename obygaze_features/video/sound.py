@@ -124,7 +124,7 @@ class _Reader:
         """Of frames of one length: where one starts, and the length."""
 
     def time(self, pts: int) -> float:
-        """A time of the file in seconds of the film's clock."""
+        """Return a time of the file in seconds of the film's clock."""
         return pts * self._unit - self._zero
 
     def read(
@@ -216,7 +216,7 @@ class _Reader:
 
 
 def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_Output]) -> None:
-    """A frame, mixed, to the outputs; or None, which ends the run if there is one."""
+    """Return a frame, mixed, to the outputs; or None, which ends the run if there is one."""
     for piece in [*mixer.resample(frame), *([] if frame else [None])]:
         for output in outputs:
             output.add(piece)

@@ -129,7 +129,7 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
 
 
 def _subtitles(scenes: Sequence[int], seconds: float) -> str:
-    """What is understood in a film's scenes, as SRT."""
+    """Return the words that are understood in a film's scenes, as SRT."""
     voices = [n for n in scenes if has_voice(n)]
     said = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
     lines = [
@@ -155,7 +155,7 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 def draw_clip(
     level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
 ) -> Iterator[NDArray[np.uint8]]:
-    """The pictures of a clip that looks like a level; with different seeds they differ."""
+    """Return the pictures of a clip that looks like a level; with different seeds they differ."""
     random = np.random.default_rng(seed)
     warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
     cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])

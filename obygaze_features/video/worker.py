@@ -51,7 +51,7 @@ class Memory:
         self._map: mmap.mmap | None = None
 
     def array(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """The memory from its beginning, as an array of bytes."""
+        """Return the memory from its beginning, as an array of bytes."""
         size = int(np.prod(shape))
         if self._map is None or len(self._map) < size:
             if os.fstat(self._descriptor).st_size < size:
@@ -116,7 +116,7 @@ class Worker:
         """The clip whose parts these are, and how many of its frames were given."""
 
     def _make_index(self, path: Path, changed: int) -> FrameIndex:
-        """The index of a film, which is kept for its next span."""
+        """Index a film; the index is kept for its next span."""
         return index_file(path, tick=self._tick)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
