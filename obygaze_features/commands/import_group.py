@@ -128,13 +128,13 @@ class ImportGroup(click.Group):
         assert function is not None
         parameters = inspect.signature(function).parameters
         positional = [name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL]
-        theirs = {param.name for param in importer.params}
+        names = {param.name for param in importer.params}
         saving = self.options(name)(click.Command(None)).params[::-1]
-        if clash := sorted(theirs & {param.name for param in saving}):
+        if clash := sorted(names & {param.name for param in saving}):
             raise self.error(f"{name}: its option {clash[0]} has the name of ours; rename it")
 
         def run(**options: Any) -> None:
-            ours = {name: options.pop(name) for name in options.keys() - theirs}
+            ours = {name: options.pop(name) for name in options.keys() - names}
             values = [value for name in positional for value in options.pop(name)]
             self.save(function(*values, **options), **ours)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import click
@@ -15,7 +15,7 @@ _ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
 """Examples of the command, which begin with ``\\b``, and the end of its help."""
 
 
-class Importer:
+class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tools ask
     """A static method of a class that calls an importer of the folder ``importers`` beside it.
 
     The importer's file has a click command that returns the class: ``import_manifest`` for
@@ -24,7 +24,11 @@ class Importer:
     """
 
     def __init__(self, file: str) -> None:
+        super().__init__(self._load)
         self.file = file
+
+    def __repr__(self) -> str:
+        return f"Importer({self.file!r})"
 
     def __set_name__(self, owner: type, name: str) -> None:
         package = owner.__module__.rpartition(".")[0]
@@ -37,7 +41,13 @@ class Importer:
         command: click.Command = getattr(import_module(self.module), self.function)
         return command
 
-    def __get__(self, instance: object, owner: type[T]) -> Callable[..., T]:
+    def __get__(  # type: ignore[override]
+        self, instance: object, owner: type[T]
+    ) -> Callable[..., T]:
+        return self._load()
+
+    def _load(self) -> Callable[..., Any]:
+        """Import the function, with the part of its docstring that is for callers in Python."""
         function = self.command.callback
         assert function is not None
         function.__doc__ = _ONLY_FOR_THE_COMMAND.sub("", function.__doc__ or "")

@@ -49,12 +49,12 @@ class Repair:
 
     path: Path
     damage: tuple[Damage, ...]
-    """What was damaged, without harmless entries."""
+    """The damage, without harmless entries."""
     to_do: tuple[str, ...]
     """Ids of rows that were dropped and that extraction has to compute again."""
     reopened: bool
     aside: Path | None = None
-    """Where the replaced store, or the dropped files, are until somebody removes them."""
+    """The folder of the replaced store, or of the dropped files, until somebody removes it."""
 
 
 def repair(
@@ -98,7 +98,7 @@ def repair(
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
-    """Whether a damaged file can be computed or written again; the rest needs a copy."""
+    """Return True if a damaged file can be computed or written again; the rest needs a copy."""
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if is_final else ()
     return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
 
