@@ -242,9 +242,8 @@ def _import_npy(inputs: Path, output: Path) -> None:
 def _write_zarr(inputs: Path, output: Path) -> None:
     import zarr
 
-    values = np.load(inputs / "x.npy", mmap_mode="r")
-    zarr.create_array(str(output / "x.zarr"), data=np.asarray(values), chunks=(1, values.shape[1]),
-                      shards=(1024, values.shape[1]))  # fmt: skip
+    values = np.load(inputs / "x.npy")
+    zarr.create_array(str(output / "x.zarr"), data=values)
 
 
 def _copy_store(inputs: Path, output: Path) -> None:

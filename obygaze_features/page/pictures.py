@@ -32,10 +32,14 @@ def draw_lanes(
     for place, lane in enumerate(lanes):
         shapes: dict[str, list[tuple[float, float]]] = {}
         for clip, (start, end) in spans.items():
-            if colour := lane.get(clip):
-                boxes = shapes.setdefault(colour, [])
-                touches = bool(boxes) and start <= boxes[-1][1] + 0.05
-                boxes.append((boxes.pop()[0] if touches else start, end))
+            colour = lane.get(clip)
+            if not colour:
+                continue
+            boxes = shapes.setdefault(colour, [])
+            if boxes and start <= boxes[-1][1] + 0.05:
+                boxes[-1] = boxes[-1][0], end
+            else:
+                boxes.append((start, end))
         y = place * (LANE + GAP)
         for colour, boxes in shapes.items():
             shape = "".join(

@@ -26,7 +26,6 @@ from obygaze_models.explain.parts import mean_parts, measured, name_log_odds, qu
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
     by_film,
-    film_of,
     grid_length,
     is_timed,
     level_columns,
@@ -141,7 +140,6 @@ def _clips(
     named = {name for labels in others for names in labels.concepts_of.values() for name in names}
     concepts = sorted(named.union(*(clip.concepts for clip in clips)))
     films = by_film(clips)
-    film_numbers = {film: number for number, film in enumerate(films)}
 
     @cache  # most clips show the same few sets of concepts
     def places(marked: tuple[str, ...]) -> list[int]:
@@ -165,7 +163,7 @@ def _clips(
         "meanings": [meanings.get(name, "") for name in concepts],
         "ids": ids,
         "media": [] if usual else [clip.media for clip in clips],
-        "film": [film_numbers[film_of(clip)] for clip in clips],
+        "film": [number for number, same in enumerate(films.values()) for _ in same],
         "number": [clip.number for clip in clips],
         "start": _seconds([clip.start for clip in clips]),
         "end": _seconds([clip.end for clip in clips]),
