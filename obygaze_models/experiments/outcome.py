@@ -59,6 +59,7 @@ from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
     class_counts,
     join_tables,
+    most_fits_per_clip,
     score_models,
     score_test_sets,
 )
@@ -382,6 +383,7 @@ class Outcome:
                 if spec.threshold
             },
             tests=score_test_sets(self.predictions, plan.tests, scores, group_of, seed=seed),
+            fits_per_clip=most_fits_per_clip(self.predictions),
             scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,

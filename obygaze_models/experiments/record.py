@@ -27,7 +27,7 @@ from obygaze_models.scoring.intervals import MIN_GROUPS
 from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
@@ -309,6 +309,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         How many test clips leak in any fit; ``clips.csv`` says which.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
+    fits_per_clip
+        How many fits of a model test the same clip, at most.
     tasks
         What is learned or tested; see `task`.
     annotators
@@ -338,6 +340,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     leaks: list[LeakCount]
     films: Films
     tests: dict[str, TestSet]
+    fits_per_clip: int
     scores: Annotated[list[ModelScores], _SOME]
     versions: dict[str, str]
     machine: Machine
