@@ -300,7 +300,7 @@ def _predictions(folder: Path) -> Iterator[Result]:
         f"predictions of {MANY:,} clips read and checked (pandas: read_csv)",
         lambda: read(MANY),
         lambda: read_csv(folder / "plain.csv"),
-        target=6,
+        target=15,
     )
     yield from _growth("written", write)
     yield from _growth("read", read)
