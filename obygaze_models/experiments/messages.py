@@ -414,13 +414,10 @@ def why_untested(plan: Plan, film: str) -> str:
     return "not in a test fold"
 
 
-def nothing_learnt(plan: Plan, reason: Skipped, *, gap_is_why: bool) -> str:
+def nothing_learnt(plan: Plan, reason: Skipped) -> str:
     """Say why no fold can be learnt, what to do, and where the clips are."""
-    remedy = _remedy(plan)
-    if gap_is_why:
-        remedy = f"gap = {plan.experiment.gap:g} takes the clips away: take a smaller gap"
     return (
-        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {remedy}\n"
+        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"
     )
 
@@ -436,7 +433,9 @@ def _remedy(plan: Plan) -> str:
             f'"split", split = "" and gap = 5 (seconds), without {keys}'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL
-    if not by_folds or division.last < 3 or experiment.gap:
+    if experiment.gap:
+        return f"gap = {experiment.gap:g} takes clips away: take a smaller gap, or label more clips"
+    if not by_folds or division.last < 3:
         return "label more clips"
     by = f" --by {for_shell(experiment.groups)}" if experiment.groups else ""
     labels = f" --labels {for_shell(plan.labels.name)}" if experiment.labels else ""

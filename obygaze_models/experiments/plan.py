@@ -299,8 +299,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             remedy = f"{refusal}{leave_files_out(plan)}"
             raise ExperimentError(f"{remedy}\n{class_table(plan, problem.train)}") from None
     if not any(plan.folds.values()):
-        reason = plan.skipped[0]
-        raise ExperimentError(nothing_learnt(plan, reason, gap_is_why=_gap_takes_all(plan)))
+        raise ExperimentError(nothing_learnt(plan, plan.skipped[0]))
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
@@ -377,17 +376,6 @@ def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
 def _fit_count(model: OutsideModel) -> int:
     """Return of how many fits there are predictions; 0 where they are of any fit."""
     return len({fit for _, fit in model.table} - {ANY_FIT})
-
-
-def _gap_takes_all(plan: Plan) -> bool:
-    """Return True if a fold could be learnt but for the gap."""
-    if not plan.experiment.gap:
-        return False
-    problem = plan.problems[0]
-    validates = _kinds_of_folds(plan, problem)[-1]
-    options = _fold_options(plan.experiment, validates=validates)
-    folds = plan.division.folds(plan.data, problem, seed=plan.experiment.seed, **options)
-    return any(_usable_tests(plan, problem, fold, validates=validates) for fold in folds)
 
 
 def _near(plan: Plan) -> Near:
