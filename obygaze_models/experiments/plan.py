@@ -37,7 +37,6 @@ from obygaze_models.experiments.experiment import (
     ALL,
     PROTOCOL_KEYS,
     Experiment,
-    about_features,
     load_experiment,
 )
 from obygaze_models.experiments.fit import (
@@ -200,11 +199,24 @@ class Plan:
         return {
             **msgspec.to_builtins(experiment.without_secrets()),
             **{f"version of {name}": number for name, number in self.versions.items()},
-            **about_features(self.experiment, self.store),
+            **self.about_features(),
             "manifest": self.manifest.digest,
             "labels": digest_of_values((annotated, data.folds)),
             "features": digest_of_values((data.X, data.frames)),
             "folds": digest_of_values([digest_of_values(vars(fold)) for fold in self.all_folds]),
+        }
+
+    def about_features(self, *, frames: bool = False) -> dict[str, Any]:
+        """Return what a saved model must know of the features, or frames, it fits."""
+        attributes, experiment = self.store.attributes, self.experiment
+        array = experiment.frames if frames else experiment.array
+        return {
+            "backbone": attributes["backbone"],
+            "preprocessing": attributes["preprocessing"],
+            "array": array,
+            "shape": next(list(spec.shape) for spec in self.store.specs if spec.name == array),
+            "pooling": None if frames else experiment.pooling,
+            **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
         }
 
     @cached_property
@@ -403,8 +415,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
-    store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
+    store = open_stores(experiment.store, experiment.missing)
     outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
     experiment.check_headline(names)
