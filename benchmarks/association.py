@@ -23,7 +23,11 @@ WIDTH, SAMPLES, TESTS = 512, 100_000, 10
 
 
 def measure() -> Iterator[Result]:
-    """An exact test, and a sampled one; a loop takes twice as long, or longer."""
+    """An exact test, and a sampled one.
+
+    A loop takes 50 times as long as the exact test, and 10 times as long as the sampled one, which
+    shuffles all scores of each partition: 1/20 to 1/14 was measured.
+    """
     few = _sets(8, 8)
     x, y = _scores(few)
 
@@ -38,7 +42,7 @@ def measure() -> Iterator[Result]:
         f"{TESTS} tests, all 12,870 partitions of 8 + 8 items, 8 + 8 words (Python loop)",
         lambda: [exact_ours() for _ in range(TESTS)],
         lambda: [exact_peer() for _ in range(TESTS)],
-        target=1 / 2,
+        target=1 / 50,
     )
     many = _sets(20, 30)
     first, second = _scores(many)
@@ -54,7 +58,7 @@ def measure() -> Iterator[Result]:
         "100,000 drawn partitions of 20 + 20 images, 30 + 30 prompts (Python loop)",
         sampled_ours,
         sampled_peer,
-        target=1 / 2,
+        target=1 / 10,
         runs=3,
     )
 

@@ -97,7 +97,7 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             other = ScoredClips(first.ids, first.labels, second, first.groups)
             scores, others = score_groups(first).values, score_groups(other).values
             both = scores.join((scores - others).add_prefix("d "))
-            yield name, share, {key: both[key].to_numpy() for key in both}
+            yield name, share, {str(key): both[key].to_numpy() for key in both}
 
 
 def agreement_worlds() -> Iterator[tuple[str, Array]]:

@@ -230,12 +230,7 @@ class ByFolds(Splitter):
     def _column(self, y: Array) -> Array:
         """The fold of each clip."""
         if self.folds is None:
-            folds = np.full(len(y), -1)
-            taking = np.flatnonzero(y >= 0)
-            dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=self.random_state)
-            for number, (_, rows) in enumerate(dealer.split(taking, y[taking])):
-                folds[taking[rows]] = number
-            return folds
+            return draw_folds(y, self.random_state)
         folds = np.asarray(self.folds)
         if len(folds) != len(y):
             raise ExperimentError(
@@ -309,6 +304,16 @@ def find_leaks(
             met = [meet(names(rows), names(part)) for part in (*used, others)]
             leaks.append(Leak(fold.index, test, len(rows), *met))
     return [leak for leak in leaks if leak.ids]
+
+
+def draw_folds(y: Array, random_state: RandomState) -> Array:
+    """Return a fold for each clip, of ten that have each class alike; -1 for unlabelled clips."""
+    folds = np.full(len(y), -1)
+    rows = np.flatnonzero(y >= 0)
+    dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)
+    for number, (_, dealt) in enumerate(dealer.split(rows, y[rows])):
+        folds[rows[dealt]] = number
+    return folds
 
 
 def check_balance(balance: str | None) -> None:

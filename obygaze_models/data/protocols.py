@@ -71,7 +71,7 @@ def protocol(
     balance
         How it balances training clips by default; empty where it cannot.
     in_turn
-        Whether its fits test different clips.
+        Whether every fold of a split tests, and not only the last one.
     """
 
     def register(splitter: type[S]) -> type[S]:

@@ -87,6 +87,8 @@ def make_division(
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
         return _by_film(experiment, manifest)
+    if not (experiment.split or issubclass(PROTOCOLS[name], ByFolds)):
+        return Division(name)
     near = ""
     if experiment.split:
         split = _named_split(experiment, manifest.split(experiment.split), name)

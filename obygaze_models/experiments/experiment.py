@@ -20,7 +20,6 @@ from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import redact_url, shorten, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
-from obygaze_features.store import Store
 from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
@@ -493,20 +492,6 @@ def _store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ..
     others = {name: tuple(other for other in names if other != name) for name in names}
     variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
     return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
-
-
-def about_features(experiment: Experiment, store: Store, *, frames: bool = False) -> dict[str, Any]:
-    """What a saved model must know of the features, or frames, it fits, to refuse others."""
-    attributes = store.attributes
-    array = experiment.frames if frames else experiment.array
-    return {
-        "backbone": attributes["backbone"],
-        "preprocessing": attributes["preprocessing"],
-        "array": array,
-        "shape": next(list(spec.shape) for spec in store.specs if spec.name == array),
-        "pooling": None if frames else experiment.pooling,
-        **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
-    }
 
 
 def _as_held(key: str, value: Any) -> Any:

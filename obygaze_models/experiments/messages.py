@@ -19,7 +19,7 @@ from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.folds import ByFolds
-from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut, find_protocol
+from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.facts import Facts
@@ -71,6 +71,8 @@ FOLLOWS = {
     "the mean can be trusted.",
     "fits-of-one-fold": "The standard deviation shows how much chance matters in training, not how "
     "another test fold would score.",
+    "fits-repeated": "The standard deviation shows how much test sets differ, and how much chance "
+    "matters in training.",
     "different-items": "Scores of different items are scores of different clips.",
     "different-labels": "The same clip may have another level or other concepts in each.",
     "different-versions": "Small differences between runs may come from these.",
@@ -134,10 +136,13 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
         yield RunWarning("cut", "", text)
     if record.fit_count == 1:
         yield RunWarning("one-fit", "", "One fit.")
-    elif find_protocol(record.protocol).in_turn:
+    elif record.fits_per_clip == 1:
         yield RunWarning("fits-in-turn", "", f"{record.fit_count:,} fits test different clips.")
-    else:
+    elif record.fits_per_clip == record.fit_count:
         yield RunWarning("fits-of-one-fold", "", f"{record.fit_count:,} fits share one test fold.")
+    else:
+        text = f"{record.fit_count:,} fits test each clip up to {record.fits_per_clip:,} times."
+        yield RunWarning("fits-repeated", "", text)
 
 
 def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
@@ -412,13 +417,10 @@ def why_untested(plan: Plan, film: str) -> str:
     return "not in a test fold"
 
 
-def nothing_learnt(plan: Plan, reason: Skipped, *, gap_is_why: bool) -> str:
+def nothing_learnt(plan: Plan, reason: Skipped) -> str:
     """Say why no fold can be learnt, what to do, and where the clips are."""
-    remedy = _remedy(plan)
-    if gap_is_why:
-        remedy = f"gap = {plan.experiment.gap:g} takes the clips away: take a smaller gap"
     return (
-        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {remedy}\n"
+        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"
     )
 
@@ -434,7 +436,9 @@ def _remedy(plan: Plan) -> str:
             f'"split", split = "" and gap = 5 (seconds), without {keys}'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL
-    if not by_folds or division.last < 3 or experiment.gap:
+    if experiment.gap:
+        return f"gap = {experiment.gap:g} takes clips away: take a smaller gap, or label more clips"
+    if not by_folds or division.last < 3:
         return "label more clips"
     by = f" --by {for_shell(experiment.groups)}" if experiment.groups else ""
     labels = f" --labels {for_shell(plan.labels.name)}" if experiment.labels else ""
@@ -462,7 +466,7 @@ def class_table(plan: Plan, task: Task) -> str:
     head, units = "fold", data.folds
     if plan.division.protocol == "leave-film-out":
         head, units = group_noun(data.grouped_by), data.groups
-    names = plan.file_names if data.grouped_by == "media" else {}
+    names: dict[Any, Any] = plan.file_names if data.grouped_by == "media" else {-1: "none"}
     units, labels = units[labels >= 0], labels[labels >= 0]
     rows = [
         [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]

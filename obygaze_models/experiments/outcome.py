@@ -54,12 +54,12 @@ from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
-from obygaze_models.experiments.experiment import about_features
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
     class_counts,
     join_tables,
+    most_fits_per_clip,
     score_models,
     score_test_sets,
 )
@@ -382,6 +382,7 @@ class Outcome:
                 if spec.threshold
             },
             tests=score_test_sets(self.predictions, plan.tests, scores, group_of),
+            fits_per_clip=most_fits_per_clip(self.predictions),
             scores=scores,
             machine=Machine(system=platform.platform(), cores=os.cpu_count()),
             files=files,
@@ -418,9 +419,7 @@ class Outcome:
             "store": msgspec.convert(
                 attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord
             ),
-            "features": Features(
-                **about_features(experiment, plan.store), frames=experiment.frame_array
-            ),
+            "features": Features(**plan.about_features(), frames=experiment.frame_array),
             "join": plan.join.brief,
             "fits": [
                 FitRecord(
@@ -475,7 +474,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "senses": plan.scheme.senses,
         "facts": fit.facts,
         **({"cut": fit.cut} if planned.spec.threshold else {}),
-        "features": about_features(plan.experiment, plan.store, frames=fit.reads == "frames"),
+        "features": plan.about_features(frames=fit.reads == "frames"),
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,
         "footage": footage_of(items, seen),

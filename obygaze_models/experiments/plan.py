@@ -37,7 +37,6 @@ from obygaze_models.experiments.experiment import (
     ALL,
     PROTOCOL_KEYS,
     Experiment,
-    about_features,
     load_experiment,
 )
 from obygaze_models.experiments.fit import (
@@ -200,11 +199,24 @@ class Plan:
         return {
             **msgspec.to_builtins(experiment.without_secrets()),
             **{f"version of {name}": number for name, number in self.versions.items()},
-            **about_features(self.experiment, self.store),
+            **self.about_features(),
             "manifest": self.manifest.digest,
             "labels": digest_of_values((annotated, data.folds)),
             "features": digest_of_values((data.X, data.frames)),
             "folds": digest_of_values([digest_of_values(vars(fold)) for fold in self.all_folds]),
+        }
+
+    def about_features(self, *, frames: bool = False) -> dict[str, Any]:
+        """Return what a saved model must know of the features, or frames, it fits."""
+        attributes, experiment = self.store.attributes, self.experiment
+        array = experiment.frames if frames else experiment.array
+        return {
+            "backbone": attributes["backbone"],
+            "preprocessing": attributes["preprocessing"],
+            "array": array,
+            "shape": next(list(spec.shape) for spec in self.store.specs if spec.name == array),
+            "pooling": None if frames else experiment.pooling,
+            **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
         }
 
     @cached_property
@@ -299,8 +311,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
             remedy = f"{refusal}{leave_files_out(plan)}"
             raise ExperimentError(f"{remedy}\n{class_table(plan, problem.train)}") from None
     if not any(plan.folds.values()):
-        reason = plan.skipped[0]
-        raise ExperimentError(nothing_learnt(plan, reason, gap_is_why=_gap_takes_all(plan)))
+        raise ExperimentError(nothing_learnt(plan, plan.skipped[0]))
     for model in plan.outside:
         _add_outside(plan, model)
     return plan
@@ -379,17 +390,6 @@ def _fit_count(model: OutsideModel) -> int:
     return len({fit for _, fit in model.table} - {ANY_FIT})
 
 
-def _gap_takes_all(plan: Plan) -> bool:
-    """Return True if a fold could be learnt but for the gap."""
-    if not plan.experiment.gap:
-        return False
-    problem = plan.problems[0]
-    validates = _kinds_of_folds(plan, problem)[-1]
-    options = _fold_options(plan.experiment, validates=validates)
-    folds = plan.division.folds(plan.data, problem, seed=plan.experiment.seed, **options)
-    return any(_usable_tests(plan, problem, fold, validates=validates) for fold in folds)
-
-
 def _near(plan: Plan) -> Near:
     """Which clips are within the experiment's gap of those of some rows, in the same file."""
     items, gap = plan.manifest.items, plan.experiment.gap
@@ -415,8 +415,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
-    store = open_stores(experiment.store, experiment.missing)
     problems = experiment.problems(scheme)
+    store = open_stores(experiment.store, experiment.missing)
     outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
     experiment.check_headline(names)

@@ -145,6 +145,11 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     return means.assign(called=called_of(means)).reset_index()
 
 
+def most_fits_per_clip(table: pd.DataFrame) -> int:
+    """Return how many fits of one model test the same clip, at most."""
+    return int(table.groupby(["model", "test", "id"], observed=True).size().max())
+
+
 def join_fits(
     table: pd.DataFrame, group_of: Mapping[str, str], classes: int, measure: str = ""
 ) -> ScoredClips:

@@ -319,6 +319,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         How many test clips leak in any fit; ``clips.csv`` says which.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
+    fits_per_clip
+        How many fits of a model test the same clip, at most.
     tasks
         What is learned or tested; see `task`.
     annotators
@@ -348,6 +350,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     leaks: list[LeakCount]
     films: Films
     tests: dict[str, TestSet]
+    fits_per_clip: int
     scores: Annotated[list[ModelScores], _SOME]
     versions: dict[str, str]
     machine: Machine

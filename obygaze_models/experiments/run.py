@@ -31,7 +31,7 @@ from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.data.dataset import Join
-from obygaze_models.data.folds import Fold, balanced
+from obygaze_models.data.folds import N_FOLDS, Fold, balanced, draw_folds
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import Problem
 from obygaze_models.data.warnings import RunWarning, origin_warnings
@@ -274,12 +274,16 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold
     labels = problem.train.labels(data)
-    rows = np.flatnonzero((labels >= 0) & (data.folds >= 0))
+    # A protocol that uses no folds leaves the column empty.
+    folds, last = data.folds, plan.division.last
+    if not plan.division.fold_of:
+        folds, last = draw_folds(labels, seed), N_FOLDS - 1
+    rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     classes = len(problem.train.classes)
     held = next(
-        (own for fold in range(plan.division.last, -1, -1) for own in [data.folds[rows] == fold]
+        (own for fold in range(last, -1, -1) for own in [folds[rows] == fold]
          if len({*labels[rows[own]].tolist()}) == len({*labels[rows[~own]].tolist()}) == classes),
-        data.folds[rows] == plan.division.last,
+        folds[rows] == last,
     )  # fmt: skip
     train = rows[~held]
     kind = find_protocol(plan.division.protocol)

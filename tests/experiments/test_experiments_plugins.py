@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from runpy import run_path
 
@@ -19,8 +19,10 @@ from docs.blocks import blocks
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Split
 from obygaze_features.store import ArraySpec
+from obygaze_models.data.folds import Splitter
 from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
+from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import headline
 from obygaze_models.reproduce.context import TARGETS, Target
@@ -460,6 +462,35 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     assert "squares" in run_obygaze("models", "compare", "--help").stdout
     del PROTOCOLS["first-fold"]  # as in another process
     refused(run_obygaze("report", run.folder, "-o", tmp_path / "x"), "unknown protocol 'first-f")
+
+
+def test_a_protocol_without_folds_has_none_drawn(own, experiment, tmp_path):
+    @protocol("parts", "Parts: clips by turns, perhaps several times", "parts", in_turn=True)
+    @dataclass(eq=False, repr=False)
+    class Parts(Splitter):
+        _: KW_ONLY
+        repeats: int = 1
+        random_state: int = 0
+
+        def _parts(self, y, groups, near=None):
+            for number in range(4 * self.repeats):
+                part = np.random.default_rng(number // 4).integers(4, size=len(y))
+                stop, test = part == (number + 1) % 4, part == number % 4
+                yield f"part {number}", ~(stop | test), stop, test, ""
+
+        def get_n_splits(self, X=None, y=None, groups=None):
+            return 4 * self.repeats
+
+    counts = {1: "4 fits test different clips.", 2: "8 fits test each clip up to 2 times."}
+    for split, (repeats, text) in zip((None, ""), counts.items(), strict=True):
+        asked = {"name": "parts", "repeats": repeats}
+        chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
+        run = om.run_experiment(chosen, tmp_path / f"run{repeats}")
+        assert run.record.split == ""
+        assert {row["fold"] for row in csv_rows(run.folder / "clips.csv")} == {""}
+        assert text in [message.text for message in messages_of(run.record)]
+    trained = om.train_model(chosen, tmp_path / "model")
+    assert 5 < trained.trained / trained.validated < 10  # one in ten stops it
 
 
 def matthews(labels, probabilities, weights):
