@@ -7,6 +7,7 @@ weights before a network is built: no more layers than there are tensors, and no
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
@@ -102,8 +103,6 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     torch = need("torch", extra="extract")
     from safetensors import safe_open
 
-    from obygaze_features.backbones.weights import loading
-
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         with loading(file.parent):
@@ -115,6 +114,22 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
                 stored = torch.load(file, "meta", weights_only=True)
                 shapes.update({name: tuple(value.shape) for name, value in stored.items()})
     return shapes
+
+
+@contextlib.contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Raise what transformers, torch and safetensors raise over a checkpoint as `BackboneError`."""
+    with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
+        try:
+            yield
+        except Exception as problem:
+            if "Weights only load failed" not in str(problem):
+                raise
+            raise BackboneError(  # PyTorch would advise to run the program
+                folder,
+                "cannot be loaded: its weights hold more than tensors, perhaps a program. "
+                "Use a checkpoint in safetensors format",
+            ) from None
 
 
 def _integers(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:

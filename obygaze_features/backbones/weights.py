@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from obygaze_features.backbones.network_config import check_size, loading, read_config
 from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
 from obygaze_features.common.package import cache_folder, need
 from obygaze_features.errors import BackboneError, OutputExists, translate
@@ -70,7 +71,6 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     `options` are settings that replace those of the configuration, or arguments of the model.
     """
     torch = need("torch", extra="extract")
-    from obygaze_features.backbones.network_config import check_size, read_config
 
     config = read_config(model_class.config_class, folder, files)
     for name in [name for name in options if hasattr(config, name)]:
@@ -127,22 +127,6 @@ def load_folder(
         preprocessing.check_size(getattr(settings, size), path)
     config = read_json(path / "config.json", BackboneError)
     return network, {"preprocessing": preprocessing, "weights": files, "config": config}
-
-
-@contextlib.contextmanager
-def loading(folder: Path) -> Iterator[None]:
-    """Raise what transformers, torch and safetensors raise over a checkpoint as `BackboneError`."""
-    with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
-        try:
-            yield
-        except Exception as problem:
-            if "Weights only load failed" not in str(problem):
-                raise
-            raise BackboneError(  # PyTorch would advise to run the program
-                folder,
-                "cannot be loaded: its weights hold more than tensors, perhaps a program. "
-                "Use a checkpoint in safetensors format",
-            ) from None
 
 
 @contextlib.contextmanager

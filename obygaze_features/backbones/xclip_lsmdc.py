@@ -18,9 +18,10 @@ from obygaze_features.backbones.backbone import (
     Family,
     KnownCheckpoint,
 )
+from obygaze_features.backbones.network_config import loading
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.weights import loading, refuse_misfit
+from obygaze_features.backbones.weights import refuse_misfit
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec

@@ -21,13 +21,12 @@ from obygaze_features.backbones.devices import (
     explain_out_of_memory,
     move_to_device,
 )
-from obygaze_features.backbones.network_config import refuse_code
+from obygaze_features.backbones.network_config import loading, refuse_code
 from obygaze_features.backbones.weights import (
     TOKENIZER_FILES,
     Tokenizer,
     has_tokenizer,
     load_model,
-    loading,
     quiet,
     read_tokenizer,
     sha256_of_files,

@@ -301,17 +301,11 @@ def in_parallel(
         return
     results = [(value, Future[T]()) for value in values]
     waiting = iter(results)
-
-    def work() -> None:
-        for value, result in waiting:
-            try:
-                result.set_result(action(value))
-            except BaseException as problem:
-                result.set_exception(problem)
-
     # Python waits for an executor's threads when it exits, even after an interrupt.
     count = min(at_once, len(values))
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    threads = [
+        threading.Thread(target=_fulfil, args=(action, waiting), daemon=True) for _ in range(count)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -325,6 +319,15 @@ def in_parallel(
             for thread in threads:
                 thread.join()
         raise
+
+
+def _fulfil(action: Callable[[V], T], waiting: Iterator[tuple[V, Future[T]]]) -> None:
+    """Call an action for the values that wait, until another thread has taken the last."""
+    for value, result in waiting:
+        try:
+            result.set_result(action(value))
+        except BaseException as problem:
+            result.set_exception(problem)
 
 
 def sha256_at(location: Location, name: str) -> str:
