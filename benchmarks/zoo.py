@@ -284,7 +284,7 @@ def _predictions(folder: Path) -> Iterator[Result]:
     tables = {count: _predicted(count) for count in (MANY // 10, MANY)}
 
     def write(count: int) -> None:
-        text = format_predictions(EASY, tables[count])
+        text = format_predictions([EASY], tables[count])
         (folder / f"{count}.csv").write_text(text, encoding="utf-8")
 
     def read(count: int) -> DataFrame:
