@@ -28,8 +28,8 @@ from obygaze_features.backbones.devices import free_memory, limit_gpu_share
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import extract
+from obygaze_features.extraction.decoder import Decoder, Decoders, ask_decoder
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
-from obygaze_features.extraction.readers import Decoder, ask_decoder, map_decoders
 from obygaze_features.extraction.summary import Summary
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item
@@ -282,8 +282,9 @@ def _decoding_rate(
     def decode(decoder: Decoder, item: Item) -> None:
         ask_decoder(decoder, "decode", media, item, samplings)
 
-    decoded = map_decoders(decode, manifest, workers, 60, ahead=2 * workers)
-    times = [time.perf_counter() for _ in decoded]
+    with Decoders(workers, 60) as decoders:
+        decoded = decoders.map(decode, manifest, ahead=2 * workers)
+        times = [time.perf_counter() for _ in decoded]
     return (len(times) - workers) / (times[-1] - times[workers - 1])
 
 

@@ -10,8 +10,8 @@ from obygaze_features.backbones import known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_duration, join_some
-from obygaze_features.extraction.plan import Options, check_items, check_media
-from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
+from obygaze_features.extraction.decoder import Decoder, ask_decoder, map_items
+from obygaze_features.extraction.job import Options, check_items, check_media
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.video.index import NO_PICTURES

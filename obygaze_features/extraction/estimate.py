@@ -16,20 +16,12 @@ from obygaze_features.backbones.load import choose_arrays
 from obygaze_features.common.text import counted, format_duration, format_size, join_some
 from obygaze_features.extraction.check_videos import check_videos
 from obygaze_features.extraction.extract import load
-from obygaze_features.extraction.plan import (
-    BrokenBackbones,
-    Options,
-    check_items,
-    check_media,
-    recipe_of,
-    shared_block_rows,
-    store_paths,
-)
+from obygaze_features.extraction.job import Options, check_items, plan_job, recipe_of
+from obygaze_features.extraction.progress import BrokenBackbones
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.format import LOG
 from obygaze_features.store.status import read_runs
-from obygaze_features.store.writer import open_to_resume
 
 CLIPS_TRIED = 8
 """Clips that are decoded to estimate how long all take."""
@@ -61,32 +53,28 @@ def estimate(
     absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
     here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
     loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
-    recipes = {backbone.name: recipe_of(backbone) for backbone in loaded}
-    arrays = [(name, recipe.arrays, 0) for name, recipe in recipes.items()]
+    arrays = [(backbone.name, recipe_of(backbone).arrays, 0) for backbone in loaded]
     for name, known in filter(None, absent):
         chosen = choose_arrays(known.arrays, settings.arrays, name)
         arrays.append((name, chosen, FRAME_BYTES * known.sampling.frames))
-    paths = store_paths([name for name, _, _ in arrays], output)
-    rows = settings.select(manifest, shared_block_rows(manifest, paths.values()))
-    check_media(manifest, rows, videos)
-    stores, lacking = {}, set[int]()
-    for name, specs, more in arrays:
-        path, missing = paths[name], rows
-        if path.exists():
-            store = open_to_resume(path, manifest, recipes.get(name))
-            missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
-        stores[name] = {
-            "path": str(path),
-            "is_new": not path.exists(),
-            "has_weights": name in recipes,
-            "to_do": len(missing),
-            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(missing),
+    named = {backbone.name: backbone for backbone in loaded}
+    wanted = [(name, named.get(name)) for name, _, _ in arrays]
+    job = plan_job(manifest, videos, wanted, output, settings)
+    stores = {
+        name: {
+            "path": str(job.paths[name]),
+            "is_new": name not in job.stores,
+            "has_weights": name in named,
+            "to_do": len(job.missing[name]),
+            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(job.missing[name]),
         }
-        lacking |= set(missing.tolist())
+        for name, specs, more in arrays
+    }
+    lacking = {row for block in job.blocks for row in block.rows}
     items = [manifest.items[row] for row in sorted(lacking)]
     located = locate(items, videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
-    last, clips = _find_last_run(output, set(paths), settings.device), len(lacking)
+    last, clips = _find_last_run(output, set(stores), settings.device), len(lacking)
     found = [item.id for item in items if item.id in located.found]
     tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
     checks = check_videos(tried, videos, workers=settings.workers) if found else ()

@@ -1,4 +1,4 @@
-"""Embedding: a backbone's forward passes in batches, halved when memory runs out; the probe."""
+"""Embedding: a backbone's forward passes in batches, halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -7,34 +7,25 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import explain_out_of_memory, free_memory, run_if_it_fits
-from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.backbones.devices import free_memory, run_if_it_fits
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError, BrokenBackbone
+from obygaze_features.extraction.job import Block
+from obygaze_features.extraction.progress import BrokenBackbones
+from obygaze_features.extraction.reader import ReadItem
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
-
-if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import BlockTask, BrokenBackbones
-    from obygaze_features.extraction.readers import ReadItem
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
 """Larger batches do not make a CPU faster, and delay the answer to Ctrl-C; or a GPU."""
-PROBE_FRAMES = 64
-"""Of a backbone that takes up to more."""
-
-
-PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
-"""The probe of backbones that read texts alone."""
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
@@ -203,7 +194,7 @@ class Embedder:
         """The batch size of each backbone, after any halving."""
         return {name: forward.batch for name, forward in self._forwards.items()}
 
-    def add(self, block: BlockTask, row: int, item: ReadItem | Failed) -> int:
+    def add(self, block: Block, row: int, item: ReadItem | Failed) -> int:
         """Take a block's next item, and embed batches that are full or the block's last.
 
         Returns how many more items of the block every backbone has embedded.
@@ -245,7 +236,7 @@ class Embedder:
         self._outcomes = {name: {} for name in self._forwards}
         return outcomes
 
-    def _count(self, block: BlockTask) -> int:
+    def _count(self, block: Block) -> int:
         names = block.missing.keys() - self._broken.reasons
         return min((len(self._outcomes[name]) for name in names), default=0)
 
@@ -272,43 +263,3 @@ class Embedder:
                 for entry, count in zip(batch, counts, strict=True)
                 if count > backbone.tokenizer.max_tokens
             }
-
-
-def probe_frames(count: int) -> NDArray[np.uint8]:
-    """The frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
-
-    Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
-    the same backbone. The frames are computed, never encoded, so no codec can make a difference.
-    """
-    time, y, x = np.ogrid[:count, :240, :320]
-    moving = x + 7 * time
-    channels = (moving * 3 + y, (moving ^ y) * 2, (x * y) // 16 + 11 * time)
-    return np.stack([np.broadcast_to(c % 256, (count, 240, 320)) for c in channels], -1).astype(
-        np.uint8
-    )
-
-
-def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """The sound of the probe: a tone that rises, computed in whole numbers as its frames are."""
-    number = np.arange(round(seconds * rate), dtype=np.int64)
-    return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
-
-
-def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
-    if not backbone.for_clips and backbone.encode_images is None:
-        return Forward(backbone, 1)([PROBE_TEXT])[0]
-    with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
-        sampling = backbone.sampling
-        if isinstance(sampling, SoundSampling):
-            sound = probe_sound(1.5 * sampling.window, sampling.rate)
-            (row,) = Forward(backbone, 1)([backbone.preprocessing.inputs(sound)])
-        else:
-            count = min(sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
-            frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
-            pixels = resize_and_crop(frames, backbone.preprocessing)
-            (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
-    for spec in backbone.arrays if backbone.plugin else ():
-        if np.isnan(spec.without_padding(row[spec.name])).any():
-            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip has NaN")
-    return row

@@ -3,93 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from obygaze_features.store import Failed, Status
+from obygaze_features.extraction.job import Job, Rows
+from obygaze_features.extraction.progress import Counts, Progress
+from obygaze_features.store import Status, Store, StoreWriter
 from obygaze_features.store.writer import append_to_log
-
-if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import ExtractionRun
-    from obygaze_features.extraction.readers import ReadItem
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts of the items that were read.
-
-    Parameters
-    ----------
-    frames
-        Frames or images that were read.
-    slow
-        Why films were decoded from their start, and how many.
-    resized_by_cpu
-        How many items a GPU had no memory to resize.
-    thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
-    tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
-    unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
-    cut
-        Texts of which only the beginning was read, and their token counts.
-    lost
-        Why processes of a cluster were lost, and how many.
-    """
-
-    frames: int = 0
-    slow: Counter[str] = field(default_factory=Counter)
-    resized_by_cpu: int = 0
-    thinned: int = 0
-    tracks: Counter[str] = field(default_factory=Counter)
-    unheard: Counter[int] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
-
-
-@dataclass
-class Tally:
-    """Counts of a run in progress.
-
-    Items, and what was told of those that were read; the seconds that the run waited for frames
-    (`decode`), for the device (`device`; a CPU computes then) and for the disk (`write`).
-    """
-
-    clips: int = 0
-    counts: Counts = field(default_factory=Counts)
-    decode: float = 0.0
-    device: float = 0.0
-    write: float = 0.0
-
-    def count(self, item: ReadItem | Failed) -> None:
-        """Count an item that was read, or could not be."""
-        self.clips += 1
-        if not isinstance(item, Failed):
-            self.counts += item.counts
-
-    def shares(self, seconds: float) -> dict[str, float]:
-        """Each stage's share of a time; the rest of it is loading and planning."""
-        times = {"decode": self.decode, "device": self.device, "write": self.write}
-        times["start"] = max(0.0, seconds - sum(times.values()))
-        return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
-
-    def note(self, seconds: float) -> str:
-        """Speed, where the time goes, and the bottleneck, for a line of progress."""
-        shares = self.shares(seconds)
-        busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
-        bound = max(shares, key=shares.__getitem__)
-        frames = self.counts.frames
-        seen = f"{frames / seconds:.0f} frames/s, " if frames else ""
-        return f"{seen}{busy}, bound by {bound}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,51 +90,59 @@ class Summary(Counts):
         }
 
 
-def summarise(run: ExtractionRun, ended: str) -> Summary:
-    """Summarise the run, from what its stores hold now."""
-    rows, tally, seconds = run.rows, run.tally, time.monotonic() - run.begin
-    names = [name for name in run.targets if name not in run.broken.reasons]
-    names = names or list(run.targets)
-    stores = {name: run.targets[name].writer.store.refresh() for name in names}
-    names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for name, store in stores.items():
-        for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
-            names_of[kind, item, store.failures[item]].append(name)
-    failed: dict[str, dict[str, str]] = defaultdict(dict)
-    for (kind, item, reason), own in names_of.items():
-        text = reason if len(own) == len(stores) else f"{reason} ({', '.join(own)})"
-        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
+def summarise(
+    job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
+) -> Summary:
+    """Summarise a run, from what its stores hold now."""
+    rows, seconds = job.rows, time.monotonic() - progress.begin
+    broken = progress.broken.reasons
+    names = [name for name in writers if name not in broken] or list(writers)
+    stores = {name: writers[name].store.refresh() for name in names}
     status = np.array([store.status[rows] for store in stores.values()])
+    is_done = status == Status.DONE
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
-        **vars(tally.counts),
+        **vars(progress.counts),
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
-        clips=tally.clips,
-        done=int((status == Status.DONE).all(axis=0).sum()),
-        done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
+        clips=progress.items,
+        done=int(is_done.all(axis=0).sum()),
+        done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
         left=left,
-        failed=dict(failed),
+        failed=_describe_failures(stores, rows),
         seconds=seconds,
-        shares=tally.shares(seconds),
-        batches=run.batches,
+        shares=progress.shares(seconds),
+        batches=progress.batches,
         bytes={
             name: int((store.status == Status.DONE).sum())
             * sum(spec.row_bytes for spec in store.specs)
             for name, store in stores.items()
         },
         ended="done" if ended == "time" and not left else ended,
-        broken=run.broken.reasons,
+        broken=broken,
     )
 
 
-def log_run(run: ExtractionRun, summary: Summary) -> None:
+def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
+    """The kind of failure -> id -> reason, with the names of its stores if not all have it."""
+    names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name, store in stores.items():
+        for row in rows[store.status[rows] > Status.DONE].tolist():
+            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
+            names_of[kind, item, store.failures[item]].append(name)
+    failed: dict[str, dict[str, str]] = defaultdict(dict)
+    for (kind, item, reason), names in names_of.items():
+        text = reason if len(names) == len(stores) else f"{reason} ({', '.join(names)})"
+        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
+    return dict(failed)
+
+
+def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[str, str]) -> None:
     """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
-    for name, target in run.targets.items():
-        target.writer.log("extracted", device=run.devices[name], **packages, **brief)
-        folder = target.writer.store.path.parent
-    append_to_log(folder, "extracted", devices=run.devices, **packages, **fields)
+    for name, writer in writers.items():
+        writer.log("extracted", device=devices[name], **packages, **brief)
+        folder = writer.store.path.parent
+    append_to_log(folder, "extracted", devices=devices, **packages, **fields)

@@ -202,18 +202,25 @@ def open_to_resume(
     Without a recipe only its items are compared.
     """
     store = open_store(path)
+    require_resumable(store, manifest, recipe, block_rows=block_rows)
+    return store
+
+
+def require_resumable(
+    store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
+) -> None:
+    """Raise `StoreError` if a run must not continue a store; see `open_to_resume`."""
     if store.is_final and not store.status.all():
-        raise final_error(path, "is finalised and read-only, and lacks rows")
+        raise final_error(store.path, "is finalised and read-only, and lacks rows")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.items.digest,
         "block_rows": block_rows or store.block_rows,
     }
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
-            f"{path} cannot be continued, it was made with other "
+            f"{store.path} cannot be continued, it was made with other "
             f"{' and other '.join(differences)}; use the same ones, or another output"
         )
-    return store
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.extraction.plan import BrokenBackbones, Options
+from obygaze_features.extraction.job import Options
+from obygaze_features.extraction.progress import BrokenBackbones, Progress
 
 STORE_BYTES = 100 * 2**20
 STUCK_AFTER = 38
@@ -26,8 +27,8 @@ def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     from obygaze_features.extraction.ray_engine import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
-    run, broken = partial(run_ray, loads=loads), BrokenBackbones(len(backbones))
-    return fill(manifest, Path(films), backbones, output, options, run, broken, time.monotonic())
+    run, progress = partial(run_ray, loads), Progress(BrokenBackbones(len(backbones)))
+    return fill(manifest, Path(films), backbones, output, options, run, progress)
 
 
 def stats() -> dict[int, list[str]]:

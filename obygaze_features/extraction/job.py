@@ -1,13 +1,10 @@
-"""What an extraction is to do: its options, the stores that it fills, and the blocks they lack."""
+"""What an extraction is to do: its options, its stores, and the blocks that these lack."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from numbers import Integral, Real
@@ -20,23 +17,16 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.errors import BrokenBackbone, OutputExists, UsageError, VideoError
-from obygaze_features.extraction.forward import embed_probe
-from obygaze_features.extraction.summary import Tally
+from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.items.choose_films import find_films, titles_in
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe, StoreWriter, open_store
-from obygaze_features.store.claims import BlockClaims
+from obygaze_features.store import ArraySpec, Recipe, Store, open_store
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
-from obygaze_features.store.writer import is_in_part, open_to_resume
-
-logger = logging.getLogger(__name__)
+from obygaze_features.store.writer import is_in_part, require_resumable
 
 STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
-TIME_MARGIN = 1.25
-"""How much longer than the average before it a block may take when time is short."""
 
 _COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
 _TIME = (Real, math.ulp(0.0), math.inf, "a number above 0")
@@ -50,9 +40,6 @@ _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
 """Option -> its type, the least and the greatest number, and these in words."""
 
 Rows = NDArray[np.intp]
-
-Load = Callable[[str | None], Backbone]
-"""Loads a backbone on a device of the machine that calls it."""
 
 
 @dataclass(frozen=True)
@@ -153,36 +140,11 @@ class Options:
         return rows[is_in_part(blocks, self.part)] if self.part else rows
 
 
-@dataclass
-class BrokenBackbones:
-    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
-
-    count: float
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, problem: BrokenBackbone) -> None:
-        """Leave out a backbone; raises the error if it is the last."""
-        if name in self.reasons:
-            return
-        self.reasons[name] = str(problem)
-        if len(self.reasons) == self.count:
-            raise problem
-        logger.warning(f"{str(problem).rstrip('.')}. The other backbones go on")
-
-
 @dataclass(frozen=True)
-class ExtractionTarget:
-    """A backbone and the store that it fills."""
+class Block:
+    """A block's number, and the rows of it that each store lacks, by the store's name."""
 
-    backbone: Backbone
-    writer: StoreWriter
-
-
-@dataclass(frozen=True)
-class BlockTask:
-    """A block, and the rows of it that each store lacks, by the store's name."""
-
-    block: int
+    number: int
     missing: dict[str, list[int]]
 
     @cached_property
@@ -194,12 +156,110 @@ class BlockTask:
         """The stores that lack a row."""
         return [name for name, rows in self.missing.items() if row in rows]
 
-    def pieces(self) -> Iterator[BlockTask]:
+    def pieces(self) -> Iterator[Block]:
         """Its rows in pieces, which bound memory; no batch crosses them, however large a block."""
         for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
             piece = set(group)
             both = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
-            yield BlockTask(self.block, {name: rows for name, rows in both.items() if rows})
+            yield Block(self.number, {name: rows for name, rows in both.items() if rows})
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows that the stores of an extraction lack.
+
+    Parameters
+    ----------
+    manifest, media, options
+        What to read and how.
+    paths
+        Store name -> its path, whether it exists or not.
+    stores
+        Those that exist, by name; their rows are made as this run would make them.
+    block_rows
+        Rows per block, the same for every store.
+    rows
+        The selected rows, done or not.
+    """
+
+    manifest: Manifest
+    media: Path | None
+    options: Options
+    paths: Mapping[str, Path]
+    stores: Mapping[str, Store]
+    block_rows: int
+    rows: Rows
+
+    @cached_property
+    def missing(self) -> dict[str, Rows]:
+        """The selected rows that each store lacks, by its name."""
+        retry_failed = self.options.retry_failed
+        return {
+            name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
+            if name in self.stores
+            else self.rows
+            for name in self.paths
+        }
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The blocks of which any store lacks rows, in order."""
+        lacking: dict[int, dict[str, list[int]]] = {}
+        for name, rows in self.missing.items():
+            for row in rows.tolist():
+                missing = lacking.setdefault(row // self.block_rows, {})
+                missing.setdefault(name, []).append(row)
+        return [Block(number, lacking[number]) for number in sorted(lacking)]
+
+    @property
+    def noun(self) -> str:
+        """What its items are called in messages."""
+        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
+
+
+def plan_job(
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[tuple[str, Backbone | None]],
+    output: Path,
+    options: Options,
+) -> Job:
+    """Compare the stores of a folder with what is wanted; nothing is created.
+
+    Each backbone fills the store of its name; for None only the items are compared. Raises
+    `StoreError` if a store cannot be continued.
+    """
+    _check_names([name for name, _ in backbones])
+    paths = {name: output / f"{name}.zarr" for name, _ in backbones}
+    stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
+    block_rows = _shared_block_rows(stores.values()) or default_block_rows(len(manifest))
+    rows = options.select(manifest, block_rows)
+    if media:
+        check_media(manifest, rows, media)
+    for name, backbone in backbones:
+        if name in stores:
+            recipe = recipe_of(backbone) if backbone else None
+            require_resumable(stores[name], manifest, recipe)
+    return Job(manifest, media, options, paths, stores, block_rows, rows)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise `UsageError` if backbones cannot name their stores."""
+    for name in names:
+        check_store_name(name)
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"
+        )
+
+
+def _shared_block_rows(stores: Iterable[Store]) -> int | None:
+    """The rows per block of stores, which must agree; None without stores."""
+    sizes = {store.block_rows: store.path for store in stores}
+    if len(sizes) > 1:
+        described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
+        raise UsageError(f"{described} rows a block; extract into them one after the other")
+    return next(iter(sizes), None)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
@@ -257,168 +317,3 @@ def recipe_of(backbone: Backbone) -> Recipe:
         precision=backbone.precision,
         arrays=arrays,
     )
-
-
-def store_paths(names: Sequence[str], output: Path) -> dict[str, Path]:
-    """The path of each backbone's store, by name: ``output/NAME.zarr``."""
-    for name in names:
-        check_store_name(name)
-    if duplicates := [name for name in names if names.count(name) > 1]:
-        raise UsageError(
-            f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"
-        )
-    return {name: output / f"{name}.zarr" for name in names}
-
-
-def shared_block_rows(manifest: Manifest, paths: Iterable[Path]) -> int:
-    """Rows per block of all stores of an extraction: as in those that exist, which must agree."""
-    sizes = {open_store(path).block_rows: path for path in paths if path.exists()}
-    if len(sizes) > 1:
-        described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
-        raise UsageError(f"{described} rows a block; extract into them one after the other")
-    return next(iter(sizes), default_block_rows(len(manifest)))
-
-
-def open_targets(
-    manifest: Manifest,
-    backbones: Sequence[Backbone],
-    output: Path,
-    block_rows: int,
-    leave_out: Callable[[str, BrokenBackbone], None],
-) -> dict[str, ExtractionTarget]:
-    """Create each backbone's store, or open it to resume; broken ones are left out."""
-    paths = store_paths([backbone.name for backbone in backbones], output).values()
-    plans = [(b, path, recipe_of(b)) for b, path in zip(backbones, paths, strict=True)]
-    for _, path, recipe in plans:
-        # No store is created before all existing ones are known to fit.
-        if path.exists():
-            open_to_resume(path, manifest, recipe)
-    targets = {}
-    for backbone, path, recipe in plans:
-        if not path.exists():
-            # Of several runs that start together, one creates the store and the others resume it.
-            try:
-                probe = embed_probe(backbone)
-            except BrokenBackbone as problem:
-                leave_out(backbone.name, problem)
-                continue
-            with contextlib.suppress(OutputExists):
-                StoreWriter.create(path, manifest, recipe, probe=probe, block_rows=block_rows)
-        targets[backbone.name] = ExtractionTarget(
-            backbone, StoreWriter.resume(path, manifest, recipe)
-        )
-    return targets
-
-
-def plan_blocks(
-    targets: Mapping[str, ExtractionTarget], rows: Rows, *, retry_failed: bool
-) -> list[BlockTask]:
-    """The blocks of which any store lacks rows, in order."""
-    lacking: dict[int, dict[str, list[int]]] = {}
-    for name, target in targets.items():
-        store = open_store(target.writer.store.path)  # the writer's own may be in use by its thread
-        for row in store.missing_rows(rows, retry_failed=retry_failed).tolist():
-            missing = lacking.setdefault(row // store.block_rows, {})
-            missing.setdefault(name, []).append(row)
-    return [BlockTask(block, lacking[block]) for block in sorted(lacking)]
-
-
-@dataclass
-class ExtractionRun:
-    """One run over the missing blocks of some stores, each with its backbone.
-
-    `rows` are the selected rows, done or not; `blocks` those that any store lacked at `begin`, by
-    the monotonic clock.
-    """
-
-    manifest: Manifest
-    media: Path | None
-    options: Options
-    targets: dict[str, ExtractionTarget]
-    rows: Rows
-    blocks: list[BlockTask]
-    begin: float
-    broken: BrokenBackbones
-    tally: Tally = field(default_factory=Tally)
-    batches: dict[str, int] = field(default_factory=dict)
-    devices: dict[str, str] = field(default_factory=dict)
-    out_of_time: bool = False
-    _passed: int = 0
-    _started_items: int = 0
-    _work_begin: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.devices = {
-            name: describe_device(target.backbone.device) for name, target in self.targets.items()
-        }
-
-    @property
-    def end(self) -> float:
-        """When its time is up."""
-        hours = self.options.max_hours
-        return math.inf if hours is None else self.begin + 3600 * hours
-
-    @property
-    def noun(self) -> str:
-        """What its items are called in messages."""
-        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
-
-    @property
-    def backbones(self) -> list[Backbone]:
-        """The backbones, in the order of the targets."""
-        return [target.backbone for target in self.targets.values()]
-
-    def claims(self) -> BlockClaims:
-        """The run's claims on blocks of its stores."""
-        return BlockClaims({name: target.writer for name, target in self.targets.items()})
-
-    @property
-    def item_count(self) -> int:
-        """Items that any store lacked when the run began."""
-        return sum(len(task.rows) for task in self.blocks)
-
-    def tasks(self, claims: BlockClaims) -> Iterator[BlockTask]:
-        """The blocks that time allows, each claimed when it is requested."""
-        self._work_begin = time.monotonic()
-        yield from self._claim(claims, self.blocks, retry_failed=self.options.retry_failed)
-        # Blocks that others had claimed, and released or left when they died.
-        rest = plan_blocks(self.targets, self.rows, retry_failed=False)
-        yield from self._claim(claims, rest, retry_failed=False)
-
-    def is_over(self) -> bool:
-        """Whether the time is up."""
-        over = time.monotonic() > self.end
-        self.out_of_time |= over
-        return over
-
-    def take_passed(self) -> int:
-        """How many items other runs have taken, since the last call: they are not left to do."""
-        passed, self._passed = self._passed, 0
-        return passed
-
-    def progress_note(self) -> str:
-        """Speed and bottleneck, for a progress bar."""
-        return self.tally.note(time.monotonic() - self._work_begin)
-
-    def _claim(
-        self, claims: BlockClaims, tasks: list[BlockTask], *, retry_failed: bool
-    ) -> Iterator[BlockTask]:
-        for task in tasks:
-            if not self._has_time_for(task):
-                self.out_of_time = True
-                return
-            lacking = {n: rows for n, rows in task.missing.items() if n not in self.broken.reasons}
-            if missing := claims.take(task.block, lacking, retry_failed=retry_failed):
-                claimed = BlockTask(task.block, missing)
-                self._started_items += len(claimed.rows)
-                yield claimed
-            elif tasks is self.blocks:
-                self._passed += len(task.rows)
-
-    def _has_time_for(self, task: BlockTask) -> bool:
-        """Whether a block can be done in time, at the average speed so far."""
-        now = time.monotonic()
-        if not self.tally.clips:
-            return now < self.end
-        ahead = self._started_items - self.tally.clips + len(task.rows)
-        return now + TIME_MARGIN * ahead * (now - self._work_begin) / self.tally.clips < self.end
