@@ -14,7 +14,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Options
-from obygaze_features.items.media import MediaFolder
-from obygaze_features.manifests import Item
 from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
@@ -39,47 +34,6 @@ EXIT_TIMEOUT_S = 2.0
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def ask_decoder(
-    decoder: Decoder,
-    task: str,
-    media: MediaFolder,
-    item: Item,
-    samplings: Iterable[Sampling | SoundSampling],
-    *,
-    skip: int = 0,
-) -> dict[str, Any]:
-    """The answer of `video.worker`, asked to ``decode``, ``hear`` or ``examine`` an item's file.
-
-    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
-    `skip` of the frames are left out.
-    """
-    try:
-        path = media.find(item)
-    except VideoError as problem:
-        return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
-    answer = decoder.ask(
-        {
-            "task": task,
-            "path": str(path),
-            "start": item.start,
-            "end": item.end,
-            "samplings": [asdict(sampling) for sampling in samplings],
-            "skip": skip,
-        }
-    )
-    file = str(path.relative_to(media.root))
-    error = {"error": at(file, answer["error"])} if "error" in answer else {}
-    return {**answer, "file": file, **error}
-
-
-def portable_reason(problem: ObygazeError, root: Path) -> str:
-    """A failure's reason, with its path in the media folder: the same on every machine."""
-    where = problem.where
-    if isinstance(where, Path) and where.is_relative_to(root):
-        return at(where.relative_to(root), problem.reason)
-    return problem.reason
 
 
 class _WorkerDied(Exception):
@@ -232,16 +186,14 @@ class Decoders:
         tasks: Iterable[Task],
         *,
         ahead: int,
-        has_room: Callable[[Iterable[Future[Result]]], bool] = lambda waiting: True,
     ) -> Generator[tuple[Task, Result], None, None]:
         """Start tasks now, and yield each and the result of `do`, in order.
 
-        At most `ahead` are started before their results are taken, and no second one without
-        `has_room` for it beside those that wait, which bounds memory. Threads may call it at the
-        same time.
+        Beside one per process at most `ahead` are started before their results are taken, which
+        bounds memory. Threads may call it at the same time.
         """
         waiting: deque[tuple[Task, Future[Result]]] = deque()
-        remaining = iter(tasks)
+        remaining, limit = iter(tasks), len(self._decoders) + ahead
 
         def work(task: Task) -> Result:
             decoder = self._idle.get()
@@ -251,9 +203,7 @@ class Decoders:
                 self._idle.put(decoder)
 
         def start() -> None:
-            while not waiting or (len(waiting) < ahead and has_room(f for _, f in waiting)):
-                if (task := next(remaining, None)) is None:
-                    return
+            while len(waiting) < limit and (task := next(remaining, None)) is not None:
                 waiting.append((task, self._threads.submit(work, task)))
 
         def take() -> Generator[tuple[Task, Result], None, None]:
@@ -276,5 +226,5 @@ def map_items(
     """Yield each item and the result of `do`, in order, with a progress bar."""
     count = options.workers or default_workers()
     with Decoders(count, options.stall_timeout) as decoders:
-        results = decoders.map(do, items, ahead=2 * count)
+        results = decoders.map(do, items, ahead=count)
         yield from progress(results, label, unit="clip", total=len(items))

@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import (
     limit_gpu_memory,
 )
 from obygaze_features.backbones.load import requested_arrays
-from obygaze_features.backbones.sampling import Sampling, read_sampling
+from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.text import counted, first_line, unknown_name
@@ -33,8 +33,13 @@ from obygaze_features.errors import (
 from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
 from obygaze_features.extraction.loop import run_local
 from obygaze_features.extraction.probe import embed_probe
-from obygaze_features.extraction.progress import BrokenBackbones, Progress
-from obygaze_features.extraction.summary import Summary, log_run, summarise
+from obygaze_features.extraction.summary import (
+    BrokenBackbones,
+    Progress,
+    Summary,
+    log_run,
+    summarise,
+)
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter
 
@@ -123,7 +128,15 @@ def load(
             wanted = requested_arrays(options.arrays, backbone.name)
             loaded.append(resample(backbone, sampling, options.audio_track, wanted))
             continue
-        load_one = _loader(backbone, options, sampling)
+        load_one: Load = partial(
+            load_backbone,
+            backbone,
+            mode=options.preprocessing,
+            precision=options.precision,
+            arrays=options.arrays,
+            sampling=sampling,
+            track=options.audio_track,
+        )
         try:
             # A cluster loads its own; here a backbone then only describes its store.
             loaded.append(load_one("cpu" if is_ray else options.device))
@@ -135,7 +148,7 @@ def load(
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], run_local
     _check_for_clips(loaded, options, broken)
     if is_ray:
-        from obygaze_features.extraction.ray_engine import run_ray
+        from obygaze_features.extraction.ray import run_ray
 
         return loaded, partial(run_ray, loads)
     return loaded, run_local
@@ -148,7 +161,7 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
             raise UsageError("--engine ray is for clips; images and texts are embedded locally")
         if not all(isinstance(backbone, str) for backbone in backbones):
             raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-        from obygaze_features.extraction.ray_engine import check_ray
+        from obygaze_features.extraction.ray import check_ray
 
         check_ray(options)
         return True
@@ -160,25 +173,11 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
     return False
 
 
-def _loader(backbone: Any, options: Options, sampling: Sampling | None) -> Load:
-    return partial(
-        load_backbone,
-        backbone,
-        mode=options.preprocessing,
-        precision=options.precision,
-        arrays=options.arrays,
-        sampling=sampling,
-        track=options.audio_track,
-    )
-
-
 def _name_of(backbone: Any) -> str:
     """Name a backbone that could not be loaded."""
-    if isinstance(backbone, str):
-        name, target = split_name(backbone)
-        if name := name or target.rpartition(":")[2]:
-            return name
-    return str(getattr(backbone, "__name__", "") or type(backbone).__name__)
+    name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
+    fallback = getattr(backbone, "__name__", "") or type(backbone).__name__
+    return name or target.rpartition(":")[2] or fallback
 
 
 def _check_for_clips(
@@ -211,8 +210,7 @@ def fill(
     """Have an engine compute what the stores lack, and log the run."""
     if options.max_hours is not None:
         progress.end = progress.begin + 3600 * options.max_hours
-    named = [(backbone.name, backbone) for backbone in backbones]
-    job = plan_job(manifest, media, named, output, options)
+    job = plan_job(manifest, media, [(b.name, b) for b in backbones], output, options)
     writers = open_stores(job, backbones, progress.broken)
     job = replace(job, paths={name: job.paths[name] for name in writers})
     backbones = [backbone for backbone in backbones if backbone.name in writers]
@@ -256,13 +254,12 @@ def open_stores(
         except BrokenBackbone as problem:
             broken.add(backbone.name, problem)
             continue
-        path, recipe = job.paths[backbone.name], recipe_of(backbone)
-        sizes = {"block_rows": job.block_rows}
+        path, recipe, rows = job.paths[backbone.name], recipe_of(backbone), job.block_rows
         # Of several runs that start together, one creates the store and the others resume it.
         try:
-            writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, **sizes)
+            writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, block_rows=rows)
         except OutputExists:
-            writer = StoreWriter.resume(path, job.manifest, recipe, **sizes)
+            writer = StoreWriter.resume(path, job.manifest, recipe, block_rows=rows)
         writers[backbone.name] = writer
     return writers
 

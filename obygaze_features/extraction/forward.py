@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from obygaze_features.backbones.devices import free_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError, BrokenBackbone
 from obygaze_features.extraction.job import Block
-from obygaze_features.extraction.progress import BrokenBackbones
 from obygaze_features.extraction.reader import ReadItem
+from obygaze_features.extraction.summary import BrokenBackbones
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
 
@@ -30,6 +30,8 @@ FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 Alone = Callable[[], AbstractContextManager[object]]
+_Pending = tuple[int, Tensor | str, ReadItem]
+"""A row, and a backbone's input of it that waits for its batch."""
 
 
 class Forward:
@@ -105,7 +107,9 @@ class Forward:
         # A copy that is not waited for is in pinned memory of its own, which its rows keep.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
-        end = self._record_event()  # only now, so that rows are read when they are there
+        end = torch.cuda.Event(blocking=True) if self._on_gpu else None
+        if end:  # only now, so that rows are read when they are there
+            end.record(torch.cuda.current_stream(self.backbone.device))
 
         def finish() -> Rows:
             if end:
@@ -149,13 +153,6 @@ class Forward:
     def _on_gpu(self) -> bool:
         return self.backbone.device.startswith("cuda")
 
-    def _record_event(self) -> torch.cuda.Event | None:
-        if not self._on_gpu:
-            return None
-        event = torch.cuda.Event(blocking=True)
-        event.record(torch.cuda.current_stream(self.backbone.device))
-        return event
-
 
 def _default_batch(backbone: Backbone) -> int:
     if not backbone.for_clips:
@@ -163,14 +160,6 @@ def _default_batch(backbone: Backbone) -> int:
     on_gpu = backbone.device.startswith("cuda")
     frames = FRAMES_PER_GPU_BATCH if on_gpu else FRAMES_PER_CPU_BATCH
     return max(1, min(CLIPS_PER_BATCH, frames // backbone.sampling.frames))
-
-
-class _Pending(NamedTuple):
-    """A backbone's input that waits for its batch."""
-
-    row: int
-    input: Tensor | str
-    item: ReadItem
 
 
 class Embedder:
@@ -209,7 +198,7 @@ class Embedder:
             else:
                 # Popped, so that a backbone that is done frees its input.
                 value = item.inputs.pop(name)
-                self._pending[name, isinstance(value, str)].append(_Pending(row, value, item))
+                self._pending[name, isinstance(value, str)].append((row, value, item))
         for (name, _), pending in self._pending.items():
             if pending and (len(pending) >= self._forwards[name].batch or is_last):
                 batch = list(pending)
@@ -245,8 +234,8 @@ class Embedder:
         if name in self._broken.reasons:
             return
         backbone = self._forwards[name].backbone
-        inputs: list[Any] = [entry.input for entry in batch]
-        for event in {event for entry in batch for event in entry.item.uploads}:
+        inputs: list[Any] = [value for _, value, _ in batch]
+        for event in {event for _, _, item in batch for event in item.uploads}:
             torch.cuda.current_stream(backbone.device).wait_event(event)
         try:
             finish = self._forwards[name].start(inputs, self.collect)
@@ -255,11 +244,11 @@ class Embedder:
             return
         self.collect()
         # Without its inputs: a GPU frees their memory when it has computed the batch.
-        self._running = name, [(entry.row, entry.item) for entry in batch], finish
+        self._running = name, [(row, item) for row, _, item in batch], finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)
             self.cut |= {
-                entry.row: count
-                for entry, count in zip(batch, counts, strict=True)
+                row: count
+                for (row, _, _), count in zip(batch, counts, strict=True)
                 if count > backbone.tokenizer.max_tokens
             }

@@ -92,9 +92,10 @@ class Options:
     ray_address
         ``HOST:PORT`` of the cluster's head, or ``auto``; a cluster on this machine by default.
     ray_forwards
-        Processes that compute on the cluster; one a GPU by default.
+        Processes that compute on the cluster; by default one per GPU, or per machine without.
     ray_cpus, ray_gpus
-        What each of these takes; of a GPU all or a part.
+        What each of these takes: by default its share of a machine's CPUs, and a GPU, if there
+        are any; also a part of one.
     """
 
     films: Sequence[str] | str = ()
@@ -279,10 +280,8 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     located = locate(items, media)
     if located.missing and not located.found and not located.ambiguous:
         noun = "image" if items[0].kind != "clip" else "clip"
-        count = len(located.missing)
-        raise VideoError(
-            f"{media} has none of the {count} {noun}s of {manifest.name}: {located.hint}"
-        )
+        count = f"{len(located.missing)} {noun}s"
+        raise VideoError(f"{media} has none of the {count} of {manifest.name}: {located.hint}")
 
 
 def recipe_of(backbone: Backbone) -> Recipe:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
-from obygaze_features.errors import VideoError
-from obygaze_features.extraction.decoder import Decoder, ask_decoder, portable_reason
-from obygaze_features.extraction.progress import Counts
+from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item
@@ -192,6 +194,47 @@ def _join(parts: Sequence[ReadItem]) -> ReadItem:
     counts = sum((part.counts for part in parts), Counts())
     counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
     return ReadItem(None, inputs, counts=counts)
+
+
+def ask_decoder(
+    decoder: Decoder,
+    task: str,
+    media: MediaFolder,
+    item: Item,
+    samplings: Iterable[Sampling | SoundSampling],
+    *,
+    skip: int = 0,
+) -> dict[str, Any]:
+    """The answer of `video.worker`, asked to ``decode``, ``hear`` or ``examine`` an item's file.
+
+    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
+    `skip` of the frames are left out.
+    """
+    try:
+        path = media.find(item)
+    except VideoError as problem:
+        return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
+    answer = decoder.ask(
+        {
+            "task": task,
+            "path": str(path),
+            "start": item.start,
+            "end": item.end,
+            "samplings": [asdict(sampling) for sampling in samplings],
+            "skip": skip,
+        }
+    )
+    file = str(path.relative_to(media.root))
+    error = {"error": at(file, answer["error"])} if "error" in answer else {}
+    return {**answer, "file": file, **error}
+
+
+def portable_reason(problem: ObygazeError, root: Path) -> str:
+    """A failure's reason, with its path in the media folder: the same on every machine."""
+    where = problem.where
+    if isinstance(where, Path) and where.is_relative_to(root):
+        return at(where.relative_to(root), problem.reason)
+    return problem.reason
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:

@@ -123,7 +123,9 @@ class StoreWriter:
         block_rows: int | None = None,
     ) -> StoreWriter:
         """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
-        return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
+        store = open_store(path)
+        require_resumable(store, manifest, recipe, block_rows=block_rows)
+        return cls(store)
 
     def missing_blocks(self) -> list[int]:
         """The blocks without a record."""
@@ -194,22 +196,13 @@ class StoreWriter:
             append_to_log(self.store.path, event, **fields)
 
 
-def open_to_resume(
-    path: Path | str, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
-) -> Store:
-    """Open a store that a run may continue; `StoreError` if its rows are made differently.
-
-    Without a recipe only its items are compared.
-    """
-    store = open_store(path)
-    require_resumable(store, manifest, recipe, block_rows=block_rows)
-    return store
-
-
 def require_resumable(
     store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> None:
-    """Raise `StoreError` if a run must not continue a store; see `open_to_resume`."""
+    """Raise `StoreError` if the rows of a store are made differently than a run would make them.
+
+    Without a recipe only its items are compared.
+    """
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is finalised and read-only, and lacks rows")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {

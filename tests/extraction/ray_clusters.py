@@ -15,7 +15,7 @@ from obygaze_features.backbones import Backbone, load_backbone  # not the one th
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
 from obygaze_features.extraction.job import Options
-from obygaze_features.extraction.progress import BrokenBackbones, Progress
+from obygaze_features.extraction.summary import BrokenBackbones, Progress
 
 STORE_BYTES = 100 * 2**20
 STUCK_AFTER = 38
@@ -24,7 +24,7 @@ STUCK_AFTER = 38
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     """Extract on a cluster whose processes get their backbones from `loads`."""
-    from obygaze_features.extraction.ray_engine import run_ray
+    from obygaze_features.extraction.ray import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
     run, progress = partial(run_ray, loads), Progress(BrokenBackbones(len(backbones)))
@@ -86,7 +86,7 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
     Notes beside it what Ray gave its process, and each clip; each process names its own device."""
     import ray
 
-    from obygaze_features.extraction import ray_engine
+    from obygaze_features.extraction import ray as ray_engine
 
     ray_engine.describe_device = lambda device: f"{device} of process {os.getpid()}"
     resources = ray.get_runtime_context().get_assigned_resources()

@@ -19,7 +19,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import devices
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
-from obygaze_features.extraction import progress
+from obygaze_features.extraction import summary as progress
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
