@@ -28,8 +28,9 @@ from obygaze_features.backbones.devices import free_memory, limit_gpu_share
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction import extract
+from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
-from obygaze_features.extraction.readers import Decoder, ask_decoder, map_decoders
+from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.extraction.summary import Summary
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item
@@ -98,10 +99,8 @@ def passes(bench: Bench) -> Iterator[Result]:
 def bits(bench: Bench) -> Iterator[Result]:
     """Two runs, fewer workers, clips of the same file, and the same pass on the CPU."""
     workers = 2 if bench.small else WORKERS[0]
-    clips, backbones = (
-        (2 if bench.small else 4) * REPEAT,
-        [bench.backbone(name) for name in bench.three],
-    )
+    clips = (2 if bench.small else 4) * REPEAT
+    backbones = [bench.backbone(name) for name in bench.three]
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         first, again, fewer, smaller, on_cpu = (Path(name) / str(number) for number in range(5))
         for output, number in ((first, workers), (again, workers), (fewer, max(1, workers // 4))):
@@ -282,8 +281,8 @@ def _decoding_rate(
     def decode(decoder: Decoder, item: Item) -> None:
         ask_decoder(decoder, "decode", media, item, samplings)
 
-    decoded = map_decoders(decode, manifest, workers, 60, ahead=2 * workers)
-    times = [time.perf_counter() for _ in decoded]
+    with Decoders(workers, 60) as decoders:
+        times = [time.perf_counter() for _ in decoders.map(decode, manifest, ahead=workers)]
     return (len(times) - workers) / (times[-1] - times[workers - 1])
 
 

@@ -27,9 +27,10 @@ from benchmarks.result import Result, side_by_side
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import extract
-from obygaze_features.extraction.check_videos import check_videos
+from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.extraction.estimate import check_videos
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, ask_decoder
+from obygaze_features.extraction.reader import ItemReader, ReadItem, ask_decoder
 from obygaze_features.items.media import MEDIA_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.sound import decode_sound

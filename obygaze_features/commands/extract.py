@@ -64,9 +64,9 @@ _ray_options = join_options(
     click.option("--ray-address", metavar="HOST:PORT",
                  help="The head of a cluster, or auto.  [default: one is started here]"),
     click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
-                 help="Processes that compute.  [default: one a GPU, or one]"),
+                 help="Processes that compute.  [default: one a GPU, or machine]"),
     click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
-                 help="CPUs that each of these takes.  [default: 1]"),
+                 help="CPUs that each of these takes.  [default: its share]"),
     click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
                  help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if "
                  "any]"),
@@ -145,7 +145,7 @@ def extract(
     a sound track fails only for those that hear.
 
     With --engine ray the machines of a Ray cluster do the work, and only the films have to be
-    reachable from them; --workers then counts the decoding processes of the whole cluster.
+    reachable from them; --workers then counts the decoding processes of each that computes.
 
     \b
     Examples:

@@ -63,7 +63,7 @@ def probe(
       obygaze features probe manifests/mine --videos films -o probe.csv
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.extraction.check_videos import (
+    from obygaze_features.extraction.estimate import (
         check_videos,
         describe_checks,
         format_checks,

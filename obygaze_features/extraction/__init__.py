@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from obygaze_features.extraction.extract import extract
-from obygaze_features.extraction.plan import Options
+from obygaze_features.extraction.job import Options
 from obygaze_features.extraction.summary import Summary
 
 __all__ = ["Options", "Summary", "extract"]

@@ -1,40 +1,120 @@
-"""What an extraction would do, how large it gets, and how long it takes, before it runs."""
+"""Before an extraction: which clips can be read, how large it gets, and how long it takes."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from obygaze_features.backbones import Backbone
+from obygaze_features.backbones import Backbone, known_checkpoints
 from obygaze_features.backbones.checkpoints import find_absent
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.load import choose_arrays
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import counted, format_duration, format_size, join_some
-from obygaze_features.extraction.check_videos import check_videos
+from obygaze_features.extraction.decoder import Decoder, map_items
 from obygaze_features.extraction.extract import load
-from obygaze_features.extraction.plan import (
-    BrokenBackbones,
-    Options,
-    check_items,
-    check_media,
-    recipe_of,
-    shared_block_rows,
-    store_paths,
-)
-from obygaze_features.items.media import locate
-from obygaze_features.manifests import Manifest
+from obygaze_features.extraction.job import Options, check_items, check_media, plan_job, recipe_of
+from obygaze_features.extraction.reader import ask_decoder
+from obygaze_features.extraction.summary import BrokenBackbones
+from obygaze_features.items.media import MediaFolder, locate
+from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.format import LOG
 from obygaze_features.store.status import read_runs
-from obygaze_features.store.writer import open_to_resume
+from obygaze_features.video.index import NO_PICTURES
 
 CLIPS_TRIED = 8
 """Clips that are decoded to estimate how long all take."""
 FRAME_BYTES = 12
 """Of a frame's number and time."""
+SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
+"""Which frames the paper's three backbones take of a clip."""
+COLUMNS = (
+    "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
+    "frames", "fps", "seconds", "decode_seconds", "why_slow",
+)  # fmt: skip
+MAX_FAILURES_SHOWN = 20
+
+EXPLANATIONS = {
+    "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
+    "ends early": "the film ends before the span does",
+    "decoded in order": "decoded from the start of the file, as AVI must be",
+    "no sound": "without a sound track, which backbones that hear need",
+    "sound alone": "has sound alone: only backbones that hear extract it",
+}
+
+Row = Mapping[str, Any]
+
+
+def check_videos(
+    manifest: Manifest, videos: str | Path, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Decode what extraction would, and yield a row of `COLUMNS` for each clip.
+
+    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable. The
+    options are fields of `Options`.
+    """
+    settings, videos = Options(**options), Path(videos)
+    check_items(manifest)
+    media = MediaFolder(videos.resolve())
+    rows = settings.select(manifest)
+    check_media(manifest, rows, videos)
+    items = [manifest.items[row] for row in rows.tolist()]
+    hearing = next(known.sampling for known in known_checkpoints().values() if known.hears)
+
+    def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
+        answer = ask_decoder(decoder, "examine", media, item, SAMPLINGS)
+        if NO_PICTURES not in answer.get("error", ""):
+            return answer
+        heard = ask_decoder(decoder, "hear", media, item, [hearing])
+        if "error" in heard:
+            return answer
+        rate, (first, last) = next(iter(heard["spans"].items()))
+        alone = {"problems": ["sound alone"], "seconds": (last - first) / int(rate)}
+        return {"file": heard["file"], "frames": 0, "decode_seconds": 0.0, **alone}
+
+    for item, answer in map_items(examine, items, "Checking", settings):
+        row = {"id": item.id, **answer}
+        yield {column: "" if row.get(column) is None else row[column] for column in COLUMNS}
+
+
+def format_checks(rows: Sequence[Row]) -> str:
+    """The rows as CSV."""
+    return format_rows(rows, COLUMNS, "{:.3f}".format)
+
+
+def describe_checks(rows: Sequence[Row]) -> str:
+    """How many clips can be used, what is unusual, and which clips cannot be used and why."""
+    good = [row for row in rows if not row["error"]]
+    lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
+    if seen := [row for row in good if row["frames"]]:
+        frames = sum(row["frames"] for row in seen)
+        decode = sum(row["decode_seconds"] for row in seen)
+        lines.append(
+            f"{format_duration(sum(row['seconds'] for row in seen))} of video, {frames:,} frames; "
+            f"decoding what the backbones need takes {format_duration(decode)} on one core"
+        )
+    problems: dict[str, list[str]] = {}
+    for row in good:
+        for problem in row["problems"]:
+            problems.setdefault(problem, []).append(row["id"])
+    if problems:
+        table = [
+            [EXPLANATIONS.get(problem, problem), join_some(ids, 3), len(ids)]
+            for problem, ids in problems.items()
+        ]
+        lines += ["", align(["unusual, but usable", "such as", "clips"], table, left=2)]
+    bad = [row for row in rows if row["error"]]
+    if bad:
+        table = [[row["id"], row["error"]] for row in bad[:MAX_FAILURES_SHOWN]]
+        lines += ["", align(["cannot be extracted", "why"], table, left=2)]
+        if len(bad) > MAX_FAILURES_SHOWN:
+            lines.append(f"and {len(bad) - MAX_FAILURES_SHOWN:,} more (-o TABLE.csv lists all)")
+    return "\n".join(lines)
 
 
 def estimate(
@@ -61,32 +141,28 @@ def estimate(
     absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
     here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
     loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
-    recipes = {backbone.name: recipe_of(backbone) for backbone in loaded}
-    arrays = [(name, recipe.arrays, 0) for name, recipe in recipes.items()]
+    arrays = [(backbone.name, recipe_of(backbone).arrays, 0) for backbone in loaded]
     for name, known in filter(None, absent):
         chosen = choose_arrays(known.arrays, settings.arrays, name)
         arrays.append((name, chosen, FRAME_BYTES * known.sampling.frames))
-    paths = store_paths([name for name, _, _ in arrays], output)
-    rows = settings.select(manifest, shared_block_rows(manifest, paths.values()))
-    check_media(manifest, rows, videos)
-    stores, lacking = {}, set[int]()
-    for name, specs, more in arrays:
-        path, missing = paths[name], rows
-        if path.exists():
-            store = open_to_resume(path, manifest, recipes.get(name))
-            missing = store.missing_rows(rows, retry_failed=settings.retry_failed)
-        stores[name] = {
-            "path": str(path),
-            "is_new": not path.exists(),
-            "has_weights": name in recipes,
-            "to_do": len(missing),
-            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(missing),
+    named = {backbone.name: backbone for backbone in loaded}
+    wanted = [(name, named.get(name)) for name, _, _ in arrays]
+    job = plan_job(manifest, videos, wanted, output, settings)
+    stores = {
+        name: {
+            "path": str(job.paths[name]),
+            "is_new": name not in job.stores,
+            "has_weights": name in named,
+            "to_do": len(job.missing[name]),
+            "bytes": (sum(spec.row_bytes for spec in specs) + more) * len(job.missing[name]),
         }
-        lacking |= set(missing.tolist())
+        for name, specs, more in arrays
+    }
+    lacking = {row for block in job.blocks for row in block.rows}
     items = [manifest.items[row] for row in sorted(lacking)]
     located = locate(items, videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
-    last, clips = _find_last_run(output, set(paths), settings.device), len(lacking)
+    last, clips = _find_last_run(output, set(stores), settings.device), len(lacking)
     found = [item.id for item in items if item.id in located.found]
     tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
     checks = check_videos(tried, videos, workers=settings.workers) if found else ()

@@ -1,12 +1,12 @@
-"""From items to stores: load the backbones, plan, then read, embed and write, and summarise."""
+"""From items to stores: load the backbones, plan, compute what is missing, and summarise."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import (
-    default_workers,
+    describe_device,
     is_asynchronous_error,
     limit_gpu_memory,
 )
@@ -22,37 +22,40 @@ from obygaze_features.backbones.load import requested_arrays
 from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
-from obygaze_features.common.progress import meter
 from obygaze_features.common.text import counted, first_line
-from obygaze_features.errors import BackboneError, BrokenBackbone, ObygazeError, UsageError
-from obygaze_features.extraction.forward import Embedder, Forward
-from obygaze_features.extraction.plan import (
+from obygaze_features.errors import (
+    BackboneError,
+    BrokenBackbone,
+    ObygazeError,
+    OutputExists,
+    UsageError,
+)
+from obygaze_features.extraction.job import (
     STALL_TIMEOUT_S,
-    BlockTask,
-    BrokenBackbones,
-    ExtractionRun,
-    Load,
+    Job,
     Options,
     check_items,
-    check_media,
-    open_targets,
-    plan_blocks,
-    shared_block_rows,
-    store_paths,
+    plan_job,
+    recipe_of,
 )
-from obygaze_features.extraction.readers import Decoder, ItemReader, ReadItem, map_decoders
-from obygaze_features.extraction.summary import Summary, log_run, summarise
-from obygaze_features.extraction.uploads import no_uploads
-from obygaze_features.extraction.write import BlockWriter
+from obygaze_features.extraction.loop import run_local
+from obygaze_features.extraction.probe import embed_probe
+from obygaze_features.extraction.summary import (
+    BrokenBackbones,
+    Progress,
+    Summary,
+    log_run,
+    summarise,
+)
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import Failed
+from obygaze_features.store import StoreWriter
 
 logger = logging.getLogger(__name__)
 
-Engine = Callable[[ExtractionRun], None]
-
-READ_AHEAD = 16
-"""Items, beside one per worker, that may be read before they are needed."""
+Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
+"""Computes a job's blocks with backbones, and commits them to the stores of their names."""
+Load = Callable[[str | None], Backbone]
+"""Loads a backbone on a device of the machine that calls it."""
 
 
 def extract(
@@ -131,12 +134,12 @@ def extract(
     kinds = _check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
-    broken = BrokenBackbones(len(backbones))
-    loaded, run_engine = load(backbones, settings, kinds, broken)
+    progress = Progress(BrokenBackbones(len(backbones)), begin)
+    loaded, run_engine = load(backbones, settings, kinds, progress.broken)
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
-    return fill(manifest, media, loaded, output, settings, run_engine, broken, begin)
+    return fill(manifest, media, loaded, output, settings, run_engine, progress)
 
 
 def load(
@@ -148,19 +151,7 @@ def load(
     """Load the backbones for items of these kinds, and choose the engine."""
     if not backbones:
         raise UsageError("there is no backbone; give one or several")
-    is_ray = options.engine == "ray"
-    if is_ray:
-        if "clip" not in kinds:
-            raise UsageError("--engine ray is for clips; images and texts are embedded locally")
-        if not all(isinstance(backbone, str) for backbone in backbones):
-            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
-        from obygaze_features.extraction.ray_engine import check_ray, run_ray
-
-        check_ray(options)
-    elif options.engine != "local":
-        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
-    elif given := [n for n, x in vars(options).items() if n[:4] == "ray_" and x is not None]:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for --engine ray")
+    is_ray = _check_engine(backbones, options, kinds)
     counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
     sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
@@ -172,7 +163,7 @@ def load(
             wanted = requested_arrays(options.arrays, backbone.name)
             loaded.append(resample(backbone, sampling, options.audio_track, wanted))
             continue
-        load_one = partial(
+        load_one: Load = partial(
             load_backbone,
             backbone,
             mode=options.preprocessing,
@@ -186,25 +177,60 @@ def load(
             loaded.append(load_one("cpu" if is_ray else options.device))
             loads.append(load_one)
         except BrokenBackbone as problem:
-            name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
-            name = name or target.rpartition(":")[2] or getattr(backbone, "__name__", "")
-            broken.add(name or type(backbone).__name__, problem)
-    engine = partial(run_ray, loads=loads) if is_ray else run_local
+            broken.add(_name_of(backbone), problem)
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
-        return [backbone.for_images_and_texts(**needs) for backbone in loaded], engine
-    if options.audio_track and not any(backbone.hears for backbone in loaded):
+        return [backbone.for_images_and_texts(**needs) for backbone in loaded], run_local
+    _check_for_clips(loaded, options, broken)
+    if is_ray:
+        from obygaze_features.extraction.ray import run_ray
+
+        return loaded, partial(run_ray, loads)
+    return loaded, run_local
+
+
+def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> bool:
+    """Return True for Ray; `UsageError` if the engine and the rest contradict each other."""
+    if options.engine == "ray":
+        if "clip" not in kinds:
+            raise UsageError("--engine ray is for clips; images and texts are embedded locally")
+        if not all(isinstance(backbone, str) for backbone in backbones):
+            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
+        from obygaze_features.extraction.ray import check_ray
+
+        check_ray(options)
+        return True
+    if options.engine != "local":
+        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
+    for name, value in vars(options).items():
+        if name.startswith("ray_") and value is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is for --engine ray")
+    return False
+
+
+def _name_of(backbone: Any) -> str:
+    """Name a backbone that could not be loaded."""
+    name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
+    fallback = getattr(backbone, "__name__", "") or type(backbone).__name__
+    return name or target.rpartition(":")[2] or fallback
+
+
+def _check_for_clips(
+    backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
+) -> None:
+    """Raise `UsageError` if the backbones do not embed clips, or options name others."""
+    if options.audio_track and not any(backbone.hears for backbone in backbones):
         raise UsageError("--audio-track is for backbones that hear; none of these does")
-    names = [backbone.name for backbone in loaded]
-    if blind := [backbone.name for backbone in loaded if not backbone.for_clips]:
+    names = [backbone.name for backbone in backbones]
+    if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(
             f"{blind[0]} is for images or texts, not for clips. For the words spoken in clips, "
             "make texts of them: obygaze manifests subtitles"
         )
-    for owner, _, _array in (array.rpartition(":") for array in options.arrays or ()):
+    for array in options.arrays or ():
+        owner = array.rpartition(":")[0]
         if owner not in ("", *names, *broken.reasons):
             raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
-    return loaded, engine
 
 
 def fill(
@@ -214,26 +240,25 @@ def fill(
     output: Path,
     options: Options,
     engine: Engine,
-    broken: BrokenBackbones,
-    begin: float,
+    progress: Progress,
 ) -> Summary:
     """Have an engine compute what the stores lack, and log the run."""
-    paths = store_paths([backbone.name for backbone in backbones], output)
-    block_rows = shared_block_rows(manifest, paths.values())
-    rows = options.select(manifest, block_rows)
-    if media:
-        check_media(manifest, rows, media)
-    targets = open_targets(manifest, backbones, output, block_rows, broken.add)
-    blocks = plan_blocks(targets, rows, retry_failed=options.retry_failed)
-    run = ExtractionRun(manifest, media, options, targets, rows, blocks, begin, broken)
+    if options.max_hours is not None:
+        progress.end = progress.begin + 3600 * options.max_hours
+    job = plan_job(manifest, media, [(b.name, b) for b in backbones], output, options)
+    writers = open_stores(job, backbones, progress.broken)
+    job = replace(job, paths={name: job.paths[name] for name in writers})
+    backbones = [backbone for backbone in backbones if backbone.name in writers]
+    progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
-        if blocks:
-            logger.info(_describe(run))
-            engine(run)
+        if job.blocks:
+            logger.info(_describe(job, backbones))
+            engine(job, backbones, writers, progress)
     except BaseException as problem:
         # What was done is logged all the same, if the disk allows.
         with contextlib.suppress(OSError, ObygazeError):
-            log_run(run, summarise(run, type(problem).__name__.strip("_")))
+            summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
+            log_run(summary, writers, progress.devices)
         if is_asynchronous_error(problem):
             raise BackboneError(
                 f"the GPU failed ({first_line(problem)}), perhaps over an earlier operation than "
@@ -241,71 +266,37 @@ def fill(
                 "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
             ) from problem
         raise
-    summary = summarise(run, "time" if run.out_of_time else "done")
-    if blocks:
-        log_run(run, summary)
+    summary = summarise(job, writers, progress, "time" if progress.out_of_time else "done")
+    if job.blocks:
+        log_run(summary, writers, progress.devices)
     return summary
 
 
-def run_local(run: ExtractionRun) -> None:
-    """Read ahead, embed in batches, and write each block: on this machine, item by item.
+def open_stores(
+    job: Job, backbones: Sequence[Backbone], broken: BrokenBackbones
+) -> dict[str, StoreWriter]:
+    """Open the stores of a job for writing; create those that are missing, with their probes.
 
-    Processes decode clips (threads read images); threads take the frames to the device and resize
-    them for each backbone; this thread embeds; another writes. The items in between are bounded.
+    A backbone whose code fails over its probe is left out.
     """
-    claims, options, tally = run.claims(), run.options, run.tally
-    workers = options.workers or default_workers(run.backbones[0].device)
-    reader = ItemReader(run.media, run.backbones)
-    alone = partial(no_uploads, reader.resizers.values())
-    forwards = {
-        backbone.name: Forward(backbone, options.batch, alone) for backbone in run.backbones
-    }
-    embedder = Embedder(forwards, run.broken)
-
-    def read(decoder: Decoder, task: tuple[BlockTask, BlockTask, int]) -> ReadItem | Failed:
-        _, piece, row = task
-        return reader.read(decoder, run.manifest.items[row], piece.names(row))
-
-    tasks = (
-        (block, piece, row)
-        for block in run.tasks(claims)
-        for piece in block.pieces()
-        for row in piece.rows
-    )
-    with (
-        warnings.catch_warnings(),
-        claims.heartbeat(),
-        BlockWriter(run.targets, claims) as writer,
-        contextlib.closing(
-            map_decoders(read, tasks, workers, options.stall_timeout, ahead=READ_AHEAD + workers)
-        ) as items,
-        meter(run.item_count, "Extracting", unit=run.noun) as advance,
-    ):
-        # Oddities of images that can be read would come between lines of progress.
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        block, begin = None, time.monotonic()
+    writers = {}
+    for backbone in backbones:
+        if backbone.name in job.stores:
+            writers[backbone.name] = StoreWriter(job.stores[backbone.name])
+            continue
         try:
-            for (block, piece, row), item in items:
-                tally.decode += time.monotonic() - begin
-                if run.is_over():
-                    break
-                tally.count(item)
-                computed = embedder.add(piece, row, item)
-                if row == block.rows[-1]:
-                    writer.submit(block, embedder.take())
-                tally.device, tally.write = embedder.seconds, writer.waited_s
-                advance(computed + run.take_passed(), run.progress_note())
-                begin = time.monotonic()
-        finally:
-            # What is computed of a block is kept, even after an error.
-            try:
-                embedder.collect()
-            finally:
-                if block and (outcomes := embedder.take()):
-                    writer.submit(block, outcomes)
-                run.batches = embedder.batches
-                for row, count in embedder.cut.items():
-                    tally.counts.cut[run.manifest.ids[row]] = count
+            probe = embed_probe(backbone)
+        except BrokenBackbone as problem:
+            broken.add(backbone.name, problem)
+            continue
+        path, recipe, rows = job.paths[backbone.name], recipe_of(backbone), job.block_rows
+        # Of several runs that start together, one creates the store and the others resume it.
+        try:
+            writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, block_rows=rows)
+        except OutputExists:
+            writer = StoreWriter.resume(path, job.manifest, recipe, block_rows=rows)
+        writers[backbone.name] = writer
+    return writers
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
@@ -319,9 +310,9 @@ def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     return kinds
 
 
-def _describe(run: ExtractionRun) -> str:
-    is_ray = run.options.engine == "ray"
+def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
+    is_ray = job.options.engine == "ray"
     names = ", ".join(
-        f"{backbone.name} ({'Ray' if is_ray else backbone.device})" for backbone in run.backbones
+        f"{backbone.name} ({'Ray' if is_ray else backbone.device})" for backbone in backbones
     )
-    return f"Extracting {counted(len(run.rows), run.noun)} of {run.manifest.name} with {names}"
+    return f"Extracting {counted(len(job.rows), job.noun)} of {job.manifest.name} with {names}"

@@ -1,4 +1,4 @@
-"""Embedding: a backbone's forward passes in batches, halved when memory runs out; the probe."""
+"""Embedding: a backbone's forward passes in batches, halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -7,38 +7,31 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import explain_out_of_memory, free_memory, run_if_it_fits
-from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.backbones.devices import free_memory, run_if_it_fits
+from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError, BrokenBackbone
+from obygaze_features.extraction.job import Block
+from obygaze_features.extraction.reader import ReadItem
+from obygaze_features.extraction.summary import BrokenBackbones
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
-
-if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import BlockTask, BrokenBackbones
-    from obygaze_features.extraction.readers import ReadItem
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
 """Larger batches do not make a CPU faster, and delay the answer to Ctrl-C; or a GPU."""
-PROBE_FRAMES = 64
-"""Of a backbone that takes up to more."""
-
-
-PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
-"""The probe of backbones that read texts alone."""
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 Alone = Callable[[], AbstractContextManager[object]]
+_Pending = tuple[int, Tensor | str, ReadItem]
+"""A row, and a backbone's input of it that waits for its batch."""
 
 
 class Forward:
@@ -114,7 +107,9 @@ class Forward:
         # A copy that is not waited for is in pinned memory of its own, which its rows keep.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
-        end = self._record_event()  # only now, so that rows are read when they are there
+        end = torch.cuda.Event(blocking=True) if self._on_gpu else None
+        if end:  # only now, so that rows are read when they are there
+            end.record(torch.cuda.current_stream(self.backbone.device))
 
         def finish() -> Rows:
             if end:
@@ -158,13 +153,6 @@ class Forward:
     def _on_gpu(self) -> bool:
         return self.backbone.device.startswith("cuda")
 
-    def _record_event(self) -> torch.cuda.Event | None:
-        if not self._on_gpu:
-            return None
-        event = torch.cuda.Event(blocking=True)
-        event.record(torch.cuda.current_stream(self.backbone.device))
-        return event
-
 
 def _default_batch(backbone: Backbone) -> int:
     if not backbone.for_clips:
@@ -172,14 +160,6 @@ def _default_batch(backbone: Backbone) -> int:
     on_gpu = backbone.device.startswith("cuda")
     frames = FRAMES_PER_GPU_BATCH if on_gpu else FRAMES_PER_CPU_BATCH
     return max(1, min(CLIPS_PER_BATCH, frames // backbone.sampling.frames))
-
-
-class _Pending(NamedTuple):
-    """A backbone's input that waits for its batch."""
-
-    row: int
-    input: Tensor | str
-    item: ReadItem
 
 
 class Embedder:
@@ -203,7 +183,7 @@ class Embedder:
         """The batch size of each backbone, after any halving."""
         return {name: forward.batch for name, forward in self._forwards.items()}
 
-    def add(self, block: BlockTask, row: int, item: ReadItem | Failed) -> int:
+    def add(self, block: Block, row: int, item: ReadItem | Failed) -> int:
         """Take a block's next item, and embed batches that are full or the block's last.
 
         Returns how many more items of the block every backbone has embedded.
@@ -218,7 +198,7 @@ class Embedder:
             else:
                 # Popped, so that a backbone that is done frees its input.
                 value = item.inputs.pop(name)
-                self._pending[name, isinstance(value, str)].append(_Pending(row, value, item))
+                self._pending[name, isinstance(value, str)].append((row, value, item))
         for (name, _), pending in self._pending.items():
             if pending and (len(pending) >= self._forwards[name].batch or is_last):
                 batch = list(pending)
@@ -245,7 +225,7 @@ class Embedder:
         self._outcomes = {name: {} for name in self._forwards}
         return outcomes
 
-    def _count(self, block: BlockTask) -> int:
+    def _count(self, block: Block) -> int:
         names = block.missing.keys() - self._broken.reasons
         return min((len(self._outcomes[name]) for name in names), default=0)
 
@@ -254,8 +234,8 @@ class Embedder:
         if name in self._broken.reasons:
             return
         backbone = self._forwards[name].backbone
-        inputs: list[Any] = [entry.input for entry in batch]
-        for event in {event for entry in batch for event in entry.item.uploads}:
+        inputs: list[Any] = [value for _, value, _ in batch]
+        for event in {event for _, _, item in batch for event in item.uploads}:
             torch.cuda.current_stream(backbone.device).wait_event(event)
         try:
             finish = self._forwards[name].start(inputs, self.collect)
@@ -264,51 +244,11 @@ class Embedder:
             return
         self.collect()
         # Without its inputs: a GPU frees their memory when it has computed the batch.
-        self._running = name, [(entry.row, entry.item) for entry in batch], finish
+        self._running = name, [(row, item) for row, _, item in batch], finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)
             self.cut |= {
-                entry.row: count
-                for entry, count in zip(batch, counts, strict=True)
+                row: count
+                for (row, _, _), count in zip(batch, counts, strict=True)
                 if count > backbone.tokenizer.max_tokens
             }
-
-
-def probe_frames(count: int) -> NDArray[np.uint8]:
-    """The frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
-
-    Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
-    the same backbone. The frames are computed, never encoded, so no codec can make a difference.
-    """
-    time, y, x = np.ogrid[:count, :240, :320]
-    moving = x + 7 * time
-    channels = (moving * 3 + y, (moving ^ y) * 2, (x * y) // 16 + 11 * time)
-    return np.stack([np.broadcast_to(c % 256, (count, 240, 320)) for c in channels], -1).astype(
-        np.uint8
-    )
-
-
-def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """The sound of the probe: a tone that rises, computed in whole numbers as its frames are."""
-    number = np.arange(round(seconds * rate), dtype=np.int64)
-    return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
-
-
-def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
-    if not backbone.for_clips and backbone.encode_images is None:
-        return Forward(backbone, 1)([PROBE_TEXT])[0]
-    with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
-        sampling = backbone.sampling
-        if isinstance(sampling, SoundSampling):
-            sound = probe_sound(1.5 * sampling.window, sampling.rate)
-            (row,) = Forward(backbone, 1)([backbone.preprocessing.inputs(sound)])
-        else:
-            count = min(sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
-            frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
-            pixels = resize_and_crop(frames, backbone.preprocessing)
-            (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
-    for spec in backbone.arrays if backbone.plugin else ():
-        if np.isnan(spec.without_padding(row[spec.name])).any():
-            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip has NaN")
-    return row

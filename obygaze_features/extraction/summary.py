@@ -1,22 +1,28 @@
-"""What a run did: done, failed and why, how fast, and its bottleneck."""
+"""What a run does: its progress, which backbones broke, and in the end its summary."""
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from obygaze_features.store import Failed, Status
+from obygaze_features.errors import BrokenBackbone
+from obygaze_features.extraction.job import Job, Rows
+from obygaze_features.store import Status, Store, StoreWriter
 from obygaze_features.store.writer import append_to_log
 
-if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import ExtractionRun
-    from obygaze_features.extraction.readers import ReadItem
+logger = logging.getLogger(__name__)
+
+TIME_MARGIN = 1.25
+"""How much longer than the average before it a block may take when time is short."""
 
 
 @dataclass(frozen=True)
@@ -57,39 +63,95 @@ class Counts:
 
 
 @dataclass
-class Tally:
-    """Counts of a run in progress.
+class BrokenBackbones:
+    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
 
-    Items, and what was told of those that were read; the seconds that the run waited for frames
-    (`decode`), for the device (`device`; a CPU computes then) and for the disk (`write`).
+    count: float
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, problem: BrokenBackbone) -> None:
+        """Leave out a backbone; raises the error if it is the last."""
+        if name in self.reasons:
+            return
+        self.reasons[name] = str(problem)
+        if len(self.reasons) == self.count:
+            raise problem
+        logger.warning(f"{str(problem).rstrip('.')}. The other backbones go on")
+
+
+@dataclass
+class Progress:
+    """How far a run is, and where its time went.
+
+    Parameters
+    ----------
+    broken
+        The backbones that were left out.
+    begin, work_begin, end
+        When the run began, when loading and planning were over, and when its time is up, by the
+        monotonic clock.
+    started, items
+        Items that were claimed, and items that were read or could not be.
+    passed
+        Items that other runs have taken, since the progress bar was told.
+    decode, device, write
+        Seconds that the run waited for frames, for the device (a CPU computes then) and the disk.
+    batches, devices
+        The batch size and the device of each backbone.
+    waiting_for
+        What the run waits for before its first item.
     """
 
-    clips: int = 0
+    broken: BrokenBackbones
+    begin: float = field(default_factory=lambda: time.monotonic())
+    end: float = math.inf
+    started: int = 0
+    items: int = 0
+    passed: int = 0
     counts: Counts = field(default_factory=Counts)
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
+    batches: dict[str, int] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
+    waiting_for: str = ""
+    out_of_time: bool = False
+    work_begin: float = math.inf
 
-    def count(self, item: ReadItem | Failed) -> None:
-        """Count an item that was read, or could not be."""
-        self.clips += 1
-        if not isinstance(item, Failed):
-            self.counts += item.counts
+    def is_over(self) -> bool:
+        """Return True if the time is up."""
+        is_over = time.monotonic() > self.end
+        self.out_of_time |= is_over
+        return is_over
+
+    def has_time_for(self, items: int) -> bool:
+        """Return True if more items can be done in time, at the average speed so far."""
+        now = time.monotonic()
+        ahead = 0.0
+        if self.items:
+            seconds_per_item = (now - self.work_begin) / self.items
+            ahead = TIME_MARGIN * (self.started - self.items + items) * seconds_per_item
+        has_time = now + ahead < self.end
+        self.out_of_time |= not has_time
+        return has_time
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """Each stage's share of a time; the rest of it is loading and planning."""
+        """Return each stage's share of a time; the rest of it is loading and planning."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
         times["start"] = max(0.0, seconds - sum(times.values()))
         return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
-    def note(self, seconds: float) -> str:
-        """Speed, where the time goes, and the bottleneck, for a line of progress."""
+    def note(self) -> str:
+        """Describe speed, where the time goes, and the bottleneck, for a line of progress."""
+        if not self.items and self.waiting_for:
+            return self.waiting_for
+        seconds = time.monotonic() - self.work_begin
         shares = self.shares(seconds)
         busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
         bound = max(shares, key=shares.__getitem__)
         frames = self.counts.frames
-        seen = f"{frames / seconds:.0f} frames/s, " if frames else ""
-        return f"{seen}{busy}, bound by {bound}"
+        speed = f"{frames / seconds:.0f} frames/s, " if frames else ""
+        return f"{speed}{busy}, bound by {bound}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,51 +226,59 @@ class Summary(Counts):
         }
 
 
-def summarise(run: ExtractionRun, ended: str) -> Summary:
-    """Summarise the run, from what its stores hold now."""
-    rows, tally, seconds = run.rows, run.tally, time.monotonic() - run.begin
-    names = [name for name in run.targets if name not in run.broken.reasons]
-    names = names or list(run.targets)
-    stores = {name: run.targets[name].writer.store.refresh() for name in names}
-    names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for name, store in stores.items():
-        for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
-            names_of[kind, item, store.failures[item]].append(name)
-    failed: dict[str, dict[str, str]] = defaultdict(dict)
-    for (kind, item, reason), own in names_of.items():
-        text = reason if len(own) == len(stores) else f"{reason} ({', '.join(own)})"
-        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
+def summarise(
+    job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
+) -> Summary:
+    """Summarise a run, from what its stores hold now."""
+    rows, seconds = job.rows, time.monotonic() - progress.begin
+    broken = progress.broken.reasons
+    names = [name for name in writers if name not in broken] or list(writers)
+    stores = {name: writers[name].store.refresh() for name in names}
     status = np.array([store.status[rows] for store in stores.values()])
+    is_done = status == Status.DONE
     left = int((status == Status.TODO).any(axis=0).sum())
     return Summary(
-        **vars(tally.counts),
+        **vars(progress.counts),
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
-        clips=tally.clips,
-        done=int((status == Status.DONE).all(axis=0).sum()),
-        done_in=dict(zip(stores, (status == Status.DONE).sum(axis=1).tolist(), strict=True)),
+        clips=progress.items,
+        done=int(is_done.all(axis=0).sum()),
+        done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
         left=left,
-        failed=dict(failed),
+        failed=_describe_failures(stores, rows),
         seconds=seconds,
-        shares=tally.shares(seconds),
-        batches=run.batches,
+        shares=progress.shares(seconds),
+        batches=progress.batches,
         bytes={
             name: int((store.status == Status.DONE).sum())
             * sum(spec.row_bytes for spec in store.specs)
             for name, store in stores.items()
         },
         ended="done" if ended == "time" and not left else ended,
-        broken=run.broken.reasons,
+        broken=broken,
     )
 
 
-def log_run(run: ExtractionRun, summary: Summary) -> None:
+def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
+    """The kind of failure -> id -> reason, with the names of its stores if not all have it."""
+    names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name, store in stores.items():
+        for row in rows[store.status[rows] > Status.DONE].tolist():
+            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
+            names_of[kind, item, store.failures[item]].append(name)
+    failed: dict[str, dict[str, str]] = defaultdict(dict)
+    for (kind, item, reason), names in names_of.items():
+        text = reason if len(names) == len(stores) else f"{reason} ({', '.join(names)})"
+        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
+    return dict(failed)
+
+
+def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[str, str]) -> None:
     """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
-    for name, target in run.targets.items():
-        target.writer.log("extracted", device=run.devices[name], **packages, **brief)
-        folder = target.writer.store.path.parent
-    append_to_log(folder, "extracted", devices=run.devices, **packages, **fields)
+    for name, writer in writers.items():
+        writer.log("extracted", device=devices[name], **packages, **brief)
+        folder = writer.store.path.parent
+    append_to_log(folder, "extracted", devices=devices, **packages, **fields)

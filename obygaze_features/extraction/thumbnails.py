@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
-from obygaze_features.extraction.plan import Options, check_items
-from obygaze_features.extraction.readers import Decoder, ask_decoder, map_items
+from obygaze_features.extraction.decoder import Decoder, map_items
+from obygaze_features.extraction.job import Options, check_items
+from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
 

@@ -74,9 +74,17 @@ class FrameResizer:
             if inputs is None:
                 with explain_out_of_memory("a clip's frames", "cpu"):
                     resized = _resize_views(frames, views)
-                moved = upload(self._device, list(resized.values()), uploader)
-                inputs = dict(zip(resized, moved, strict=True))
+                # What does not fit is moved with its batch, when that is computed.
+                inputs = run_if_it_fits(lambda: self._move(resized, uploader)) or resized
             return inputs, uploader and uploader.stream.record_event(), by_cpu and bool(uploader)
+
+    def _move(
+        self, inputs: Mapping[str, Tensor], uploader: UploadStream | None
+    ) -> dict[str, Tensor]:
+        """Take inputs to the device, each tensor once."""
+        move = uploader.upload if uploader else lambda pixels: pixels.to(self._device)
+        moved = {pixels: move(pixels) for pixels in set(inputs.values())}  # by identity
+        return {name: moved[pixels] for name, pixels in inputs.items()}
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Sequence[UploadStream]]:
@@ -102,16 +110,6 @@ class FrameResizer:
                 yield uploader
         finally:
             self._streams.put(uploader)
-
-
-def upload(
-    device: str, inputs: Sequence[Tensor], uploader: UploadStream | None
-) -> Sequence[Tensor]:
-    """Take inputs to a device that has memory for them; else each batch is, when it is computed."""
-    move = uploader.upload if uploader else lambda pixels: pixels.to(device)
-    distinct = {id(pixels): pixels for pixels in inputs}
-    moved = run_if_it_fits(lambda: {key: move(value) for key, value in distinct.items()})
-    return [moved[id(pixels)] for pixels in inputs] if moved else inputs
 
 
 @contextlib.contextmanager

@@ -23,8 +23,8 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction.plan import check_items
-from obygaze_features.extraction.readers import portable_reason, read_picture
+from obygaze_features.extraction.job import check_items
+from obygaze_features.extraction.reader import portable_reason, read_picture
 from obygaze_features.items.items import safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item, Manifest

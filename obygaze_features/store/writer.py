@@ -123,7 +123,9 @@ class StoreWriter:
         block_rows: int | None = None,
     ) -> StoreWriter:
         """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
-        return cls(open_to_resume(path, manifest, recipe, block_rows=block_rows))
+        store = open_store(path)
+        require_resumable(store, manifest, recipe, block_rows=block_rows)
+        return cls(store)
 
     def missing_blocks(self) -> list[int]:
         """The blocks without a record."""
@@ -194,26 +196,24 @@ class StoreWriter:
             append_to_log(self.store.path, event, **fields)
 
 
-def open_to_resume(
-    path: Path | str, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
-) -> Store:
-    """Open a store that a run may continue; `StoreError` if its rows are made differently.
+def require_resumable(
+    store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
+) -> None:
+    """Raise `StoreError` if the rows of a store are made differently than a run would make them.
 
     Without a recipe only its items are compared.
     """
-    store = open_store(path)
     if store.is_final and not store.status.all():
-        raise final_error(path, "is finalised and read-only, and lacks rows")
+        raise final_error(store.path, "is finalised and read-only, and lacks rows")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.items.digest,
         "block_rows": block_rows or store.block_rows,
     }
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
-            f"{path} cannot be continued, it was made with other "
+            f"{store.path} cannot be continued, it was made with other "
             f"{' and other '.join(differences)}; use the same ones, or another output"
         )
-    return store
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A process that decodes, for the pool in `extraction.readers`.
+"""A process that decodes, for the pool in `extraction.decoder`.
 
 FFmpeg may hang or crash on a broken file; in a separate process it harms no other. Requests come
 over a socket, one line of JSON each; pictures or sound go into memory shared with the caller. The

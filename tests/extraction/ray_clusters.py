@@ -14,7 +14,8 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
 from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
-from obygaze_features.extraction.plan import BrokenBackbones, Options
+from obygaze_features.extraction.job import Options
+from obygaze_features.extraction.summary import BrokenBackbones, Progress
 
 STORE_BYTES = 100 * 2**20
 STUCK_AFTER = 38
@@ -23,11 +24,11 @@ STUCK_AFTER = 38
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     """Extract on a cluster whose processes get their backbones from `loads`."""
-    from obygaze_features.extraction.ray_engine import run_ray
+    from obygaze_features.extraction.ray import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
-    run, broken = partial(run_ray, loads=loads), BrokenBackbones(len(backbones))
-    return fill(manifest, Path(films), backbones, output, options, run, broken, time.monotonic())
+    run, progress = partial(run_ray, loads), Progress(BrokenBackbones(len(backbones)))
+    return fill(manifest, Path(films), backbones, output, options, run, progress)
 
 
 def stats() -> dict[int, list[str]]:
@@ -85,7 +86,7 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
     Notes beside it what Ray gave its process, and each clip; each process names its own device."""
     import ray
 
-    from obygaze_features.extraction import ray_engine
+    from obygaze_features.extraction import ray as ray_engine
 
     ray_engine.describe_device = lambda device: f"{device} of process {os.getpid()}"
     resources = ray.get_runtime_context().get_assigned_resources()

@@ -17,8 +17,8 @@ import pytest
 import obygaze_features as of
 from obygaze_features.commands.extract import extract as command
 from obygaze_features.errors import BrokenBackbone, UsageError, VideoError
-from obygaze_features.extraction.plan import Options
-from obygaze_features.extraction.readers import Decoder
+from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.extraction.job import Options
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
 from tests.kit.files import touch, write

@@ -12,7 +12,7 @@ from transformers import AutoImageProcessor, CLIPModel
 import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import VideoError
-from obygaze_features.extraction.readers import ItemReader, read_picture
+from obygaze_features.extraction.reader import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status
 from tests.backbones.conftest import tensor

@@ -1,15 +1,16 @@
 """Uploads, forward passes and downloads that overlap, on a GPU made of tensors of the CPU."""
 
+import contextlib
 import itertools
 import json
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,12 +21,10 @@ from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.windows import resample
-from obygaze_features.extraction import ray_engine
+from obygaze_features.extraction import ray as ray_engine
 from obygaze_features.extraction import uploads as uploading
-from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.plan import BlockTask, Options
-from obygaze_features.extraction.ray_engine import Computer, Setup, WorkerPlan
-from obygaze_features.extraction.readers import ReadItem
+from obygaze_features.extraction.job import Block, Options
+from obygaze_features.extraction.ray import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.films import rows, write_clip
@@ -186,29 +185,40 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
     assert "".join(step[1] for step in steps)[:7] == "oy" + "o" + "oyro"
 
 
-def computer_of(backbones: list[Backbone], share: float, folder: Path, patch) -> Computer:
-    """What an actor is, with a task that reads: an item is already the clip."""
-    patch.setattr(pytest.importorskip("ray"), "get", list)
-    patch.chdir(folder)
-    task = SimpleNamespace(remote=lambda setup, item, names: item)
+@contextlib.contextmanager
+def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterator[Computer]:
+    """What an actor is, with decoders of its own."""
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
     blind = [backbone.without_network() for backbone in backbones]
-    plan = WorkerPlan(1, 100, 1.0, share, "cuda")
+    plan = WorkerPlan(1, 2, 1.0, share, "cuda")
     computer = Computer()
-    devices = computer.start(Setup(blind, loads, plan, folder, Options(), folder), (task, None))
+    devices = computer.start(Setup(blind, loads, plan, films, Options(), Path.cwd()))
     assert [devices[backbone.name].split()[0] for backbone in backbones] == [
         backbone.device for backbone in backbones
     ]
-    return computer
+    with computer._extractor._decoders:
+        yield computer
 
 
-def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path, monkeypatch):
+def compute(computer: Computer, number: int, *names: str) -> dict:
+    """The outcomes of a block of these clips, computed by an actor."""
+    first = 32 * number
+    items = {first + i: Item(name, media=f"{name}.mp4") for i, name in enumerate(names)}
+    outcomes, _ = computer.compute(Block(number, {"tiny": list(items)}), items)
+    assert list(outcomes["tiny"]) == list(items)
+    return outcomes["tiny"]
+
+
+def are_right(outcomes: dict, by_cpu: Path, *names: str) -> bool:
+    """By a store of which the first six clips are clip0 to clip5."""
+    ids = [f"clip-0{name[-1]}" for name in names]
+    expected = of.open_store(by_cpu / "tiny.zarr").read("native", ids=ids)
+    return np.array_equal([done.values["native"] for done in outcomes.values()], expected)
+
+
+def test_a_clip_that_fits_on_no_gpu_of_an_actor_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
     shares: dict[str, float] = {}
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
-    backbones = [gpu.on(tiny), replace(tiny, name="second", device="cuda:1")]
-    computer = computer_of(backbones, 0.5, tmp_path, monkeypatch)
-    assert shares == {GPU: 0.5, "cuda:1": 0.5}
-    clips = [torch.full((8, 3, 32, 32), row, dtype=torch.uint8) for row in range(3)]
     uploads: list[torch.Tensor] = []
 
     def full_once(tensor: torch.Tensor) -> None:
@@ -218,14 +228,16 @@ def test_a_block_that_fits_on_no_gpu_is_computed_in_batches(tiny, gpu, tmp_path,
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
     gpu.before_upload = full_once
-    read = [ReadItem(None, {"tiny": clip.numpy()}) for clip in clips]
-    outcomes = computer.compute(BlockTask(0, {"tiny": [0, 1, 2]}), read).outcomes["tiny"]
-    assert len(uploads) == 3  # the second is then uploaded with its batch
-    for row, expected in zip(outcomes.values(), Forward(tiny)(clips), strict=True):
-        np.testing.assert_array_equal(row.values["native"], expected["native"])
+    names = ["clip0", "clip1", "clip2"]
+    backbones = [gpu.on(tiny), replace(tiny, name="second", device="cuda:1")]
+    with computer_of(backbones, 0.5, films) as computer:
+        outcomes = compute(computer, 0, *names)
+    assert shares == {GPU: 0.5, "cuda:1": 0.5}
+    assert len(uploads) == 4  # the second again, as the CPU resized it
+    assert are_right(outcomes, by_cpu, *names)
 
 
-def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, monkeypatch):
+def test_an_actor_uploads_a_block_while_it_embeds_another(films, tiny, by_cpu, gpu):
     embedding, uploaded, on_gpu = threading.Event(), threading.Event(), gpu.on(tiny)
     gpu.late = True
 
@@ -234,38 +246,31 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(tiny, gpu, tmp_path, m
         assert uploaded.wait(10)
         return on_gpu.encode_clips(pixels, present, names)
 
-    computer = computer_of([replace(on_gpu, encode_clips=wait)], 1, tmp_path, monkeypatch)
-    # A user's transform makes numbers of frames.
-    clips = [torch.full((8, 3, 32, 32), n, dtype=(torch.uint8, torch.float32)[n]) for n in range(2)]
-    blocks = [[ReadItem(None, {"tiny": clip.numpy()})] for clip in clips]
-    gpu.before_upload = lambda tensor: uploaded.set() if tensor.any() else None
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
+    # The clip of the second block has more frames.
+    gpu.before_upload = lambda frames: uploaded.set() if len(frames) > 5 * 120 * 160 * 3 else None
+    backbone = replace(on_gpu, encode_clips=wait)
+    with computer_of([backbone], 1, films) as computer, ThreadPoolExecutor(2) as threads:
+        first = threads.submit(compute, computer, 0, "clip0")
         assert embedding.wait(10)
-        second = threads.submit(computer.compute, BlockTask(1, {"tiny": [32]}), blocks[1])
-        assert (list(first.result().outcomes["tiny"]), uploaded.is_set()) == ([0], True)
-        ((row, done),) = second.result().outcomes["tiny"].items()
-    (expected,) = Forward(tiny)(clips[1:])
-    assert row == 32
-    np.testing.assert_array_equal(done.values["native"], expected["native"])
+        second = threads.submit(compute, computer, 1, "clip5")
+    assert are_right(first.result(), by_cpu, "clip0")
+    assert are_right(second.result(), by_cpu, "clip5")
     uploads = [entry for entry in gpu.log if entry[0].endswith("upload")]
     assert {kind for kind, *_ in uploads} == {"upload"}  # from pinned memory
     assert all(stream is not gpu.compute for _, stream, _ in uploads)
 
 
-def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(
-    tiny, gpu, tmp_path, monkeypatch
-):
+def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(films, tiny, gpu):
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, users = gpu.on(tiny), []
 
     def upload(frames: torch.Tensor) -> None:
-        if frames.any():  # of the second block: it goes on when the first found no memory
+        if len(frames) > 5 * 120 * 160 * 3:  # of the second block, until the first finds no memory
             uploading.set()
             assert refused.wait(10)
             time.sleep(0.1)
 
-    def compute(pixels, present, names):
+    def embed(pixels, present, names):
         users.append(sum(stream.users for stream in gpu.streams))
         if len(users) == 1:
             begun.set()
@@ -275,14 +280,12 @@ def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(
         return on_gpu.encode_clips(pixels, present, names)
 
     gpu.before_upload = upload
-    computer = computer_of([replace(on_gpu, encode_clips=compute)], 1, tmp_path, monkeypatch)
-    clips = [torch.full((8, 3, 32, 32), value, dtype=torch.uint8) for value in range(2)]
-    blocks = [[ReadItem(None, {"tiny": clip.numpy()})] for clip in clips]
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(computer.compute, BlockTask(0, {"tiny": [0]}), blocks[0])
+    backbone = replace(on_gpu, encode_clips=embed)
+    with computer_of([backbone], 1, films) as computer, ThreadPoolExecutor(2) as threads:
+        first = threads.submit(compute, computer, 0, "clip0")
         assert begun.wait(10)
-        threads.submit(computer.compute, BlockTask(1, {"tiny": [32]}), blocks[1]).result()
-    assert list(first.result().outcomes["tiny"]) == [0]
+        threads.submit(compute, computer, 1, "clip5").result()
+    assert first.result()
     assert users[1] == 0  # while it was tried again
 
 

@@ -20,8 +20,8 @@ import torch
 import obygaze_features as of
 from obygaze_features import errors
 from obygaze_features.common import progress
-from obygaze_features.extraction.plan import Options
-from obygaze_features.extraction.ray_engine import WorkerPlan, plan_workers
+from obygaze_features.extraction.job import Options
+from obygaze_features.extraction.ray import WorkerPlan, plan_workers
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
@@ -34,19 +34,22 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 
-@pytest.mark.parametrize(("cpus", "gpus", "options", "plan"), [
-    (8, 0, {}, WorkerPlan(1, 7, 1.0, 0.0, "cpu")),
-    (64, 4, {}, WorkerPlan(4, 60, 1.0, 1.0, "cuda")),
-    (64, 4, {"device": "cpu"}, WorkerPlan(1, 63, 1.0, 0.0, "cpu")),
-    (64, 4, {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 60, 0.5, 0.5, "cuda")),
-    (64, 1, {"ray_gpus": 0.1}, WorkerPlan(10, 54, 1.0, 0.1, "cuda")),
-    (64, 4, {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 1.0, 1.0, "cuda")),
-    (1, 0, {}, WorkerPlan(1, 1, 1.0, 0.0, "cpu")),
-    (64, 4, {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
-    (64, 4, {"device": "cuda:1"}, "Give --device cuda"),
+@pytest.mark.parametrize(("nodes", "options", "plan"), [
+    ([(8, 0)], {}, WorkerPlan(1, 7, 8, 0, "cpu")),
+    ([(1, 0)], {}, WorkerPlan(1, 1, 1, 0, "cpu")),
+    ([(64, 4)], {}, WorkerPlan(4, 15, 16, 1, "cuda")),
+    ([(64, 4)], {"device": "cpu"}, WorkerPlan(1, 32, 64, 0, "cpu")),
+    ([(64, 4)], {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 1, 0.5, 0.5, "cuda")),
+    ([(64, 1)], {"ray_gpus": 0.1}, WorkerPlan(10, 5, 6, 0.1, "cuda")),  # Ray takes whole CPUs
+    ([(64, 4)], {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 16, 1, "cuda")),
+    # An actor fits on each machine; a head may give no CPU, and what has no GPU has no actor.
+    ([(0, 0), (4, 0), (16, 0)], {}, WorkerPlan(2, 3, 4, 0, "cpu")),
+    ([(64, 0), (16, 1), (8, 2)], {}, WorkerPlan(3, 3, 4, 1, "cuda")),
+    ([(64, 4)], {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
+    ([(64, 4)], {"device": "cuda:1"}, "Give --device cuda"),
 ])  # fmt: skip
-def test_a_plan_of_workers_follows_cluster_and_options(cpus, gpus, options, plan):
-    resources = {"CPU": cpus, "GPU": gpus}
+def test_a_plan_of_workers_follows_cluster_and_options(nodes, options, plan):
+    resources = [{"CPU": cpus, "GPU": gpus} for cpus, gpus in nodes]
     if isinstance(plan, str):
         with pytest.raises(errors.UsageError, match=plan):
             plan_workers(resources, Options(**options))
@@ -303,7 +306,7 @@ LOOPBACK = {"0100007F", f"{'0' * 24}01000000", "0000000000000000FFFF00000100007F
 """127.0.0.1, ::1 and ::ffff:127.0.0.1 in Linux's tables of sockets."""
 CONNECT = """
 import sys
-from obygaze_features.extraction.ray_cluster import connect
+from obygaze_features.extraction.ray import connect
 with connect(None, 1, 0):
     sys.__stdout__.write("up\\n")
     sys.__stdout__.flush()

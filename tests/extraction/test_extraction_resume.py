@@ -19,7 +19,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import devices
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
-from obygaze_features.extraction import plan
+from obygaze_features.extraction import summary as progress
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
@@ -160,7 +160,7 @@ def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path, monkeyp
 
     # After the store's probe and twenty clips.
     late = Mock(monotonic=lambda: clock() + 3600 * (len(computed) > 20))
-    monkeypatch.setattr(plan, "time", late)
+    monkeypatch.setattr(progress, "time", late)
     slow = replace(tiny, encode_clips=slowly)
     summary = of.extract(rows(40), films, slow, tmp_path, batch=1, max_hours=0.9)
     assert (summary.ended, summary.done, summary.left) == ("time", 20, 20)

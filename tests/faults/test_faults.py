@@ -127,7 +127,7 @@ WARM = (
     "obygaze_features.commands.stores", "obygaze_features.commands.stores_transfer",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
     "obygaze_features.store.repair", "obygaze_features.extraction.extract",
-    "obygaze_features.extraction.write", "obygaze_models.commands.models",
+    "obygaze_features.extraction.loop", "obygaze_models.commands.models",
     "obygaze_models.experiments.run", "obygaze_models.estimators.registry",
 )  # fmt: skip
 

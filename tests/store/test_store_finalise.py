@@ -3,9 +3,9 @@
 import errno
 import hashlib
 import json
-import re
 import logging
 import os
+import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -110,7 +110,7 @@ def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypat
     assert all(line in (path / "README.md").read_text() for line in told)
     info = obygaze("stores", "info", path).stdout
     for key, text in weights.items():
-        assert re.search(rf"^weights +{key} {text}$", info, re.MULTILINE)
+        assert re.search(rf"^weights {key} +{text}$", info, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,12 @@
-"""Reading: from an item's file to the inputs of the backbones, ahead of the thread that embeds."""
+"""Reading: from an item's file to the inputs of the backbones."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import queue
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.package import need
-from obygaze_features.common.progress import progress
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.extraction.summary import Counts
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
@@ -38,22 +27,9 @@ from obygaze_features.manifests import Item
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
-from obygaze_features.video.worker import HEARTBEAT, READY, Memory
-
-if TYPE_CHECKING:
-    from obygaze_features.extraction.plan import Options
 
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names. It goes by the content of a file, and has others read by other programs."""
-
-WORKER = "obygaze_features.video.worker"
-START_TIMEOUT_S = 120.0
-"""For a process to start: it imports PyAV, perhaps over a network."""
-EXIT_TIMEOUT_S = 2.0
-"""For a killed process to end; one that waits for a dead drive never does."""
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -259,184 +235,6 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
     if isinstance(where, Path) and where.is_relative_to(root):
         return at(where.relative_to(root), problem.reason)
     return problem.reason
-
-
-class _WorkerDied(Exception):
-    """The process died during a request."""
-
-
-class Decoder:
-    """A decoding process, started at the first request and after every loss."""
-
-    def __init__(self, stall_timeout: float) -> None:
-        self._stall_timeout = stall_timeout
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of `video.worker`; its ``error`` is a reason, without the file's name.
-
-        A file at which decoding hangs, or the process dies twice, is such an error.
-        """
-        reason = ""
-        for _ in range(2):
-            try:
-                return self._ask(request)
-            except TimeoutError:
-                self.discard()
-                reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
-                break
-            except _WorkerDied as problem:
-                # The first time may be chance: the system kills processes when memory is short.
-                reason = f"cannot be decoded: the decoder died over it ({problem})"
-                self.discard()
-        return {"error": reason, "source": None}
-
-    def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
-        """The pictures of the last answer; the next request overwrites them."""
-        return self._memory.array(tuple(shape))
-
-    def sound(self, first: int, end: int) -> NDArray[np.float32]:
-        """These samples of the last answer; the next request overwrites them."""
-        return self._memory.array((4 * end,)).view(np.float32)[first:]
-
-    def stop(self) -> None:
-        """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
-        self._stopped = True
-        if process := self._process:
-            process.kill()
-
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._stopped:
-            raise _WorkerDied("stopped")
-        if self._process is None:
-            self._process = self._start()
-            self._wait_until_ready()
-        if self._stopped:  # meanwhile
-            raise _WorkerDied("stopped")
-        try:
-            self._channel.sendall(json.dumps(request).encode() + b"\n")
-            while (line := self._lines.readline()).endswith(b"\n"):
-                if line != HEARTBEAT:
-                    answer: dict[str, Any] = json.loads(line)
-                    return answer
-        except ConnectionError:
-            pass
-        raise _WorkerDied(self._end())
-
-    def _end(self) -> str:
-        """How the process ended."""
-        assert self._process is not None
-        try:
-            code = self._process.wait(EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "it no longer answers"
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        channel, worker_channel = socket.socketpair()
-        channel.settimeout(START_TIMEOUT_S)
-        # A file without a name ends with the last process that has it open, however that ends.
-        with tempfile.TemporaryFile() as file:
-            memfd_create = getattr(os, "memfd_create", None)
-            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
-        self._memory = Memory(self._file)
-        self._channel, self._lines = channel, channel.makefile("rb")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
-        descriptors = (worker_channel.fileno(), self._file)
-        # It imports from the same folders as this process, and not from the current folder.
-        search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        with worker_channel:
-            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
-                [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=descriptors,
-                process_group=0,  # Ctrl-C goes to the parent, which then stops this
-                env={**os.environ, "PYTHONPATH": search_path},
-            )
-
-    def _wait_until_ready(self) -> None:
-        line = b""
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            line = self._lines.readline()
-        if line != READY:
-            ended = self._end()
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            self.discard()
-            if self._stopped:
-                raise _WorkerDied("stopped")
-            raise VideoError(  # the file is not the cause
-                f"the processes that decode cannot start ({lines[-1] if lines else ended}); "
-                "check the installation with: obygaze doctor"
-            )
-        self._channel.settimeout(self._stall_timeout)
-
-    def discard(self) -> None:
-        """Stop the process and forget it; the next request starts another."""
-        if self._process is not None:
-            self._process.kill()
-            self._end()
-            for file in (self._lines, self._channel, self._errors):
-                file.close()
-            os.close(self._file)
-            self._process = None
-
-
-def map_decoders(
-    do: Callable[[Decoder, Task], Result],
-    tasks: Iterable[Task],
-    workers: int,
-    stall_timeout: float,
-    *,
-    ahead: int,
-) -> Generator[tuple[Task, Result], None, None]:
-    """Yield each task and the result of `do`, in order; each call of `do` gets a decoder.
-
-    At most `ahead` tasks are started before their results are taken, which bounds memory. When
-    the iterator ends or is closed, the processes are killed.
-    """
-    decoders = [Decoder(stall_timeout) for _ in range(workers)]
-    idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
-    for decoder in decoders:
-        idle.put(decoder)
-
-    def work(task: Task) -> Result:
-        decoder = idle.get()
-        try:
-            return do(decoder, task)
-        finally:
-            idle.put(decoder)
-
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-    waiting: deque[tuple[Task, Future[Result]]] = deque()
-    remaining = iter(tasks)
-    try:
-        while True:
-            while len(waiting) < ahead and (task := next(remaining, None)) is not None:
-                waiting.append((task, pool.submit(work, task)))
-            if not waiting:
-                return
-            task, result = waiting.popleft()
-            yield task, result.result()
-    finally:
-        for decoder in decoders:
-            decoder.stop()
-        pool.shutdown(cancel_futures=True)
-        for decoder in decoders:
-            decoder.discard()
-
-
-def map_items(
-    do: Callable[[Decoder, Task], Result], items: Sequence[Task], label: str, options: Options
-) -> Iterator[tuple[Task, Result]]:
-    """Yield each item and the result of `do`, in order, with a progress bar."""
-    count = options.workers or default_workers()
-    results = map_decoders(do, items, count, options.stall_timeout, ahead=2 * count)
-    with contextlib.closing(results):
-        yield from progress(results, label, unit="clip", total=len(items))
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:

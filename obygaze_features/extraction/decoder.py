@@ -1,0 +1,230 @@
+"""Decoding processes: each can be killed, is replaced, and is handed work ahead of its use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.backbones.devices import default_workers
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.job import Options
+from obygaze_features.video.worker import HEARTBEAT, READY, Memory
+
+WORKER = "obygaze_features.video.worker"
+START_TIMEOUT_S = 120.0
+"""For a process to start: it imports PyAV, perhaps over a network."""
+EXIT_TIMEOUT_S = 2.0
+"""For a killed process to end; one that waits for a dead drive never does."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class _WorkerDied(Exception):
+    """The process died during a request."""
+
+
+class Decoder:
+    """A decoding process, started at the first request and after every loss."""
+
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of `video.worker`; its ``error`` is a reason, without the file's name.
+
+        A file at which decoding hangs, or the process dies twice, is such an error.
+        """
+        reason = ""
+        for _ in range(2):
+            try:
+                return self._ask(request)
+            except TimeoutError:
+                self.discard()
+                reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
+                break
+            except _WorkerDied as problem:
+                # The first time may be chance: the system kills processes when memory is short.
+                reason = f"cannot be decoded: the decoder died over it ({problem})"
+                self.discard()
+        return {"error": reason, "source": None}
+
+    def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
+        """The pictures of the last answer; the next request overwrites them."""
+        return self._memory.array(tuple(shape))
+
+    def sound(self, first: int, end: int) -> NDArray[np.float32]:
+        """These samples of the last answer; the next request overwrites them."""
+        return self._memory.array((4 * end,)).view(np.float32)[first:]
+
+    def stop(self) -> None:
+        """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
+        self._stopped = True
+        if process := self._process:
+            process.kill()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._stopped:
+            raise _WorkerDied("stopped")
+        if self._process is None:
+            self._process = self._start()
+            self._wait_until_ready()
+        if self._stopped:  # meanwhile
+            raise _WorkerDied("stopped")
+        try:
+            self._channel.sendall(json.dumps(request).encode() + b"\n")
+            while (line := self._lines.readline()).endswith(b"\n"):
+                if line != HEARTBEAT:
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+        except ConnectionError:
+            pass
+        raise _WorkerDied(self._end())
+
+    def _end(self) -> str:
+        """How the process ended."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return "it no longer answers"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        channel, worker_channel = socket.socketpair()
+        channel.settimeout(START_TIMEOUT_S)
+        # A file without a name ends with the last process that has it open, however that ends.
+        with tempfile.TemporaryFile() as file:
+            memfd_create = getattr(os, "memfd_create", None)
+            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
+        self._memory = Memory(self._file)
+        self._channel, self._lines = channel, channel.makefile("rb")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
+        descriptors = (worker_channel.fileno(), self._file)
+        # It imports from the same folders as this process, and not from the current folder.
+        search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        with worker_channel:
+            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
+                [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=descriptors,
+                process_group=0,  # Ctrl-C goes to the parent, which then stops this
+                env={**os.environ, "PYTHONPATH": search_path},
+            )
+
+    def _wait_until_ready(self) -> None:
+        line = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            line = self._lines.readline()
+        if line != READY:
+            ended = self._end()
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            self.discard()
+            if self._stopped:
+                raise _WorkerDied("stopped")
+            raise VideoError(  # the file is not the cause
+                f"the processes that decode cannot start ({lines[-1] if lines else ended}); "
+                "check the installation with: obygaze doctor"
+            )
+        self._channel.settimeout(self._stall_timeout)
+
+    def discard(self) -> None:
+        """Stop the process and forget it; the next request starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+            for file in (self._lines, self._channel, self._errors):
+                file.close()
+            os.close(self._file)
+            self._process = None
+
+
+class Decoders:
+    """Decoding processes, one per task at a time; leaving the ``with`` block kills them."""
+
+    def __init__(self, workers: int, stall_timeout: float) -> None:
+        self._decoders = [Decoder(stall_timeout) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
+        for decoder in self._decoders:
+            self._idle.put(decoder)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+
+    def __enter__(self) -> Decoders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for decoder in self._decoders:
+            decoder.stop()
+        self._threads.shutdown(cancel_futures=True)
+        for decoder in self._decoders:
+            decoder.discard()
+
+    def map(
+        self,
+        do: Callable[[Decoder, Task], Result],
+        tasks: Iterable[Task],
+        *,
+        ahead: int,
+    ) -> Generator[tuple[Task, Result], None, None]:
+        """Start tasks now, and yield each and the result of `do`, in order.
+
+        Beside one per process at most `ahead` are started before their results are taken, which
+        bounds memory. Threads may call it at the same time.
+        """
+        waiting: deque[tuple[Task, Future[Result]]] = deque()
+        remaining, limit = iter(tasks), len(self._decoders) + ahead
+
+        def work(task: Task) -> Result:
+            decoder = self._idle.get()
+            try:
+                return do(decoder, task)
+            finally:
+                self._idle.put(decoder)
+
+        def start() -> None:
+            while len(waiting) < limit and (task := next(remaining, None)) is not None:
+                waiting.append((task, self._threads.submit(work, task)))
+
+        def take() -> Generator[tuple[Task, Result], None, None]:
+            try:
+                while waiting:
+                    task, result = waiting.popleft()
+                    yield task, result.result()
+                    start()
+            finally:
+                for _, result in waiting:
+                    result.cancel()
+
+        start()
+        return take()
+
+
+def map_items(
+    do: Callable[[Decoder, Task], Result], items: Sequence[Task], label: str, options: Options
+) -> Iterator[tuple[Task, Result]]:
+    """Yield each item and the result of `do`, in order, with a progress bar."""
+    count = options.workers or default_workers()
+    with Decoders(count, options.stall_timeout) as decoders:
+        results = decoders.map(do, items, ahead=count)
+        yield from progress(results, label, unit="clip", total=len(items))

@@ -1,0 +1,318 @@
+"""What an extraction is to do: its options, its stores, and the blocks that these lack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.checkpoints import check_store_name
+from obygaze_features.backbones.devices import describe_device
+from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.items.choose_films import find_films, titles_in
+from obygaze_features.items.media import locate
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import ArraySpec, Recipe, Store, open_store
+from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
+from obygaze_features.store.writer import is_in_part, require_resumable
+
+STALL_TIMEOUT_S = 60.0
+"""Seconds without progress after which a file is given up."""
+
+_COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
+_TIME = (Real, math.ulp(0.0), math.inf, "a number above 0")
+_RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
+    **dict.fromkeys(("limit", "audio_track", "workers", "ray_forwards"), _COUNT),
+    **dict.fromkeys(("max_hours", "stall_timeout"), _TIME),
+    "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
+    "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
+    "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
+}
+"""Option -> its type, the least and the greatest number, and these in words."""
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to extract; the same object from the front door to the engine.
+
+    Parameters
+    ----------
+    films
+        Only items of these films, by id, title or pattern (``tt01*``); all by default.
+    limit
+        Only the first items, this many.
+    part
+        ``"2/4"``: only every fourth block, from the second on.
+    retry_failed
+        Try items again that failed before.
+    preprocessing
+        ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
+    precision
+        ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
+    arrays
+        Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
+        ``vivit`` alone.
+    sampling
+        ``"2 fps"``: frames at this rate, as many as a clip's length needs, in place of each
+        backbone's own. Networks of clips see them in windows.
+    frames
+        How many of these a clip has at most, `MAX_FRAMES` by default; in a longer clip they are
+        spread evenly. Without `sampling`, how many windows of sound, if all backbones hear.
+    window, stride
+        Frames in a window, by default as many as the network takes; and from one window to the
+        next, by default a window's.
+    audio_track
+        The number of the sound track to hear, from 1; by default each file's own default.
+    device
+        ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
+    max_gpu_memory
+        How much of a shared GPU to use, such as ``20GB``.
+    batch
+        Items in one forward pass; halved when memory runs out.
+    workers
+        Processes that decode, or threads that read images; by default all cores but one, or a
+        GPU's share of them.
+    max_hours
+        Stop cleanly after this time; starts no block that would take longer.
+    stall_timeout
+        Seconds without progress after which a file is given up.
+    engine
+        ``local``, or ``ray`` for a Ray cluster.
+    ray_address
+        ``HOST:PORT`` of the cluster's head, or ``auto``; a cluster on this machine by default.
+    ray_forwards
+        Processes that compute on the cluster; by default one per GPU, or per machine without.
+    ray_cpus, ray_gpus
+        What each of these takes: by default its share of a machine's CPUs, and a GPU, if there
+        are any; also a part of one.
+    """
+
+    films: Sequence[str] | str = ()
+    limit: int | None = None
+    part: str | None = None
+    retry_failed: bool = False
+    preprocessing: str = "standard"
+    precision: str = "float32"
+    arrays: Sequence[str] | None = None
+    sampling: str | None = None
+    frames: int | None = None
+    window: int | None = None
+    stride: int | None = None
+    audio_track: int | None = None
+    device: str | None = None
+    max_gpu_memory: str | None = None
+    batch: int | None = None
+    workers: int | None = None
+    max_hours: float | None = None
+    stall_timeout: float = STALL_TIMEOUT_S
+    engine: str = "local"
+    ray_address: str | None = None
+    ray_forwards: int | None = None
+    ray_cpus: float | None = None
+    ray_gpus: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if a number is out of its range."""
+        for name, (kind, low, high, words) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, kind) and low <= value <= high):
+                raise UsageError(f"{name} must be {words} (got {value!r})")
+
+    def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
+        """The rows of the selected items, done or not; a part is of blocks of so many rows."""
+        films = np.array([item.film for item in manifest])
+        rows = np.arange(len(films))
+        if self.films:
+            wanted = find_films(self.films, titles_in(manifest.items))
+            rows = np.flatnonzero(np.isin(films, wanted))
+        rows = rows[: self.limit]
+        blocks = rows // (block_rows or default_block_rows(len(films)))
+        return rows[is_in_part(blocks, self.part)] if self.part else rows
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block's number, and the rows of it that each store lacks, by the store's name."""
+
+    number: int
+    missing: dict[str, list[int]]
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """Every row that any store lacks, in order."""
+        return sorted(set().union(*self.missing.values()))
+
+    def names(self, row: int) -> list[str]:
+        """The stores that lack a row."""
+        return [name for name, rows in self.missing.items() if row in rows]
+
+    def pieces(self) -> Iterator[Block]:
+        """Its rows in pieces, which bound memory; no batch crosses them, however large a block."""
+        for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
+            piece = set(group)
+            both = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
+            yield Block(self.number, {name: rows for name, rows in both.items() if rows})
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows that the stores of an extraction lack.
+
+    Parameters
+    ----------
+    manifest, media, options
+        What to read and how.
+    paths
+        Store name -> its path, whether it exists or not.
+    stores
+        Those that exist, by name; their rows are made as this run would make them.
+    block_rows
+        Rows per block, the same for every store.
+    rows
+        The selected rows, done or not.
+    """
+
+    manifest: Manifest
+    media: Path | None
+    options: Options
+    paths: Mapping[str, Path]
+    stores: Mapping[str, Store]
+    block_rows: int
+    rows: Rows
+
+    @cached_property
+    def missing(self) -> dict[str, Rows]:
+        """The selected rows that each store lacks, by its name."""
+        retry_failed = self.options.retry_failed
+        return {
+            name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
+            if name in self.stores
+            else self.rows
+            for name in self.paths
+        }
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The blocks of which any store lacks rows, in order."""
+        lacking: dict[int, dict[str, list[int]]] = {}
+        for name, rows in self.missing.items():
+            for row in rows.tolist():
+                missing = lacking.setdefault(row // self.block_rows, {})
+                missing.setdefault(name, []).append(row)
+        return [Block(number, lacking[number]) for number in sorted(lacking)]
+
+    @property
+    def noun(self) -> str:
+        """What its items are called in messages."""
+        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
+
+
+def plan_job(
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[tuple[str, Backbone | None]],
+    output: Path,
+    options: Options,
+) -> Job:
+    """Compare the stores of a folder with what is wanted; nothing is created.
+
+    Each backbone fills the store of its name; for None only the items are compared. Raises
+    `StoreError` if a store cannot be continued.
+    """
+    _check_names([name for name, _ in backbones])
+    paths = {name: output / f"{name}.zarr" for name, _ in backbones}
+    stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
+    block_rows = _shared_block_rows(stores.values()) or default_block_rows(len(manifest))
+    rows = options.select(manifest, block_rows)
+    if media:
+        check_media(manifest, rows, media)
+    for name, backbone in backbones:
+        if name in stores:
+            recipe = recipe_of(backbone) if backbone else None
+            require_resumable(stores[name], manifest, recipe)
+    return Job(manifest, media, options, paths, stores, block_rows, rows)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise `UsageError` if backbones cannot name their stores."""
+    for name in names:
+        check_store_name(name)
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"
+        )
+
+
+def _shared_block_rows(stores: Iterable[Store]) -> int | None:
+    """The rows per block of stores, which must agree; None without stores."""
+    sizes = {store.block_rows: store.path for store in stores}
+    if len(sizes) > 1:
+        described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
+        raise UsageError(f"{described} rows a block; extract into them one after the other")
+    return next(iter(sizes), None)
+
+
+def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
+    """Refuse a manifest with items of other kinds, before anything is computed."""
+    for item in manifest:
+        if item.kind not in kinds:
+            plural = " and ".join(f"{kind}s" for kind in kinds)
+            raise UsageError(f"{item.id} is of the kind {item.kind!r}; this takes {plural} only")
+
+
+def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
+    """Raise `VideoError` if not a single one of the rows' files is there.
+
+    In a mistyped folder every clip would otherwise be recorded as missing.
+    """
+    items = [manifest.items[row] for row in rows.tolist()]
+    located = locate(items, media)
+    if located.missing and not located.found and not located.ambiguous:
+        noun = "image" if items[0].kind != "clip" else "clip"
+        count = f"{len(located.missing)} {noun}s"
+        raise VideoError(f"{media} has none of the {count} of {manifest.name}: {located.hint}")
+
+
+def recipe_of(backbone: Backbone) -> Recipe:
+    """How a store's rows are made, including the sampling of clips or the cutting of texts."""
+    preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
+    about = dict(backbone.about)
+    if backbone.device.startswith("cuda"):
+        about["device"] = describe_device(backbone.device)
+    if backbone.for_clips:
+        sampling = backbone.sampling
+        count, padded = (sampling.tokens,), sampling.rate is not None
+        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        if sampling.window:
+            number = "number in its file of the frame in the middle of each window"
+            time = "the middle of the window there, in seconds"
+        preprocessing = {"sampling": sampling.words, **preprocessing}
+        first = ArraySpec("frame_index", count, "int32", number, padded)
+        if backbone.hears:
+            level = "root mean square of each window in dB, of which full scale is 0"
+            first = ArraySpec("loudness", count, "float32", level, padded)
+        arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
+    else:
+        preprocessing["orientation"] = "upright, by the image's EXIF data"
+        if not backbone.encode_images:
+            preprocessing = {}
+        if backbone.text_tower or not backbone.encode_images:
+            preprocessing["texts"] = backbone.tokenizer.attributes()
+    return Recipe(
+        name=backbone.name,
+        backbone=about,
+        preprocessing=preprocessing,
+        precision=backbone.precision,
+        arrays=arrays,
+    )

@@ -1,0 +1,255 @@
+"""The loop that makes blocks: claim, read, embed, commit, release."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import default_workers
+from obygaze_features.common.progress import meter
+from obygaze_features.errors import BlockTaken
+from obygaze_features.extraction.decoder import Decoder, Decoders
+from obygaze_features.extraction.forward import Embedder, Forward
+from obygaze_features.extraction.job import Block, Job, Options
+from obygaze_features.extraction.reader import ItemReader, ReadItem
+from obygaze_features.extraction.summary import BrokenBackbones, Progress
+from obygaze_features.extraction.uploads import no_uploads
+from obygaze_features.items.items import Item
+from obygaze_features.store import Done, Failed, StoreWriter
+from obygaze_features.store.claims import BlockClaims
+from obygaze_features.store.commit import commit_block
+
+READ_AHEAD = 16
+"""Items, beside one per worker, that may be read before they are needed."""
+MAX_WAITING_BLOCKS = 2
+"""Blocks that wait to be written; `add` waits while there are more."""
+
+Outcomes = Mapping[str, Mapping[int, Done | Failed]]
+"""For each store, by name, the outcome of each row."""
+
+
+def run_local(
+    job: Job,
+    backbones: Sequence[Backbone],
+    writers: Mapping[str, StoreWriter],
+    progress: Progress,
+) -> None:
+    """Compute the blocks of a job on this machine."""
+    workers = job.options.workers or default_workers(backbones[0].device)
+    with (
+        warnings.catch_warnings(),
+        commit_blocks(job, writers, progress) as (pieces, writer, report),
+        Decoders(workers, job.options.stall_timeout) as decoders,
+    ):
+        extractor = Extractor(backbones, job.media, job.options, decoders, progress.broken)
+        # Oddities of images that can be read would come between lines of progress.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        extractor.embed(pieces, job.manifest.items.__getitem__, progress, writer.add, report)
+
+
+@contextlib.contextmanager
+def commit_blocks(
+    job: Job, writers: Mapping[str, StoreWriter], progress: Progress
+) -> Iterator[tuple[Iterator[Block], BlockWriter, Callable[[int], None]]]:
+    """Claim blocks while the ``with`` block runs, and commit what is computed of them.
+
+    Yields the pieces of the blocks, each claimed when it is requested; the writer that takes their
+    outcomes; and the function that reports how many more items are done.
+    """
+    claims = BlockClaims(writers)
+    with (
+        claims.heartbeat(),
+        BlockWriter(writers, claims, progress) as writer,
+        meter(sum(len(block.rows) for block in job.blocks), "Extracting", unit=job.noun) as advance,
+    ):
+        progress.work_begin = time.monotonic()
+
+        def pieces() -> Iterator[Block]:
+            for block in claim(job, claims, progress):
+                writer.begin(block)
+                yield from block.pieces()
+
+        def report(items: int) -> None:
+            advance(items + progress.passed, progress.note())
+            progress.passed = 0
+
+        yield pieces(), writer, report
+
+
+def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
+    """Yield the blocks that time allows, each claimed when it is requested.
+
+    Blocks that other runs have are tried again at the end: these may have released them or died.
+    """
+    taken: list[Block] = []
+    for is_first, blocks in ((True, job.blocks), (False, taken)):
+        retry_failed = job.options.retry_failed and is_first
+        for block in blocks:
+            if not progress.has_time_for(len(block.rows)):
+                return
+            broken = progress.broken.reasons
+            lacking = {name: rows for name, rows in block.missing.items() if name not in broken}
+            if missing := claims.take(block.number, lacking, retry_failed=retry_failed):
+                claimed = Block(block.number, missing)
+                progress.started += len(claimed.rows)
+                yield claimed
+            elif is_first:
+                taken.append(block)
+                progress.passed += len(block.rows)
+
+
+class Extractor:
+    """Reads items by decoding processes, and embeds them with backbones on their devices.
+
+    Processes decode clips (threads read images); threads take the frames to the device and resize
+    them for each backbone; the calling thread embeds. What is read ahead is bounded.
+    """
+
+    def __init__(
+        self,
+        backbones: Sequence[Backbone],
+        media: Path | None,
+        options: Options,
+        decoders: Decoders,
+        broken: BrokenBackbones,
+    ) -> None:
+        self._reader = ItemReader(media, backbones)
+        alone = partial(no_uploads, self._reader.resizers.values())
+        self._forwards = {
+            backbone.name: Forward(backbone, options.batch, alone) for backbone in backbones
+        }
+        self._broken = broken
+        self._decoders = decoders
+        self._embedding = threading.Lock()
+
+    def embed(
+        self,
+        pieces: Iterable[Block],
+        item_of: Callable[[int], Item],
+        progress: Progress,
+        deliver: Callable[[Block, Outcomes], None],
+        report: Callable[[int], None] = lambda items: None,
+    ) -> None:
+        """Read pieces of blocks and embed them; deliver the outcomes of each.
+
+        After an error or when the time is up, what is computed of a piece is delivered, too. Two
+        threads may call it: while one embeds, items are read for the other.
+        """
+
+        def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem | Failed:
+            piece, row = task
+            return self._reader.read(decoder, item_of(row), piece.names(row))
+
+        rows = ((piece, row) for piece in pieces for row in piece.rows)
+        embedder = Embedder(self._forwards, self._broken)
+        with (
+            contextlib.closing(self._decoders.map(read, rows, ahead=READ_AHEAD)) as read_items,
+            self._embedding,
+        ):
+            piece, begin = None, time.monotonic()
+            try:
+                for (piece, row), item in read_items:
+                    progress.decode += time.monotonic() - begin
+                    if progress.is_over():
+                        break
+                    progress.items += 1
+                    if not isinstance(item, Failed):
+                        progress.counts += item.counts
+                    computed = embedder.add(piece, row, item)
+                    progress.device = embedder.seconds
+                    if row == piece.rows[-1]:
+                        deliver(piece, embedder.take())
+                    report(computed)
+                    begin = time.monotonic()
+            finally:
+                try:
+                    embedder.collect()
+                finally:
+                    if piece and (outcomes := embedder.take()):
+                        deliver(piece, outcomes)
+                    progress.batches = embedder.batches
+                    for row, count in embedder.cut.items():
+                        progress.counts.cut[item_of(row).id] = count
+
+
+@dataclass
+class _Begun:
+    """A block whose rows are not all computed yet."""
+
+    block: Block
+    left: set[int]
+    outcomes: dict[str, dict[int, Done | Failed]] = field(default_factory=dict)
+
+
+class BlockWriter:
+    """Gathers the outcomes of blocks, commits each as soon as it is whole, and releases its claim.
+
+    Leaving the ``with`` block also commits what there is of the others, even after an error, and
+    waits for it: what was computed is kept.
+    """
+
+    def __init__(
+        self, writers: Mapping[str, StoreWriter], claims: BlockClaims, progress: Progress
+    ) -> None:
+        self._writers, self._claims, self._progress = writers, claims, progress
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._waiting: deque[Future[None]] = deque()
+        self._begun: dict[int, _Begun] = {}
+
+    def __enter__(self) -> BlockWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            for begun in self._begun.values():
+                if begun.outcomes:
+                    self._submit(begun)
+        finally:
+            self._thread.shutdown()
+        if kind is None:
+            for commit in self._waiting:
+                commit.result()
+
+    def begin(self, block: Block) -> None:
+        """Expect the rows of a block."""
+        self._begun[block.number] = _Begun(block, set(block.rows))
+
+    def add(self, piece: Block, outcomes: Outcomes) -> None:
+        """Take the outcomes of a piece of a block; raises the error of an earlier commit."""
+        begun = self._begun[piece.number]
+        for name, rows in outcomes.items():
+            begun.outcomes.setdefault(name, {}).update(rows)
+        begun.left.difference_update(piece.rows)
+        if not begun.left:
+            self._submit(self._begun.pop(piece.number))
+
+    def _submit(self, begun: _Begun) -> None:
+        begin = time.perf_counter()
+        while len(self._waiting) > MAX_WAITING_BLOCKS or (
+            self._waiting and self._waiting[0].done()
+        ):
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(self._commit, begun))
+        self._progress.write += time.perf_counter() - begin
+
+    def _commit(self, begun: _Begun) -> None:
+        number = begun.block.number
+        for name, rows in begun.outcomes.items():
+            writer = self._writers[name]
+            # After its lease expired another run may have written the block: its rows are kept.
+            with contextlib.suppress(BlockTaken):
+                if writer.is_written(number):
+                    writer.rewrite(number, rows)
+                else:
+                    block_rows = [rows.get(row) for row in writer.rows_of(number)]
+                    commit_block(writer.store, number, block_rows)
+        self._claims.release(number, list(begun.block.missing))

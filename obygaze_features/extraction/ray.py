@@ -1,0 +1,469 @@
+"""Extraction on a Ray cluster: an actor per GPU, or per machine, runs the loop on pieces of blocks.
+
+Its arrays return to this process, which commits them, so only the films have to be reachable from
+every machine. Ray places and restarts actors. A piece whose actor is lost goes to whichever is
+free: Ray's own retry would wait for the same actor, even if its machine never comes back. A
+machine that differs from this one raises an error that ends the run, as its results would differ.
+
+Ray searches for a lost cluster for a minute, and then ends the process without an error. So an
+address is checked before Ray gets it, and the cluster's ports while it works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import os
+import platform
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import MAX_WORKERS, describe_device, limit_gpu_share
+from obygaze_features.common.package import need, usable_cores
+from obygaze_features.common.text import first_line
+from obygaze_features.errors import (
+    BackboneError,
+    BrokenBackbone,
+    ClusterError,
+    ObygazeError,
+    UsageError,
+    VideoError,
+)
+from obygaze_features.extraction.decoder import Decoders
+from obygaze_features.extraction.job import Block, Job, Options, recipe_of
+from obygaze_features.extraction.loop import Extractor, Outcomes, commit_blocks
+from obygaze_features.extraction.summary import BrokenBackbones, Progress
+from obygaze_features.items.items import Item
+from obygaze_features.store import StoreWriter
+from obygaze_features.store.writer import recipe_differences
+
+MAX_LOSSES = 3
+"""Actors that may be lost over the same piece of a block."""
+MAX_RESTARTS = 10
+"""How often Ray restarts an actor that is lost."""
+PIECES_PER_ACTOR = 2
+"""Pieces that an actor has at a time: while it embeds one, it reads the next."""
+ANSWER_TIMEOUT_S = 30.0
+
+PORT_TIMEOUT_S = 5.0
+_SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Despite its name, what makes Ray listen on all addresses, or on loopback, on any system."""
+
+
+class WorkerPlan(NamedTuple):
+    """How many actors compute, and what each takes: decoding processes, CPUs and GPUs."""
+
+    actors: int
+    workers: int
+    cpus: float
+    gpus: float
+    device: str
+
+
+def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> WorkerPlan:
+    """Choose what the options leave open, by the ``CPU`` and ``GPU`` of each machine."""
+    gpus, device = options.ray_gpus, options.device
+    kind, _, number = (device or "").partition(":")
+    if number not in ("", "0"):
+        raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
+    if gpus is None:
+        gpus = float(kind == "cuda" if device else any(node.get("GPU") for node in nodes))
+    if kind == "cuda" and not gpus:
+        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other. Leave one out")
+    slots = [_count_slots(node, gpus, len(nodes), options) for node in nodes]
+    shares = [int(node["CPU"] / count) for node, count in zip(nodes, slots, strict=True) if count]
+    cpus = options.ray_cpus or max(1, min(shares, default=1))
+    workers = options.workers or max(1, min(int(cpus) - 1, MAX_WORKERS))
+    actors = options.ray_forwards or max(1, sum(slots))
+    return WorkerPlan(actors, workers, cpus, gpus, device or ("cuda" if gpus else "cpu"))
+
+
+def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Options) -> int:
+    """Return how many actors a machine has room for."""
+    cpus = node.get("CPU", 0)
+    if gpus and cpus:  # No actor takes shares of two GPUs. Rounded: a tenth fits ten times.
+        return int(node.get("GPU", 0)) * int(1 / gpus + 1e-9)
+    return math.ceil((options.ray_forwards or 1) / nodes) if cpus else 0
+
+
+def check_ray(options: Options) -> WorkerPlan:
+    """The plan for this machine; `ObygazeError` if the options or Ray do not allow a run."""
+    if options.max_gpu_memory:
+        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
+    here = torch.cuda.device_count()
+    plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
+    if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
+        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
+        raise UsageError(
+            f"{plan.actors} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
+            f"{here}; {remedy}, or give the --ray-address of a cluster that has them"
+        )
+    import_ray(options.ray_address)
+    return plan
+
+
+def run_ray(
+    loads: Sequence[Callable[[str | None], Backbone]],
+    job: Job,
+    backbones: Sequence[Backbone],
+    writers: Mapping[str, StoreWriter],
+    progress: Progress,
+) -> None:
+    """Compute the blocks of a job on a cluster; each of `loads` loads a backbone on a device."""
+    options, media = job.options, job.media
+    assert media is not None
+    plan = check_ray(options)
+    cpus = math.ceil(plan.actors * plan.cpus)
+    with connect(options.ray_address, cpus, torch.cuda.device_count()) as cluster:
+        if options.ray_address:
+            nodes = [node["Resources"] for node in cluster.ray.nodes() if node["Alive"]]
+            plan = plan_workers(nodes, options)
+        blind = [backbone.without_network() for backbone in backbones]
+        setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
+        progress.waiting_for = (
+            f"waiting for the Ray cluster to give {plan.actors} x "
+            f"({plan.cpus:g} CPU, {plan.gpus:g} GPU)"
+        )
+        with commit_blocks(job, writers, progress) as (pieces, writer, report):
+            _Driver(cluster, setup, job, progress, writer.add, report).work(pieces)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every actor needs; `backbones` are without their networks."""
+
+    backbones: Sequence[Backbone]
+    loads: Sequence[Callable[[str | None], Backbone]]
+    plan: WorkerPlan
+    videos: Path
+    options: Options
+    folder: Path
+    software: str = field(default_factory=lambda: version("obygaze"))
+
+    def check(self) -> None:
+        """Raise if this machine has other software, or does not see the films."""
+        if (installed := version("obygaze")) != self.software:
+            raise ClusterError(
+                f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+                f"{self.software}; install the same version on every machine of the cluster"
+            )
+        if not self.videos.is_dir():
+            raise VideoError(
+                f"the machine {platform.node()} has no folder {self.videos}; every machine of "
+                "the cluster has to see the films under the same path"
+            )
+
+
+class Computer:
+    """An actor: it holds the backbones on a device, and runs the loop with its own decoders."""
+
+    _devices: Mapping[str, str] = {}
+
+    def start(self, setup: Setup) -> Mapping[str, str]:
+        """Load the backbones, unless they are; return the device of each."""
+        if not self._devices:
+            self._load(setup)
+        return self._devices
+
+    def _load(self, setup: Setup) -> None:
+        setup.check()
+        # Checkpoints may be relative to the folder of the command.
+        with contextlib.suppress(OSError):
+            os.chdir(setup.folder)
+        expected = {backbone.name: _comparable(backbone) for backbone in setup.backbones}
+        loaded = [load(setup.plan.device) for load in setup.loads]
+        backbones = [backbone for backbone in loaded if backbone.name in expected]
+        for backbone in backbones:
+            if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
+                raise BackboneError(
+                    f"the machine {platform.node()} has another {backbone.name}: with other "
+                    f"{' and other '.join(changed)}"
+                )
+        for device in {backbone.device for backbone in backbones}:
+            if device.startswith("cuda") and setup.plan.gpus < 1:
+                limit_gpu_share(device, setup.plan.gpus)
+        decoders = Decoders(setup.plan.workers, setup.options.stall_timeout)
+        self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
+        self._extractor = Extractor(backbones, setup.videos, setup.options, decoders, self._broken)
+        self._devices = {b.name: describe_device(b.device) for b in backbones}
+
+    def compute(self, piece: Block, items: Mapping[int, Item]) -> tuple[Outcomes, Progress]:
+        """Read and embed a piece; return its outcomes, and what reading it told."""
+        progress, outcomes = Progress(self._broken), dict[str, Any]()
+        self._extractor.embed(
+            [piece], items.__getitem__, progress, lambda _, computed: outcomes.update(computed)
+        )
+        broken = dict(self._broken.reasons)  # of now: another thread may add to it
+        computed = {name: rows for name, rows in outcomes.items() if name not in broken}
+        return computed, replace(progress, broken=BrokenBackbones(math.inf, broken))
+
+
+def _comparable(backbone: Backbone) -> dict[str, Any]:
+    """The attributes of a backbone that `recipe_differences` compares."""
+    return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
+
+
+class _Driver:
+    """Gives pieces to actors, and again to others if an actor is lost."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        setup: Setup,
+        job: Job,
+        progress: Progress,
+        deliver: Callable[[Block, Outcomes], None],
+        report: Callable[[int], None],
+    ) -> None:
+        self._cluster, self._ray, self._setup = cluster, cluster.ray, setup
+        self._job, self._progress, self._deliver, self._report = job, progress, deliver, report
+        # What is awaited of an actor: a piece, or its start (None).
+        self._awaited: dict[Any, tuple[Block | None, Any]] = {}
+        self._free: list[Any] = []  # each as often as it may get another piece
+        self._again: deque[Block] = deque()
+        self._losses: Counter[int] = Counter()
+        self._devices: dict[str, set[str]] = defaultdict(set)
+        self._given_up: list[str] = []
+        computer = self._ray.remote(
+            num_cpus=setup.plan.cpus,
+            num_gpus=setup.plan.gpus,
+            max_restarts=MAX_RESTARTS,
+            max_concurrency=PIECES_PER_ACTOR,
+        )(Computer)
+        for _ in range(setup.plan.actors):
+            self._start(computer.remote())
+
+    def work(self, pieces: Iterator[Block]) -> None:
+        """Have every piece computed, as time allows."""
+        progress, begin = self._progress, time.monotonic()
+        while not progress.is_over():
+            self._give_out(pieces)
+            if self._free and not any(piece for piece, _ in self._awaited.values()):
+                break
+            # An answer has arrived then: `get` would wait for one even if the cluster is gone.
+            finished, _ = self._ray.wait(list(self._awaited), timeout=1)
+            self._cluster.check()
+            for reference in finished:
+                if reference in self._awaited:  # not lost with another piece of its actor
+                    self._receive(reference)
+            seconds = time.monotonic() - begin
+            progress.decode = max(0.0, seconds - progress.device - progress.write)
+            self._report(0)
+        if self._given_up:
+            self._fail()
+
+    def _give_out(self, pieces: Iterator[Block]) -> None:
+        while self._free:
+            piece = self._again.popleft() if self._again else next(pieces, None)
+            if piece is None:
+                return
+            actor = max(self._free, key=self._free.count)
+            self._free.remove(actor)
+            items = {row: self._job.manifest.items[row] for row in piece.rows}
+            self._awaited[actor.compute.remote(piece, items)] = piece, actor
+
+    def _start(self, actor: Any) -> None:
+        # Ray counts each attempt while it restarts an actor: only one that is dead fails.
+        start = actor.start.options(max_task_retries=-1)
+        self._awaited[start.remote(self._setup)] = None, actor
+
+    def _receive(self, reference: Any) -> None:
+        piece, actor = self._awaited[reference]
+        try:
+            answer = self._ray.get(reference, timeout=ANSWER_TIMEOUT_S)
+        except self._ray.exceptions.RayError as problem:
+            self._cluster.check()
+            self._lose(reference, problem)
+            return
+        del self._awaited[reference]
+        if piece:
+            self._free.append(actor)
+            self._take(piece, *answer)
+            return
+        self._free += [actor] * PIECES_PER_ACTOR
+        for name, device in answer.items():
+            self._devices[name].add(device)
+            self._progress.devices[name] = "; ".join(sorted(self._devices[name]))
+
+    def _take(self, piece: Block, outcomes: Outcomes, told: Progress) -> None:
+        progress = self._progress
+        progress.items += told.items
+        progress.counts += told.counts
+        progress.device += told.device / self._setup.plan.actors
+        progress.batches.update(told.batches)
+        for name, reason in told.broken.reasons.items():
+            progress.broken.add(name, BrokenBackbone(reason))
+        self._deliver(piece, outcomes)
+        self._report(len(piece.rows))
+
+    def _lose(self, reference: Any, problem: Exception) -> None:
+        """Give an actor's pieces out again; one that is lost too often is left to do."""
+        reason = describe_failure(problem)
+        self._progress.counts.lost[reason] += 1
+        actor = self._awaited[reference][1]
+        self._free = [free for free in self._free if free is not actor]
+        lost = [ref for ref, (_, owner) in self._awaited.items() if owner is actor]
+        pieces = [piece for ref in lost if (piece := self._awaited.pop(ref)[0])]
+        if pieces:
+            self._start(actor)
+            self._count_loss(pieces, reason)
+            self._again.extendleft(reversed(pieces))
+        elif not self._free and not self._awaited:
+            self._given_up.append(
+                f"the processes of the cluster cannot start ({reason}); every machine needs "
+                "the same obygaze: pip install 'obygaze[extract,ray]'"
+            )
+            self._fail()
+
+    def _count_loss(self, pieces: list[Block], reason: str) -> None:
+        """Count a loss for the oldest piece, which was computed, and drop it after too many."""
+        rows = pieces[0].rows
+        self._losses[rows[0]] += 1
+        if self._losses[rows[0]] < MAX_LOSSES:
+            return
+        del pieces[0]
+        first, last = (self._job.manifest.ids[row] for row in (rows[0], rows[-1]))
+        subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
+        self._given_up.append(f"{subject} ({reason})")
+        if not self._progress.items:  # other pieces would fail too
+            self._fail()
+
+    def _fail(self) -> None:
+        raise ClusterError(
+            f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
+            "retries the rest"
+        )
+
+
+def describe_failure(problem: Exception) -> str:
+    """Why work was lost, in one line; raises errors that would recur on every machine."""
+    cause, text = getattr(problem, "cause", None), str(problem).strip()
+    if isinstance(cause, ObygazeError):
+        raise cause from None
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {first_line(cause)}"
+    return text.splitlines()[-1] if "creation task" in text else type(problem).__name__
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to; its head's port, and this machine's."""
+
+    ray: ModuleType
+    ports: tuple[tuple[str, int], ...]
+
+    def check(self) -> None:
+        """Raise `ClusterError` if it is gone."""
+        if not all(_answers(*port) for port in self.ports):
+            raise ClusterError(
+                f"the Ray cluster ({':'.join(map(str, self.ports[0]))}) no longer answers; what "
+                "was computed is kept, and the same command resumes"
+            )
+
+
+def import_ray(address: str | None) -> ModuleType:
+    """Import Ray, to start a cluster on loopback or to join one; `ObygazeError` if it cannot be."""
+    if address is None:
+        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # which Ray reads when it is imported
+    ray = need("ray", extra="ray")
+    if address is not None:
+        check_address(address)
+    return ray
+
+
+@contextlib.contextmanager
+def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
+    """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
+
+    A new cluster has so many CPUs and GPUs, and ends with the block. It listens on this machine's
+    loopback address only, unless Ray was imported before.
+    """
+    ray = import_ray(address)
+    # Messages of Ray's own processes would come between lines that scripts read. A signal goes to
+    # the main thread, and would leave Ray half started there; and Ray's processes end with the
+    # thread that started them.
+    with contextlib.redirect_stdout(io.StringIO()), ThreadPoolExecutor(1, "ray") as thread:
+        started = thread.submit(_init, ray, address, cpus, gpus)
+        try:
+            while not started.done():
+                time.sleep(0.01)
+                _restore_sigterm()
+            started.result()
+            _restore_sigterm()
+            context = ray.get_runtime_context()
+            head, _, port = context.gcs_address.rpartition(":")
+            here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+            own = here["NodeManagerAddress"], here["NodeManagerPort"]
+            yield Cluster(ray, ((head, int(port)), own))
+        except SystemError as problem:  # what Ray makes of a signal that arrives with an answer
+            if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
+                raise
+            raise problem.__cause__ from None
+        finally:
+            thread.submit(ray.shutdown)
+
+
+def _restore_sigterm() -> None:
+    """Reinstall Python's SIGTERM handler: Ray's ends the process with a traceback."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    new: dict[str, Any] = {}
+    if not address:
+        # Ray would write one to a file that all users can read; who has it can run programs.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        new = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **new)
+    except Exception as problem:  # of every kind, also plain ones
+        action = f"joined at {address}" if address else "started on this machine"
+        reason = first_line(problem)
+        if address:
+            reason += (
+                "; if it asks for a token, copy ~/.ray/auth_token from its head and set "
+                "RAY_AUTH_MODE=token"
+            )
+        raise ClusterError(f"a Ray cluster cannot be {action}: {reason}") from None
+
+
+def check_address(address: str) -> None:
+    """Raise if no cluster answers there: Ray itself would try for ten minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if "://" in address or not (host and port.isdecimal()):
+        raise UsageError(
+            f"--ray-address is HOST:PORT of the cluster's head, for example 10.0.0.1:6379, or "
+            f"auto (got {address!r})"
+        )
+    if not _answers(host.strip("[]"), int(port)):
+        raise ClusterError(
+            f"no Ray cluster answers at {address}; check its address, and that it runs, with: "
+            "ray status"
+        )
+
+
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError, OverflowError):
+        socket.create_connection((host, port), PORT_TIMEOUT_S).close()
+        return True
+    return False
