@@ -29,8 +29,9 @@ from benchmarks.scale_inputs import films, near, run, segments, store, table
 
 PICTURE = Path(__file__).parents[1] / "docs/scale.svg"
 SMALL = "OBYGAZE_BENCH_SMALL"
-LINEAR, FLAT = 1.15, 1.5
-"""The largest exponent of what grows with its work, and the growth of memory that does not."""
+LINEAR, FLAT, ROW_KIB = 1.15, 1.5, 1.0
+"""The largest exponent of what grows with its work, the largest growth of memory that does not, and
+the memory that a clip may take where the ids, films and labels of all clips are held."""
 ENOUGH_S, MOST_RUNS = 1.0, 3
 THOUSANDS, CLIPS, FILMS = (1_000, 10_000, 100_000), (1_500, 15_000, 100_000), (2, 8, 32)
 
@@ -51,6 +52,8 @@ class Work:
         CPU seconds at the largest size.
     memory
         How many times the memory of the second size the largest may take; None without a promise.
+    row_kib
+        How much memory a further clip may take.
     prepare
         Fills the output before the clock runs.
     """
@@ -66,6 +69,7 @@ class Work:
     exponent: float | None = LINEAR
     limit_s: float | None = None
     memory: float | None = None
+    row_kib: float | None = None
     prepare: Callable[[Path, Path], object] | None = None
 
 
@@ -123,7 +127,12 @@ def _results(work: Work, folder: Path) -> Iterator[Result]:
     exponent = math.log(seconds[-1] / seconds[1]) / math.log(sizes[-1] / sizes[1])
     yield Result(f"{work.name}: exponent (linear)", exponent, "", 1, exponent, work.exponent)
     growth = mib[-1] / mib[1]
-    yield Result(f"{work.name}: memory ({sizes[1]:,})", mib[-1], "MiB", mib[1], growth, work.memory)
+    name = f"{work.name}: memory ({sizes[1]:,})"
+    yield Result(name, mib[-1], "MiB", mib[1], growth, work.memory)
+    if work.row_kib:
+        a_row = 1024 * (mib[-1] - mib[1]) / (sizes[-1] - sizes[1])
+        name = f"{work.name}: memory of a further clip (limit)"
+        yield Result(name, a_row, "KiB", work.row_kib, a_row / work.row_kib, 1)
     if work.limit_s:
         share = seconds[-1] / work.limit_s
         yield Result(f"{work.name}: time (limit)", seconds[-1], "s", work.limit_s, share, 1)
@@ -384,9 +393,9 @@ WORKS = (
     Work("stores subset, half", "clips", THOUSANDS, store, _subset, _half_a_copy, "half a copy", 5),
     Work("five neighbours of each", "clips", (1_000, 3_000, 10_000), near, _neighbours,
          _faiss, "FAISS", 1.5, exponent=None),
-    Work("stores map", "clips", THOUSANDS, store, _map, memory=FLAT),
-    Work("models predict", "clips", THOUSANDS, store, _predict, memory=FLAT),
-    Work("models explain, one clip", "clips", THOUSANDS, store, _explain, memory=FLAT),
+    Work("stores map", "clips", THOUSANDS, store, _map, row_kib=ROW_KIB),
+    Work("models predict", "clips", THOUSANDS, store, _predict, row_kib=ROW_KIB),
+    Work("models explain, one clip", "clips", THOUSANDS, store, _explain, row_kib=ROW_KIB),
     Work("report of a run", "clips", CLIPS, run, _report),
     Work("its strips and explorer", "clips", CLIPS, run, _strips, limit_s=1),
     Work("leave-film-out, logistic", "films of 40 clips", (6, 25, 100), films, _leave_film_out,
