@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.export import Exported
     from obygaze_features.store.transfer import Packed, Pulled, Pushed
 
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 RESUMABLE = "What was {} is kept; run the same command again to resume."
 
 
@@ -161,6 +163,16 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     )
 
 
+def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if value != "*" and not _ORIGIN.fullmatch(value):
+            raise click.BadParameter(
+                f"{value!r} is not the address of a site; give one such as https://lab.example, "
+                "without a path, or *"
+            )
+    return values
+
+
 @click.command()
 @folder_argument("folder")
 @click.option(
@@ -174,7 +186,16 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     default=8000,
     help="The port to listen at; 0 for any that is free.",
 )
-def serve(folder: Path, host: str, port: int) -> None:
+@click.option(
+    "--allow-origin",
+    "origins",
+    metavar="URL",
+    multiple=True,
+    callback=_origins,
+    help="Let scripts of pages at this address read the stores in a browser, such as "
+    "https://lab.example; * for all pages; several times.",
+)
+def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
     """Offer the stores in a FOLDER to other machines while this runs.
 
     Everybody who reaches the address may read all files in the folder, and nobody may write: give
@@ -184,10 +205,11 @@ def serve(folder: Path, host: str, port: int) -> None:
     Examples:
       obygaze stores serve stores
       obygaze stores serve stores --host 0.0.0.0 --port 8080
+      obygaze stores serve stores --allow-origin https://lab.example
     """
     from obygaze_features.store.serving import make_server
 
-    with make_server(folder, host, port) as server:
+    with make_server(folder, host, port, allow_origins=origins) as server:
         name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
         example = url

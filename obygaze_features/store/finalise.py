@@ -54,6 +54,13 @@ READ_ONLY = 0o444
 TEXTS = ("licence", "citation", "name")
 """What a store says of itself that has nothing to do with its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
+HUB_LICENCES = (
+    "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
+    "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
+)  # fmt: skip
+"""Licences of data and code that the Hub knows by these ids; any other is shown by its name."""
+HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
+"""The Hub's categories of datasets with fewer rows than these."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
 """The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
@@ -266,7 +273,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
     stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
     texts = {key: facts["backbone"].get(key) for key in fmt.CREDITS}
     weights = "".join(f"\n- {key} of the weights: {text}" for key, text in texts.items() if text)
-    return _CARD.read_text(encoding="utf-8").format(
+    card = _CARD.read_text(encoding="utf-8").format(
         **{**facts, **stated, "arrays": arrays},
         counts=counts and f"; {counts}",
         padding=padding,
@@ -275,6 +282,25 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
         revision=facts["backbone"].get("revision") or "not stated",
         steps=json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),
     )
+    return f"---\n{_front_matter(facts)}---\n\n{card}"
+
+
+def _front_matter(facts: Mapping[str, Any]) -> str:
+    """Return what the Hub shows beside a dataset, as YAML; JSON texts are YAML texts, too."""
+    rows, licence = facts["rows"]["all"], facts["licence"]
+    values: dict[str, Any] = {
+        "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
+        "tags": ["zarr", "croissant", "features", "obygaze", facts["backbone"]["name"]],
+        "size_categories": [
+            next((size for limit, size in HUB_SIZES.items() if rows < limit), "1M<n<10M")
+        ],
+    }
+    if licence and licence.lower() in HUB_LICENCES:
+        values["license"] = licence.lower()
+    elif licence:
+        values |= {"license": "other", "license_name": licence}
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _croissant(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,16 +20,26 @@ BLOCK_BYTES = 2**20
 TIMEOUT_S = 60.0
 """Seconds for which a connection may be silent."""
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_PREFLIGHT = (
+    ("Access-Control-Allow-Methods", "GET, HEAD"),
+    ("Access-Control-Max-Age", "86400"),
+)
 _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 
 
-def make_server(folder: Path, host: str, port: int) -> ThreadingHTTPServer:
-    """A server of a folder, bound to its address; port 0 is any that is free."""
+def make_server(
+    folder: Path, host: str, port: int, *, allow_origins: Collection[str] = ()
+) -> ThreadingHTTPServer:
+    """Return a server of a folder, bound to its address; port 0 is any that is free.
+
+    Scripts of pages at `allow_origins` may read it in a browser; ``*`` means every page.
+    """
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; give one with stores in it")
 
     class Handler(_Handler):
         root = folder.resolve()
+        origins = frozenset(allow_origins)
         is_local = host in ("localhost", "::1") or host.startswith("127.")
 
     class Server(ThreadingHTTPServer):
@@ -48,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     root: Path
+    origins: frozenset[str]
     is_local: bool
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "obygaze", ""
@@ -99,6 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
         """What a GET would begin with."""
         self.do_GET()
 
+    def do_OPTIONS(self) -> None:
+        """Answer a browser that asks what a page elsewhere may request."""
+        self._begin(204, 0, ("Access-Control-Allow-Headers", "Range"), *_PREFLIGHT)
+
     def log_message(self, *_: object) -> None:
         """Nothing: a store is read in thousands of requests."""
 
@@ -118,6 +134,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, status: int, length: int, *headers: tuple[str, str]) -> None:
         self.send_response(status)
-        for name, value in (("Content-Length", str(length)), *headers):
+        for name, value in (("Content-Length", str(length)), *headers, *self._sharing()):
             self.send_header(name, value)
         self.end_headers()
+
+    def _sharing(self) -> Iterator[tuple[str, str]]:
+        """Yield the headers that let a page of an allowed origin read the answer."""
+        if not self.origins:
+            return
+        yield "Vary", "Origin"
+        origin = "*" if "*" in self.origins else self.headers.get("Origin", "")
+        if origin in self.origins:
+            yield "Access-Control-Allow-Origin", origin
+            yield "Access-Control-Expose-Headers", "Content-Range, Content-Length, ETag"

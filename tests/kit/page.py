@@ -43,16 +43,19 @@ class Tab:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, page: Path, *, width: int = 1200, height: int = 900, fragment: str = "") -> None:
-        """Load a file, and wait until it is there."""
+    def open(
+        self, page: Path | str, *, width: int = 1200, height: int = 900, fragment: str = ""
+    ) -> None:
+        """Load a file or a URL, and wait until it is there."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
         self.logged.clear()
         self.requested.clear()
+        address = page if isinstance(page, str) else page.as_uri()
         # To a fragment of the same file, it would only move within what is loaded.
-        for url in ["about:blank"] * bool(fragment) + [page.as_uri() + fragment]:
+        for url in ["about:blank"] * bool(fragment) + [address + fragment]:
             self._loaded = False
             self._call("Page.navigate", {"url": url})
             until = time.monotonic() + TIMEOUT_S

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import zarr
+from huggingface_hub import DatasetCard
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import ArraySpec, open_store
@@ -90,6 +91,20 @@ def test_blocks_must_all_be_there_unless_said_otherwise(tmp_path):
     finalise(nothing, allow_incomplete=True)
     assert verify(nothing) == []
     assert open_store(nothing).status.tolist() == [0] * 18
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [("CC-BY-4.0", ("cc-by-4.0", None)), ('ask: "us" # now', ("other", 'ask: "us" # now'))],
+)
+def test_the_hub_reads_the_cards_licence_tags_and_size(tmp_path, licence, expected):
+    path = toys.a_store(tmp_path / "toy.zarr", 4)
+    finalise(path)
+    open_store(path).set(licence=licence)
+    data = DatasetCard.load(path / "README.md").data
+    assert (data.license, data.to_dict().get("license_name")) == expected
+    assert data.size_categories == ["n<1K"]
+    assert {"zarr", "croissant", open_store(path).info()["backbone"]["name"]} <= {*data.tags}
 
 
 def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):

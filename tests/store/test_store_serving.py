@@ -13,6 +13,7 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store
 from obygaze_features.store.serving import make_server
+from tests.kit.page import open_tab
 from tests.kit.servers import in_a_thread
 
 DATA = bytes(range(256)) * 9
@@ -99,3 +100,37 @@ def test_where_it_can_be_served(folder, port):
         make_server(folder / "deep/data", "127.0.0.1", 0)
     with pytest.raises(StoreError, match=f"at 127.0.0.1:{port}: Address already in use"):
         make_server(folder, "127.0.0.1", port)
+
+
+READ = """
+(async () => {
+  const answer = await fetch(ADDRESS, {headers: {Range: "bytes=5-9"}});
+  const bytes = [...new Uint8Array(await answer.arrayBuffer())];
+  return [answer.status, bytes, answer.headers.get("Content-Range")];
+})().catch(problem => problem.message)
+"""
+
+
+@pytest.mark.gate
+def test_a_page_elsewhere_reads_only_where_it_may(folder, tmp_path):
+    """A browser decides; it asks first, because of the range."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("<!doctype html><title>Lab</title>")
+    with in_a_thread(site := make_server(tmp_path / "site", "127.0.0.1", 0)), open_tab() as tab:
+        origin = f"http://127.0.0.1:{site.server_port}"
+        tab.open(f"{origin}/index.html")
+        answers = []
+        for allowed in ([], ["https://other.example"], [origin], ["*"]):
+            server = make_server(folder, "127.0.0.1", 0, allow_origins=allowed)
+            with in_a_thread(server):
+                address = f"http://127.0.0.1:{server.server_port}/deep/data"
+                answers.append(tab.run(READ.replace("ADDRESS", repr(address))))
+    span = [206, list(DATA[5:10]), "bytes 5-9/2304"]
+    assert answers == ["Failed to fetch", "Failed to fetch", span, span]
+
+
+def test_an_origin_is_an_address_without_a_path(folder, obygaze):
+    for wrong in ("lab.example", "https://lab.example/page", "ftp://lab.example", "null"):
+        result = obygaze("stores", "serve", folder, "--allow-origin", wrong)
+        assert result.exit_code == 2
+        assert wrong in result.stderr
