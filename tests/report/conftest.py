@@ -229,7 +229,7 @@ def hostile_run(results):
     record = run.record
     fields_ = {
         "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
-        "concept": "Look", "model": "mlp", "run": "first", "reason": "not-in-task",
+        "concept": "Look", "model": "mlp", "run": "first",
         "split": record.split, "labels": record.manifest.labels, "data": record.manifest.name,
     }  # fmt: skip
     texts = {

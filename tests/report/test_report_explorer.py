@@ -402,7 +402,7 @@ def test_hostile_names_are_shown_and_saved_as_they_are(tab, hostile_run, page_of
     titles = {row["title"] for row in table_of(tab)}
     assert titles == {texts["film"], *(f"'{name}" for name in FORMULAS.values())}
     tab.click("#clips-body .open")
-    for field in ("clip", "film", "name", "concept", "model", "run", "reason"):
+    for field in ("clip", "film", "name", "concept", "model", "run"):
         assert texts[field] in tab.text("body"), field
     assert tab.texts("#choose-model option")[1:] == ["constructor", "__proto__"]
     for number in range(3):
