@@ -208,6 +208,32 @@ def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_writers_of_the_same_files_all_files_are_of_one(tmp_path, overwrite):
+    table, about = tmp_path / "x.csv", tmp_path / "x.json"
+    start = threading.Barrier(3)
+
+    def write(number: int) -> bool:
+        pair = {table: str(number), about: str(number)}
+        start.wait()
+        try:
+            files.write_files(pair, overwrite=overwrite, first_is_described=True)
+        except OutputExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(30):
+            wrote = list(pool.map(write, range(3)))
+            assert sum(wrote) == (3 if overwrite else 1)
+            assert table.read_text() == about.read_text()
+            assert wrote[int(table.read_text())]
+            assert sorted(tmp_path.iterdir()) == [table, about]
+            table.unlink()
+            about.unlink()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
     os.mkfifo(tmp_path / "x.json")
