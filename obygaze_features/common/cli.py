@@ -18,7 +18,7 @@ from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
-from obygaze_features.common.text import fit_text, printable, redact_url, unknown_name
+from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
@@ -129,6 +129,26 @@ overwrite_option = click.option(
 )
 #: A path, as a `Path`.
 PATH = click.Path(path_type=Path)
+
+
+class Seconds(click.ParamType[float]):
+    """A time in seconds, of at least `least`, or above it."""
+
+    name = "seconds"
+
+    def __init__(self, least: float = -MAX_TIME_S, *, above: bool = False) -> None:
+        self.least, self.above = least, above
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number; refuse what is not finite, or no time."""
+        number = click.FLOAT.convert(value, param, ctx)
+        is_in_range = self.least <= number <= MAX_TIME_S
+        if not is_in_range or (self.above and number == self.least):
+            bound = f"above {self.least:g}" if self.above else f"from {self.least:g}"
+            self.fail(f"{value} is not a number {bound} to {MAX_TIME_S:g}.", param, ctx)
+        return float(number)
 
 
 def output_option(
