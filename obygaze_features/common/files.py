@@ -73,6 +73,7 @@ def _is_in_unfinished(path: Path) -> bool:
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
+        clear_unfinished(path)  # of a process that was killed just after it gave the file its name
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
 
 
@@ -86,9 +87,11 @@ def require_folder_name(path: Path, *accepted: str) -> None:
         )
 
 
-def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into one clear line."""
-    remedy = "(the old content is unchanged); free or check the disk and run the same command again"
+def disk_errors(
+    path: Path, error: type[ObygazeError], kept: str = "the old content is unchanged"
+) -> AbstractContextManager[None]:
+    """Turn errors of a full or read-only disk into one clear line, which says what is kept."""
+    remedy = f"({kept}); free or check the disk and run the same command again"
     return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
 
@@ -171,9 +174,10 @@ def write_files(
     for path, text in files.items():
         if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
             raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
-        refuse_to_overwrite(path, overwrite=path not in kept)
         if not _is_in_unfinished(path):
             clear_unfinished(path)
+    for path in kept:
+        refuse_to_overwrite(path)
     if not files:
         return
     encoded = {path: text.encode("utf-8") for path, text in files.items()}

@@ -208,6 +208,21 @@ def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
+def test_what_a_killed_writer_of_a_finished_file_left_is_removed(tmp_path):
+    script = (
+        "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"
+        "real = os.replace\n"
+        "os.replace = lambda *names: (real(*names), os._exit(9))\n"
+        "with files.new_file(Path(sys.argv[1])) as temporary: temporary.write_text('x')"
+    )
+    path = tmp_path / "x.zip"
+    assert subprocess.run([sys.executable, "-c", script, path]).returncode == 9
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(OutputExists), files.new_file(path):
+        pass
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["x"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_of_writers_of_the_same_files_all_files_are_of_one(tmp_path, overwrite):
