@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -195,6 +196,43 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
     forkserver._forkserver._stop()
 
 
+RACES = {
+    "split": "manifests split {out}/manifest --name raced --folds {n}",
+    "split over": "manifests split {out}/manifest --name raced --folds {n} --overwrite",
+    "pack": "stores pack {data}/final.zarr -o {out}/x.zip",
+    "export": "annotations export {data}/timelines --csv -o {out}/csv",
+}
+"""Commands that write the same output at the same time; ``{n}`` differs."""
+
+
+@pytest.mark.parametrize("rounds", [
+    pytest.param(3, marks=pytest.mark.gate), pytest.param(20, marks=pytest.mark.faults),
+])  # fmt: skip
+@pytest.mark.parametrize("name", RACES)
+def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_path):
+    """Others say that it exists; with --overwrite, each is done and the last one stays."""
+    out = tmp_path / "out"
+    for _ in range(rounds):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(data / "manifest", out / "manifest")
+        commands = [RACES[name].format(data=data, out=out, n=n).split() for n in (2, 3, 4)]
+        logs = [tmp_path / f"log{number}" for number in range(len(commands))]
+        with ThreadPoolExecutor(len(commands)) as pool:
+            runs = [
+                pool.submit(server, words, out, -1, 0, log)
+                for words, log in zip(commands, logs, strict=True)
+            ]
+        codes = [run.result() for run in runs]
+        done = [0] * 3 if "--overwrite" in RACES[name] else [0, 1, 1]
+        assert sorted(codes) == done, [log.read_text() for log in logs]
+        assert [log.read_text().count("Error: ") for log in logs] == codes
+        assert not list(out.rglob(".*"))
+        assert Manifest.load(out / "manifest").check() == []
+        if name == "split":
+            folds = set(Manifest.load(out / "manifest").split("raced").folds)
+            assert len(folds) == (2, 3, 4)[codes.index(0)]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
     from tests.kit.models import write_checkpoint
@@ -211,6 +249,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
         toys.flip_bit(damaged / "native/c/0/0", 0)
     shutil.copytree(golden / "manifest", data / "manifest")
     shutil.copytree(golden / "xclip.zarr", data / "xclip.zarr")
+    shutil.copytree(golden / "timelines", data / "timelines")
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
     draw_photos(data)
