@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from obygaze_models.commands.main import main
+from obygaze_models.commands.start import start
 
-__all__ = ["main"]
+__all__ = ["start"]
 
 if __name__ == "__main__":
-    main()
+    start()

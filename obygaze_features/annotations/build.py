@@ -18,6 +18,7 @@ from obygaze_features.annotations.remarks import (
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
+    MAX_TIME_S,
     counted,
     did_you_mean,
     format_time,
@@ -26,7 +27,7 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import AnnotationError
-from obygaze_features.items.items import MAX_TIME_S, id_problem, safe_id
+from obygaze_features.items.items import id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import (
     Concept,

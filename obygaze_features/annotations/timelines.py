@@ -21,10 +21,10 @@ from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_c
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import MAX_TIME_S, counted
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.films import known_titles
-from obygaze_features.items.items import MAX_TIME_S, format_seconds, id_problem, safe_id
+from obygaze_features.items.items import format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 from obygaze_features.manifests.manifest import Manifest

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from obygaze_features.common.cli import PATH, echo, film_option, folder_argument, join_options
+from obygaze_features.common.cli import (
+    PATH,
+    Seconds,
+    echo,
+    film_option,
+    folder_argument,
+    join_options,
+)
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
@@ -24,7 +31,7 @@ item_options = join_options(
     click.option("--workers", type=click.IntRange(1),
                  help="Processes that decode, or threads that read images.  [default: all cores "
                  "but one, shared among the GPUs; at most 32]"),
-    click.option("--timeout", "stall_timeout", type=click.FloatRange(min=0, min_open=True),
+    click.option("--timeout", "stall_timeout", type=Seconds(0, above=True),
                  default=60.0, help="Seconds without progress before a file is given up."),
 )  # fmt: skip
 """The options of commands that read items, except for the folder of their files."""

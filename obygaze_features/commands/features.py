@@ -13,6 +13,7 @@ from obygaze_features.commands.backbones import backbones, make_weights, prefetc
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
+    Seconds,
     echo,
     echo_json,
     emit,
@@ -264,7 +265,7 @@ def caption_scores(
     "--films", "--count", "films", type=click.IntRange(1), default=3, help="How many films."
 )
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Per clip.")
+@click.option("--seconds", type=Seconds(0.1), default=2.0, help="Per clip.")
 @click.option("--title", "titles", multiple=True, help="A whole film in one file, of its scenes.")
 @overwrite_option
 def make_clips(folder: Path, **options: Any) -> None:

@@ -11,6 +11,7 @@ import obygaze_features as of
 from obygaze_features.commands.manifests_import import import_
 from obygaze_features.common.cli import (
     PATH,
+    Seconds,
     echo,
     echo_json,
     emit,
@@ -80,9 +81,8 @@ def _aligned(facts: dict[str, object]) -> str:
 @output_options("The new manifest's folder.", default=Path("manifests", "words"))
 @click.option(
     "--shift",
-    type=float,
+    type=Seconds(),
     default=0.0,
-    metavar="SECONDS",
     help="Move all lines; below zero they come earlier.",
 )
 @renamed_option(
@@ -419,9 +419,8 @@ def split(
 @click.option("--test-fold", type=int, help="The fold that is tested on; by default the last.")
 @click.option(
     "--gap",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     default=5.0,
-    metavar="SECONDS",
     help="Clips of a file that are at most so far apart are neighbours.",
 )
 @click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")

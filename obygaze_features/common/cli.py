@@ -18,7 +18,7 @@ from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
-from obygaze_features.common.text import fit_text, printable, redact_url, unknown_name
+from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
@@ -129,6 +129,26 @@ overwrite_option = click.option(
 )
 #: A path, as a `Path`.
 PATH = click.Path(path_type=Path)
+
+
+class Seconds(click.ParamType[float]):
+    """A time in seconds, of at least `least`, or above it."""
+
+    name = "seconds"
+
+    def __init__(self, least: float = -MAX_TIME_S, *, above: bool = False) -> None:
+        self.least, self.above = least, above
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number; refuse what is not finite, or no time."""
+        number = click.FLOAT.convert(value, param, ctx)
+        is_in_range = self.least <= number <= MAX_TIME_S
+        if not is_in_range or (self.above and number == self.least):
+            bound = f"above {self.least:g}" if self.above else f"from {self.least:g}"
+            self.fail(f"{value} is not a number {bound} to {MAX_TIME_S:g}.", param, ctx)
+        return float(number)
 
 
 def output_option(
@@ -308,6 +328,7 @@ def _describe_usage() -> str:
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
     """An error in one line, and the exit code; no text for what only a traceback explains."""
+    error = _interrupt_behind(error) or error
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted.", 130
     if isinstance(error, _Terminated):
@@ -324,13 +345,28 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
         return f"Error: {text}", error.exit_code
     if isinstance(error, NoSuchCommand):
         return f"Error: {_unknown_command(error)}", 2
+    text = _describe_limit(error)
+    return (f"Error: {text}", 1) if text else ("", 0)
+
+
+def _describe_limit(error: BaseException) -> str:
+    """Describe what the system refused; empty for other errors."""
+    if isinstance(error, UnicodeEncodeError):
+        letter, remedy = error.object[error.start], "set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
+        return f"this locale ({error.encoding}) cannot name a file with {letter}; {remedy}"
     # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        return f"Error: {_in_words(error)}", 1
+        return _in_words(error)
     if isinstance(error, MemoryError):
-        remedy = "free some, or take a machine or a limit (ulimit) with more"
-        return f"Error: out of memory; {remedy}", 1
-    return "", 0
+        return "out of memory; free some, or take a machine or a limit (ulimit) with more"
+    return ""
+
+
+def _interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the signal that caused an error: in the body of a class it becomes a RuntimeError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
+        error = error.__cause__
+    return error
 
 
 def _unknown_command(error: NoSuchCommand) -> str:
@@ -378,6 +414,6 @@ def _take_signals() -> dict[int, Any]:
     Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
     """
     previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         previous[signal.SIGINT] = signal.signal(signal.SIGINT, _raise)
     return previous

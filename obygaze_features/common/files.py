@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from obygaze_features.common.text import find_closest, is_folder_of, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
@@ -73,6 +73,7 @@ def _is_in_unfinished(path: Path) -> bool:
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
+        clear_unfinished(path)  # of a process that was killed just after it gave the file its name
         raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
 
 
@@ -86,9 +87,11 @@ def require_folder_name(path: Path, *accepted: str) -> None:
         )
 
 
-def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into one clear line."""
-    remedy = "(the old content is unchanged); free or check the disk and run the same command again"
+def disk_errors(
+    path: Path, error: type[ObygazeError], kept: str = "the old content is unchanged"
+) -> AbstractContextManager[None]:
+    """Turn errors of a full or read-only disk into one clear line, which says what is kept."""
+    remedy = f"({kept}); free or check the disk and run the same command again"
     return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
 
@@ -163,33 +166,86 @@ def write_files(
     """Write several files; none if one of them exists, or cannot be written.
 
     Where the others describe the first, they are missing while it is replaced, so that none ever
-    stands beside a file that it is not of.
+    stands beside a file that it is not of. Two processes take turns, so the files that remain are
+    all of one of them.
     """
+    descriptions = list(files)[1:] if first_is_described else []
+    kept = [] if overwrite else [path for path in files if path not in descriptions]
     for path, text in files.items():
         if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
             raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
-        refuse_to_overwrite(path, overwrite=overwrite)
         if not _is_in_unfinished(path):
             clear_unfinished(path)
-    removed = list(files)[1:] if first_is_described else []
-    _replace({path: text.encode("utf-8") for path, text in files.items()}, removed)
+    for path in kept:
+        refuse_to_overwrite(path)
+    if not files:
+        return
+    encoded = {path: text.encode("utf-8") for path, text in files.items()}
+    _replace(encoded, removed=descriptions, kept=kept)
 
 
-def _replace(files: Mapping[Path, bytes], removed: Sequence[Path] = ()) -> None:
+def _replace(
+    files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), kept: Sequence[Path] = ()
+) -> None:
+    """Replace files, and remove some before; raise `OutputExists` if one to be kept exists."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():
             _prepare(path)
             temporaries[path] = _write_beside(path, data)
-        for path in removed:
-            path.unlink(missing_ok=True)
-        for path, temporary in temporaries.items():
-            os.replace(temporary, path)
+        with _take_turns(next(iter(files))):
+            for path in kept:
+                refuse_to_overwrite(path)
+            for path in removed:
+                path.unlink(missing_ok=True)
+            for path, temporary in temporaries.items():
+                _publish(temporary, path, overwrite=path not in kept)
         for folder in {path.parent for path in files}:
             sync_path(folder)
     finally:
         for temporary in temporaries.values():
             temporary.unlink(missing_ok=True)
+
+
+def _publish(temporary: Path, path: Path, *, overwrite: bool) -> None:
+    """Give a file its name; unless `overwrite`, raise `OutputExists` if the name is taken."""
+    if not overwrite:
+        try:
+            os.link(temporary, path)  # takes the name or fails, where the disk has links
+        except OSError:
+            refuse_to_overwrite(path)
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _take_turns(path: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for a file of this folder.
+
+    The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
+    systems have no such locks; there, processes do not wait.
+    """
+    if os.name == "nt" or _is_in_unfinished(path):
+        yield
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        take_lock(descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
+    """Lock a file for this process while it is open; return False if another process has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # file systems without locks
+        return True
+    return True
 
 
 def _prepare(path: Path) -> None:
@@ -262,12 +318,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         sync_path(temporary)
-        if not overwrite:
-            try:
-                os.link(temporary, path)  # takes the name or fails, where the disk has links
-            except OSError:
-                refuse_to_overwrite(path)
-        os.replace(temporary, path)
+        _publish(temporary, path, overwrite=overwrite)
         sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

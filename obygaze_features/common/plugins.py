@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points, packages_distributions, version
@@ -21,6 +21,8 @@ from obygaze_features.errors import ObygazeError
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 """``module:object``."""
+RAISED = (Exception, SystemExit, GeneratorExit)
+"""Exceptions that code of other packages may raise, and that end neither us nor the process."""
 _OWN = ("obygaze_features", "obygaze_models")
 
 
@@ -88,11 +90,19 @@ def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
     What is an `error` stays as it is. Other errors of ours do not: a plug-in raises them, too.
     """
     try:
-        yield
+        with same_folder():
+            yield
     except error:
         raise
-    except (Exception, SystemExit) as problem:  # any code of somebody else's
+    except RAISED as problem:
         raise error(f"{plugin}: {describe_error(problem, [package_of(plugin.path)])}") from problem
+
+
+def same_folder() -> AbstractContextManager[None]:
+    """Return to the working folder after the block, so that relative paths keep their meaning."""
+    with suppress(FileNotFoundError):  # it was removed
+        return chdir(Path.cwd())
+    return nullcontext()
 
 
 def passed_through(problem: BaseException, packages: Collection[str]) -> bool:

@@ -6,9 +6,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
-from obygaze_features.common.files import require_plain_file
+from obygaze_features.common.files import require_plain_file, take_lock
 from obygaze_features.errors import ObygazeError, OutputExists
 
 
@@ -26,26 +25,13 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
     with lock.open("ab") as file:
         if file.tell():
             raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        if not _lock(file):
+        # Who had it before may have removed its name at this moment.
+        if not take_lock(file) or not os.fstat(file.fileno()).st_nlink:
             raise problem
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Take a file for this process alone, while it is open; False if another has it."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):  # file systems without locks
-        return True
-    # Who had it before may have removed its name at this moment.
-    return os.fstat(file.fileno()).st_nlink > 0
 
 
 def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:

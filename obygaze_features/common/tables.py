@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import join_some, terminal_width, unknown_name
+from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
@@ -213,7 +213,11 @@ def map_columns(
 
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
-    """A table as CSV text: comma, minimal quoting, Unix line ends."""
+    """Format a table as CSV: comma, minimal quoting, Unix line ends.
+
+    `ManifestError` if a cell is longer than `read_table` takes.
+    """
+    _check_lengths(columns)
     text = io.StringIO()
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
     returns = any("\r" in cell for cells in columns.values() for cell in cells)
@@ -223,6 +227,20 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
+    longest = csv.field_size_limit()
+    for name, cells in columns.items():
+        if max(map(len, cells), default=0) <= longest:
+            continue
+        row = next(row for row, cell in enumerate(cells) if len(cell) > longest)
+        key, keys = next(iter(columns.items()))
+        raise ManifestError(
+            f"{name} of {key} {shorten(keys[row])} is too long for a table, whose cells hold up to "
+            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if these are "
+            "the words of a clip, divide the clip"
+        )
 
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:

@@ -23,6 +23,8 @@ _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)",
 _MAX_FILE_BYTES = 200
 MAX_NAMES_COMPARED = 1000
 """Names that a slip is compared with: a suggestion must not take long."""
+MAX_TIME_S = 1e9
+"""The longest time that is read, in seconds."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import as_list, did_you_mean, join_some, shorten
+from obygaze_features.common.text import MAX_TIME_S, as_list, did_you_mean, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
 KINDS = ("clip", "image", "text")
@@ -28,7 +28,7 @@ WITHHELD = "text_sha256"
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
 #: Spans are kept to the microsecond; a span has at least two, and at most 30 years.
-MIN_SPAN_S, MAX_TIME_S = 2e-6, 1e9
+MIN_SPAN_S = 2e-6
 #: The name of a file or folder: not a path, not "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.importers import Importer
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
@@ -41,6 +42,8 @@ FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
 HEADER = "manifest.json"
 TEXTS = ("source", "licence", "citation")
+TABLE_DIGEST = "table_sha256"
+"""The key of a description that has the SHA-256 of its table."""
 #: What a manifest has beside its items; the folder of each kind is its `KIND`.
 Part = LabelSet | Split | RunSet
 P = TypeVar("P", bound=Part)
@@ -409,16 +412,17 @@ def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) 
     for part in parts:
         refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
     for part in parts:
-        _write_part(folder, part)
+        _write_part(folder, part, overwrite=overwrite)
 
 
-def _write_part(folder: Path, part: Part) -> None:
+def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
     if id_problem(part.name):
         raise UsageError(f"{part.name!r} cannot be the name of a file in {part.KIND}/")
     path = folder / part.KIND / f"{part.name}.csv"
-    about = to_json(dict(part.about))
-    files = {path: part.to_csv(), path.with_suffix(".json"): about}
-    write_files(files, overwrite=True, first_is_described=True)
+    table = part.to_csv()
+    about = dict(part.about) | {TABLE_DIGEST: sha256(table.encode()).hexdigest()}
+    files = {path: table, path.with_suffix(".json"): to_json(about)}
+    write_files(files, overwrite=overwrite, first_is_described=True)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -439,7 +443,13 @@ def read_header(folder: Path) -> dict[str, Any]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What the JSON file beside a table says of it; nothing where there is none."""
+    """Read what the JSON file beside a table says of it, without the table's digest."""
+    about = _read_description(path)
+    return {key: value for key, value in about.items() if key != TABLE_DIGEST}
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    """Read the JSON file beside a table; empty if there is none."""
     json_path = path.with_suffix(".json")
     about = read_json(json_path, ManifestError) if json_path.exists() else {}
     if not isinstance(about, dict):
@@ -472,9 +482,10 @@ def check(folder: Path) -> list[str]:
             with _noting(problems):
                 about = read_about(path)
                 table = read_table(path, required=part.REQUIRED)
-                problems += _located(table, sorted(part.problems(table, about, scheme)))
+                rows = sorted(part.problems(table, about, scheme))
                 if ids is not None:
-                    problems += _located(table, unknown_ids(table, ids))
+                    rows += unknown_ids(table, ids)
+                problems += _located(table, rows) if rows else _description_problems(table)
     return problems
 
 
@@ -499,6 +510,21 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
         yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
+
+
+def _description_problems(table: Table) -> Iterator[str]:
+    """Yield that the description of a table is of another one; earlier versions wrote no digest.
+
+    Line ends and quotes, which spreadsheets change, do not count.
+    """
+    listed = _read_description(table.path).get(TABLE_DIGEST)
+    digest = sha256(format_table(table.columns).encode()).hexdigest()
+    if listed not in (None, digest):
+        yield (
+            f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} is of another table than "
+            f"{table.path.name}. If you changed the table on purpose, put {digest}; else write "
+            "both again (--overwrite)"
+        )
 
 
 def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:

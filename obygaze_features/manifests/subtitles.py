@@ -15,7 +15,7 @@ import numpy as np
 
 from obygaze_features.common.files import require_readable
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import counted, format_time, join_some
+from obygaze_features.common.text import MAX_TIME_S, counted, format_time, join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import film_titles, match_film
 from obygaze_features.items.items import Items, media_stem
@@ -29,9 +29,11 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_TIME = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
+_TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}", re.ASCII)
-_BROKEN_TIMES = re.compile(r"[ \t]*\d[^\n]{0,40}?(?:->|[-\u2013\u2014]>)[ \t]*\d", re.ASCII)
+_BROKEN_TIMES = re.compile(
+    r"[ \t]*\d[\d:.,]*+[^\n]{0,40}?(?:->|[-\u2013\u2014]>)[ \t]*\d", re.ASCII
+)
 _TAG = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
 _ROW = re.compile(
     r"\(\d+,(\d+),\d+,\d+,'([0-9:.]+)','([0-9:.]+)',(?:NULL|'((?:[^'\\]|\\.)*)'),-?\d+\)", re.DOTALL
@@ -53,6 +55,8 @@ def with_subtitles(
 ) -> Manifest:
     """Find the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
+    if not abs(shift) <= MAX_TIME_S:
+        raise UsageError(f"shift must be a number of seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which tell what is "
@@ -108,7 +112,7 @@ def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
             found = None
         is_times = found or _BROKEN_TIMES.match(row)
         if is_times and not found:
-            broken.append(f"row {number}: {row.strip()}")
+            broken.append(f"row {number}: {row.strip()[:60]}")
         if is_times or not row.strip():  # some files have no empty row before the next number
             words = words[:-1] if is_times and words and words[-1].strip().isdigit() else words
             if times and (text := _plain(" ".join(words))):

@@ -144,8 +144,8 @@ class Claims:
 
 
 def file_system_time(folder: Path) -> float:
-    """The time by the file system's own clock."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.") as file:
+    """Return the time by the file system's own clock, of a file that never has a name on Linux."""
+    with tempfile.TemporaryFile(dir=folder, prefix=".clock.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 

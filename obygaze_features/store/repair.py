@@ -37,6 +37,7 @@ from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
 """Ends the name of what a repair replaced or dropped, which stays beside the store."""
+KEPT = "nothing is lost: what was replaced or dropped is beside the store"
 ASIDE_NOTE = "kept-by-repair.txt"
 """Says in such a folder where it is from."""
 
@@ -77,7 +78,7 @@ def repair(
         Called with the damage and the ids of the rows to drop, before any is dropped. It raises
         to stop.
     """
-    with disk_errors(Path(path), StoreError):
+    with disk_errors(Path(path), StoreError, kept=KEPT):
         store = open_store(path)
         if not store.is_final:
             refuse_while_written(store)

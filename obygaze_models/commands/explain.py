@@ -13,6 +13,7 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
+    Seconds,
     echo,
     echo_json,
     figure_options,
@@ -193,10 +194,12 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     type=float,
     help="The probability that frames must reach.  [default: the model's, from validation clips]",
 )
-@click.option("--min-length", default=2.0, help="Drop shorter moments, in seconds.")
+@click.option(
+    "--min-length", type=Seconds(0), default=2.0, help="Drop shorter moments, in seconds."
+)
 @click.option(
     "--close-gaps",
-    type=float,
+    type=Seconds(0),
     help="Join moments less far apart, in seconds; the frames between are below the threshold.  "
     "[default: 5, at most a tenth of the film, or of a clip without a place in one]",
 )

@@ -206,6 +206,22 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
+    def check_fitted_parts(self) -> None:
+        """Raise `ExperimentError` unless its stores, scales and models fit each other."""
+        sizes, used = self.stores, self.use or ()
+        is_layout = isinstance(sizes, Mapping) and all(
+            isinstance(name, str) and type(size) is int and size > 0 for name, size in sizes.items()
+        )
+        if not is_layout or not sizes:
+            raise ExperimentError("a fusion's stores are not names with numbers of columns")
+        if not isinstance(used, list | tuple) or not sizes.keys() >= {*map(str, used)}:
+            raise ExperimentError("a fusion uses a store that it does not have")
+        shape = (sum(sizes.values()),)
+        if not shape == self.means_.shape == self.scales_.shape or (self.scales_ <= 0).any():
+            raise ExperimentError("a fusion's scales are not positive numbers, one a column")
+        if len(self.models_) != (1 if self.stacker_ is None else len(self._columns)):
+            raise ExperimentError("a fusion has other models than stores")
+
     def lacks(self, X: Any) -> Array:
         """Return True for each store that lacks a clip, [N, stores]."""
         own = self._columns.values()

@@ -24,12 +24,14 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import (
+    RAISED,
     Plugin,
     describe_error,
     installed_plugins,
     load_object,
     package_of,
     passed_through,
+    same_folder,
 )
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -336,10 +338,11 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
     foreign = packages - ours
     try:
-        yield
+        with same_folder():
+            yield
     except ExperimentError:
         raise
-    except (Exception, SystemExit) as problem:
+    except RAISED as problem:
         is_ours = isinstance(problem, ObygazeError) and not passed_through(problem, foreign)
         if is_ours or not foreign:
             raise

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.neighbors import KNeighborsClassifier
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.registry import ESTIMATORS
 
 MAX_CLIP_NUMBERS = 2**24
@@ -95,6 +96,8 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
         if state.get("n_jobs") is not None:
             part.n_jobs = 1
         _check_state(name, state)
+        if isinstance(part, StoreFusion) and hasattr(part, "models_"):
+            part.check_fitted_parts()
 
 
 def refit_neighbours(model: Any) -> Any:

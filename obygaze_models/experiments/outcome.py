@@ -126,13 +126,12 @@ class FinishedFits:
         anew: bool = False,
     ) -> None:
         self.folder = output.with_name(f"{output.name}.partial")
-        header = {"format": FORMAT, "format_version": FORMAT_VERSION}
-        self._identity: dict[str, Any] = json.loads(json.dumps(header | dict(identity)))
+        self._identity = _with_header(identity)
         self._log = log
         self._kept: dict[str, str] = {}
         if not is_resumable(self.folder, HEADER, _OWN.fullmatch):
             return
-        earlier, now = self._read_identity(), self._identity
+        earlier, now = _read_identity(self.folder), self._identity
         keys = dict.fromkeys([*now, *earlier])
         changed = [
             key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
@@ -224,7 +223,7 @@ class FinishedFits:
             # Another process may make it at the same time.
             with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
                 write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
-        if self._read_identity() != self._identity:
+        if _read_identity(self.folder) != self._identity:
             raise OutputExists(f"another run writes {self.folder}; choose another output")
 
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
@@ -243,22 +242,47 @@ class FinishedFits:
                 self.folder.rename(folder)
         else:
             publish_folder(self.folder, output)
-        for name in (FITS, HEADER):
-            _remove(output / name)
+        _remove_fits(output)
 
     def discard(self) -> None:
         """Remove all that a run wrote."""
         remove_resumable(self.folder, _OWN.fullmatch)
 
-    def _read_identity(self) -> dict[str, Any]:
-        path, data = self.folder / HEADER, Folder(self.folder).read(HEADER)
-        try:
-            identity = parse_json(data, path, OutputExists)
-            return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
-        except OutputExists as problem:
-            raise OutputExists(
-                f"{problem}; move {self.folder} elsewhere, or choose another output"
-            ) from None
+
+def tidy(output: Path, identity: Callable[[], Mapping[str, Any]]) -> bool:
+    """Remove the fits that a run leaves in its folder if it is killed at its end.
+
+    Return False, and remove nothing, if there are none, or if they are of another run.
+    """
+    names = RECORD, HEADER
+    if not all((output / name).is_file() for name in names):
+        return False
+    if _read_identity(output) != _with_header(identity()):
+        return False
+    _remove_fits(output)
+    return True
+
+
+def _with_header(identity: Mapping[str, Any]) -> dict[str, Any]:
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    values: dict[str, Any] = json.loads(json.dumps(header | dict(identity)))
+    return values
+
+
+def _read_identity(folder: Path) -> dict[str, Any]:
+    path, data = folder / HEADER, Folder(folder).read(HEADER)
+    try:
+        identity = parse_json(data, path, OutputExists)
+        return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
+    except OutputExists as problem:
+        raise OutputExists(
+            f"{problem}; move {folder} elsewhere, or choose another output"
+        ) from None
+
+
+def _remove_fits(output: Path) -> None:
+    for name in (FITS, HEADER):  # the header is last: it says of which run the fits are
+        _remove(output / name)
 
 
 def _remove(path: Path) -> None:

@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.files import (
     check_new_folder,
     new_folder,
-    refuse_to_overwrite,
     sha256_of,
     write_text,
 )
@@ -39,12 +38,26 @@ from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
 from obygaze_models.experiments.experiment import Experiment, load_experiment
 from obygaze_models.experiments.fit import FitMemo, PlannedFit
 from obygaze_models.experiments.messages import plan_notes, run_warnings
-from obygaze_models.experiments.outcome import FITS, HEADER, FinishedFits, Outcome, about_model
+from obygaze_models.experiments.outcome import (
+    FITS,
+    HEADER,
+    FinishedFits,
+    Outcome,
+    about_model,
+    tidy,
+)
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.reasons import explain_models
 from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES, Run, Tables, format_clips
+from obygaze_models.experiments.run_folder import (
+    EARLIER,
+    RUN_FILES,
+    Run,
+    Tables,
+    format_clips,
+    load_run,
+)
 from obygaze_models.experiments.tables import format_fits, format_frame
 
 
@@ -80,9 +93,11 @@ def run_experiment(
     absent = [folder for folder in output.absolute().parents if not folder.exists()]
     busy = f"another process writes the run {output}; wait for it, or choose another output"
     try:
-        check_new_folder(output, overwrite=overwrite, marker=RECORD)
         with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
-            refuse_to_overwrite(output, overwrite=overwrite)  # the other may have ended just now
+            if not overwrite and tidy(output, lambda: make_plan(experiment).identity()):
+                log(f"{output} was complete already.")
+                return load_run(output)
+            check_new_folder(output, overwrite=overwrite, marker=RECORD)
             plan = make_plan(experiment)
             finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
             for note in plan_notes(plan):

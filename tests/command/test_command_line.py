@@ -1,9 +1,12 @@
 """What holds for every command: help, examples, exit codes, late imports."""
 
 import errno
+import os
 import re
+import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +104,56 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
 @click.argument("name")
 def end(name: str) -> None:
     raise ENDS[name][0]
+
+
+class Interrupting:
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+@root.command()
+def load() -> None:
+    class Store:
+        name = Interrupting()
+
+
+def test_an_interrupt_in_the_body_of_a_class_is_an_interrupt() -> None:
+    result = CliRunner().invoke(root, ["load"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_an_interrupt_while_it_starts_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    [target] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+    module, _, name = target.partition(":")
+    # As a shell starts what runs in its foreground.
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"from {module} import {name}; {name}()"
+    )
+    command = [sys.executable, "-c", script, "--help"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are UTF-8 elsewhere")
+def test_a_locale_without_accents_is_named(tmp_path: Path) -> None:
+    rows = "film,annotator,start,end,level\nAm\u00e9lie,a,0,10,Sure\n"
+    (tmp_path / "segments.csv").write_text(rows, encoding="utf-8")
+    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "obygaze_models.commands.main", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ | own, capture_output=True, encoding="utf-8"
+        )
+
+    assert run("annotations", "import", "csv", "segments.csv", "-o", "t").returncode == 0
+    result = run("annotations", "export", "t", "--elan", "-o", "elan")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
+    assert "PYTHONUTF8=1" in result.stderr
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -11,7 +11,6 @@ from pathlib import Path
 import cli
 import obygaze_models as om
 from obygaze_features.common.package import reference_file
-from obygaze_models.commands.main import main
 from obygaze_models.data.example import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +53,7 @@ def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) ->
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     parts = {path for path in wheel["only-include"] if not path.startswith((*wheel["sources"],))}
     assert parts == {"obygaze_features", "obygaze_models"}
-    assert cli.main is main  # python cli.py, in a checkout
+    assert cli.start is point.load()  # python cli.py, in a checkout
 
 
 def test_versions_are_those_of_this_checkout() -> None:

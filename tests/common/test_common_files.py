@@ -208,6 +208,47 @@ def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
+def test_what_a_killed_writer_of_a_finished_file_left_is_removed(tmp_path):
+    script = (
+        "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"
+        "real = os.replace\n"
+        "os.replace = lambda *names: (real(*names), os._exit(9))\n"
+        "with files.new_file(Path(sys.argv[1])) as temporary: temporary.write_text('x')"
+    )
+    path = tmp_path / "x.zip"
+    assert subprocess.run([sys.executable, "-c", script, path]).returncode == 9
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(OutputExists), files.new_file(path):
+        pass
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_writers_of_the_same_files_all_files_are_of_one(tmp_path, overwrite):
+    table, about = tmp_path / "x.csv", tmp_path / "x.json"
+    start = threading.Barrier(3)
+
+    def write(number: int) -> bool:
+        pair = {table: str(number), about: str(number)}
+        start.wait()
+        try:
+            files.write_files(pair, overwrite=overwrite, first_is_described=True)
+        except OutputExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(30):
+            wrote = list(pool.map(write, range(3)))
+            assert sum(wrote) == (3 if overwrite else 1)
+            assert table.read_text() == about.read_text()
+            assert wrote[int(table.read_text())]
+            assert sorted(tmp_path.iterdir()) == [table, about]
+            table.unlink()
+            about.unlink()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
     os.mkfifo(tmp_path / "x.json")

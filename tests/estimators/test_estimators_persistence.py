@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,15 +53,26 @@ def models():
     }
     rows, labels, bank = X[TRAIN], LABELS[TRAIN], made["pcbm-tree"].bank_
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
-    return made | {
-        "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
-        FOREIGN: GaussianNB().fit(rows, LEVELS[TRAIN]),
-        "weights": weighted.fit(rows, labels),
-        "bank": bank,
-        "random bank": om.RandomDirections(3, random_state=0).fit(X),
-        "a frozen bank": om.ConceptBottleneck(FrozenEstimator(bank)).fit(rows, labels),
-        "foreign parts": om.ConceptBottleneck(PCA(2), GaussianNB()).fit(rows, labels),
+    halves = {"see": X.shape[1] - 1, "hear": 1}
+    fused = {
+        f"{way} fusion": om.StoreFusion(om.LogisticProbe(), halves, how=way, random_state=0)
+        for way in ("early", "late")
     }
+    for model in fused.values():
+        model.fit(rows, labels, groups=DATA.groups[TRAIN])
+    return (
+        made
+        | fused
+        | {
+            "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
+            FOREIGN: GaussianNB().fit(rows, LEVELS[TRAIN]),
+            "weights": weighted.fit(rows, labels),
+            "bank": bank,
+            "random bank": om.RandomDirections(3, random_state=0).fit(X),
+            "a frozen bank": om.ConceptBottleneck(FrozenEstimator(bank)).fit(rows, labels),
+            "foreign parts": om.ConceptBottleneck(PCA(2), GaussianNB()).fit(rows, labels),
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +262,10 @@ def parameters(header, **values):
     header["model"]["parameters"].update(values)
 
 
+def forge_parameters(header, arrays, **values):
+    parameters(header, **values)
+
+
 def cut(name):
     return lambda h, a: a.update({name: np.ascontiguousarray(a[name][:-1])})
 
@@ -327,6 +343,12 @@ FORGERIES = [
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
+    ("late fusion", "a scale of 0", lambda h, a: a["model.models_.0.scales_"].__setitem__(0, 0)),
+    *((f"{way} fusion", f"{key} {value}", partial(forge_parameters, **{key: value}))
+      for way in ("early", "late")
+      for key, value in (("stores", []), ("stores", {"mapping": []}), ("use", ["nope"]),
+                         ("use", [["see"]]), ("stores", {"mapping": [["see", 10**9]]}))),
+    ("late fusion", "one model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
     # What would crash a process, or take its memory.
     ("knn", "labels", manhattan),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),

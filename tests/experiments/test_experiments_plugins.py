@@ -61,6 +61,7 @@ STOP = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
 BROKEN = {
     "fit = lambda self, X, y: {}['nokey']": r"KeyError: 'nokey' \(mylab/broken.py:\d+\)",
     "def fit(self, X, y):\n        assert 0, 'two\\nlines'": r"AssertionError: two lines \(mylab/",
+    "def fit(self, X, y): raise GeneratorExit": r"GeneratorExit \(mylab/broken.py:\d+\)",
     "def fit(self, X, y): return self": "fit did not set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"gave \((\d+),\), not \(\1, 2\): one col",
@@ -95,10 +96,23 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"c{number}, " in result.stderr.splitlines()[-1] or number == len(BROKEN) - 1
-    result = run_obygaze("models", "train", toml, "--estimator", "c8", "-o", tmp_path / "m", code=1)
-    assert re.fullmatch("Error: c8 cannot be trained: .*mylab/.*\n", result.output)
+    train = ("models", "train", toml, "--estimator", f"c{len(BROKEN) - 1}", "-o", tmp_path / "m")
+    result = run_obygaze(*train, code=1)
+    assert re.fullmatch(r"Error: c\d cannot be trained: .*mylab/.*\n", result.output)
     result = run_obygaze("models", "compare", tmp_path / "run", "--model", "c0")
     assert "c0 has no predictions: all its fits were skipped" in result.output
+
+
+def test_a_model_that_changes_the_folder_moves_no_output(install, tmp_path, write, monkeypatch):
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    move = f"import os; os.chdir({str(elsewhere)!r}); return super().fit(X, y)"
+    away = f"{FLIP}\nclass Away(Flip):\n    def fit(self, X, y): {move}\n"
+    install({"flip.py": away}, {"away": "mylab.flip:Away"})
+    monkeypatch.chdir(tmp_path)
+    run_obygaze("models", "run", write("away"), "-o", "r", code=0)
+    assert Path.cwd() == tmp_path
+    assert (tmp_path / "r/run.json").is_file()
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_the_model_of_the_docs_that_uses_concepts(install, tmp_path, write):

@@ -174,6 +174,44 @@ def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, o
     assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
 
 
+@pytest.mark.parametrize("name", ["fits", "partial.json", ".run.partial.lock"])
+def test_a_run_that_was_killed_at_its_end_is_complete(small, run, tmp_path, monkeypatch, name):
+    output = tmp_path / "run"
+
+    def stop(path, *_, **__):
+        if Path(path).name == name:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        for module, call in ((shutil, "rmtree"), (Path, "unlink")):
+            real = getattr(module, call)
+            patch.setattr(
+                module, call, lambda path, *a, real=real, **k: stop(path) or real(path, *a, **k)
+            )
+        with pytest.raises(Stop):
+            om.run_experiment(small, output)
+    table = (output / "predictions.csv").read_bytes()
+    if name == ".run.partial.lock":
+        with pytest.raises(OutputExists):
+            om.run_experiment(small, output)
+    else:
+        assert run(small, output) == (0, [f"{output} was complete already."])
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
+    assert (output / "predictions.csv").read_bytes() == table
+    with pytest.raises(OutputExists):
+        om.run_experiment(small, output)
+
+
+def test_the_fits_of_another_run_stay(small, run, tmp_path):
+    run(small, tmp_path / "run")
+    header = {"format": "obygaze-partial-run", "format_version": 2, "experiment": "another"}
+    (tmp_path / "run/partial.json").write_text(json.dumps(header))
+    with pytest.raises(OutputExists, match="exists already"):
+        om.run_experiment(small, tmp_path / "run")
+    assert (tmp_path / "run/partial.json").exists()
+
+
 def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
     names = ("Look (male)", "Look male", "LOOK, male")
     monkeypatch.setattr("tests.kit.run.CONCEPTS", names)

@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -31,7 +33,10 @@ from tests.kit import store as toys
 SOURCE = Path(__file__).with_name("failing.c")
 #: Of a store's writer; of a run, which has its fits until all else is there.
 LEFTOVERS = ("claims/", "fits/", "partial.json")
-MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3}
+MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 5, "Ctrl-C": 6}
+CODES = {"killed": (-signal.SIGKILL,), "Ctrl-C": (0, 130)}
+"""How a command may end in a mode; in another one with 0, 1 or the scenario's own code."""
+MAX_INTERRUPTED_S = 2.0
 NO_HARD_LINKS = 10
 """Added to a mode: the disk is one such as exFAT."""
 
@@ -140,6 +145,8 @@ def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: 
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     code = 99
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    library.faults_interrupted.restype = ctypes.c_double
     library.faults_arm(os.fsencode(folder), ctypes.c_long(point), ctypes.c_long(mode))
     try:
         main(arguments, prog_name="obygaze")
@@ -147,6 +154,11 @@ def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: 
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc()
+    if interrupted := library.faults_interrupted():
+        seconds = time.monotonic() - interrupted
+        if seconds > MAX_INTERRUPTED_S:
+            sys.stderr.write(f"ended {seconds:.1f} s after Ctrl-C\n")
+            code = 99
     sys.stdout.flush()
     sys.stderr.flush()
     Path(f"{log}.count").write_text(str(library.faults_count()))
@@ -184,6 +196,43 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
     forkserver._forkserver._stop()
 
 
+RACES = {
+    "split": "manifests split {out}/manifest --name raced --folds {n}",
+    "split over": "manifests split {out}/manifest --name raced --folds {n} --overwrite",
+    "pack": "stores pack {data}/final.zarr -o {out}/x.zip",
+    "export": "annotations export {data}/timelines --csv -o {out}/csv",
+}
+"""Commands that write the same output at the same time; ``{n}`` differs."""
+
+
+@pytest.mark.parametrize("rounds", [
+    pytest.param(3, marks=pytest.mark.gate), pytest.param(20, marks=pytest.mark.faults),
+])  # fmt: skip
+@pytest.mark.parametrize("name", RACES)
+def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_path):
+    """Others say that it exists; with --overwrite, each is done and the last one stays."""
+    out = tmp_path / "out"
+    for _ in range(rounds):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(data / "manifest", out / "manifest")
+        commands = [RACES[name].format(data=data, out=out, n=n).split() for n in (2, 3, 4)]
+        logs = [tmp_path / f"log{number}" for number in range(len(commands))]
+        with ThreadPoolExecutor(len(commands)) as pool:
+            runs = [
+                pool.submit(server, words, out, -1, 0, log)
+                for words, log in zip(commands, logs, strict=True)
+            ]
+        codes = [run.result() for run in runs]
+        done = [0] * 3 if "--overwrite" in RACES[name] else [0, 1, 1]
+        assert sorted(codes) == done, [log.read_text() for log in logs]
+        assert [log.read_text().count("Error: ") for log in logs] == codes
+        assert not list(out.rglob(".*"))
+        assert Manifest.load(out / "manifest").check() == []
+        if name == "split":
+            folds = set(Manifest.load(out / "manifest").split("raced").folds)
+            assert len(folds) == (2, 3, 4)[codes.index(0)]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
     from tests.kit.models import write_checkpoint
@@ -200,6 +249,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
         toys.flip_bit(damaged / "native/c/0/0", 0)
     shutil.copytree(golden / "manifest", data / "manifest")
     shutil.copytree(golden / "xclip.zarr", data / "xclip.zarr")
+    shutil.copytree(golden / "timelines", data / "timelines")
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
     draw_photos(data)
@@ -256,7 +306,8 @@ class Trial:
         output, parts = self.out / self.scenario.output, self._parts()
         code = self.run(point, MODES[mode])
         text = self.log.read_text()
-        if code not in {"killed": (-signal.SIGKILL,)}.get(mode, (0, 1, self.scenario.code)):
+        codes = *CODES.get(mode, (0, 1)), *([] if mode == "killed" else [self.scenario.code])
+        if code not in codes:
             return f"ended with {code}: {text[-600:]}"
         if code == 1 and text.count("Error: ") != 1:
             return f"says {text[-600:]!r}"
@@ -264,6 +315,8 @@ class Trial:
         is_done = state == self.new
         if code in (0, self.scenario.code) and not is_done:
             return f"ended with {code}, and the output is not whole: {text[-300:]}"
+        if code == 130 and text.splitlines()[-1] != "Interrupted.":
+            return f"says {text[-600:]!r} when it is interrupted"
         if not is_done and state != self.old and not self.scenario.is_sound(output):
             return f"half an output ({differing(state, self.new)})"
         if not is_done:
@@ -272,6 +325,10 @@ class Trial:
                 return f"does not go on ({code}): {self.log.read_text()[-600:]}"
             if (state := self.read(leftovers=not self.scenario.keeps_leftovers)) != self.new:
                 return f"goes on to another output ({differing(state, self.new)})"
+        if is_done and not self.scenario.keeps_leftovers:
+            self._run_again()  # which may say that the output exists
+            if left := self._leftovers():
+                return f"is complete, and a repeated command leaves {left}"
         for _ in range(2 if self.scenario.keeps_parts else 0):
             code = self._run_again()
             lost = parts - self._parts()
@@ -283,6 +340,15 @@ class Trial:
         for path in self.out.rglob("*"):  # nobody is at work there any more
             toys.age(path)
         return self.run(-1, 0)
+
+    def _leftovers(self) -> list[str]:
+        """Hidden files in the output or beside it, and others that only an unfinished one has."""
+        names = toys.contents(self.out)
+        inside = f"{self.scenario.output}/"
+        return [
+            name for name in names
+            if "/." in f"/{name}" or name.removeprefix(inside).startswith(LEFTOVERS)
+        ]  # fmt: skip
 
     def _parts(self) -> set[tuple[str, bytes]]:
         """The shards and records in the output, and in folders beside it."""

@@ -27,7 +27,9 @@ from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments.outcome import FinishedFits
 from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
-from tests.golden.workspace import copy_data
+from tests.experiments.test_experiments_fusion import ALONE, experiment, write_senses
+from tests.golden.workspace import copy_data, draw_photos
+from tests.kit.models import write_checkpoint
 from tests.kit.run import to_toml
 from tests.kit.store import files_of
 
@@ -300,6 +302,8 @@ STORE = (
     "stores export {x} -o {out}/x.h5", "stores subset {x} --film tt0000002 -o {out}/x.zarr",
     "stores search {x} --text mirror",
 )  # fmt: skip
+SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
+"""Three stores, which fused models read."""
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
 #: Not what predicts from films, which no store fits.
 SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
@@ -339,6 +343,15 @@ KINDS: dict[str, Kind] = {
         )
         for name in SAVED
     },
+    **{
+        f"fused {way}": Kind(
+            f"fused/{way}",
+            (f"models predict {{x}} {SENSES} -o {{out}}/x.csv",
+             f"models explain {{x}} {SENSES} film0-000"),
+            100, ("model",), seal_model,
+        )
+        for way in ("logistic", "late")
+    },
     "run": Kind(
         "run",
         ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree",
@@ -369,6 +382,17 @@ KINDS: dict[str, Kind] = {
     "table": Kind("clips.csv", ("manifests import csv {x} -o {out}/x",), 150),
     "hdf5": Kind("theirs.h5", ("stores import hdf5 {x} --manifest {data}/eight -o {out}/x.zarr",),
                  200),
+    "subtitles": Kind(
+        "subtitles", ("manifests subtitles {data}/eight {x} -o {out}/x",), 250, ("",),
+    ),
+    "dump of subtitles": Kind("dump", ("manifests subtitles {data}/eight {x} -o {out}/x",), 100),
+    "checkpoint": Kind(
+        "checkpoint",
+        ("features extract {data}/photos --images {data}/images --backbone {x} --device cpu "
+         "-o {out}",),
+        100,
+        ("config.json", "preprocessor", "tokenizer"),
+    ),
     "battery": Kind("battery.json", ("bias eat {x} --store {data}/words.zarr",), 150),
     "lexicon": Kind(
         "emotions.json", ("bias captions {data}/emotions.csv --minimum 0 --lexicon {x}",), 100,
@@ -408,7 +432,39 @@ def make_data(folder: Path) -> Path:
         with patch.object(FinishedFits, "become", keep_and_become):
             run_obygaze(*command.format(data=data).split(), code=0)
     save_models(data)
+    write_subtitles(data)
+    save_fusions(data)
+    draw_photos(data)
+    run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
+    write_checkpoint("tiny-clip", data / "checkpoint")
     return data
+
+
+def write_subtitles(data: Path) -> None:
+    """Lines of the films of ``eight``: as files of two kinds, and as MObyGaze's dump."""
+    lines = (
+        "00:00:01,000 --> 00:00:02,500\n<i>Look</i>\nat her!\n\n2\n0:11.5 --> 0:12.5\nCaf\u00e9\n"
+    )
+    (data / "subtitles").mkdir()
+    (data / "subtitles/tt0000001.srt").write_text(f"1\n{lines}", encoding="utf-8")
+    (data / "subtitles/tt0000002.vtt").write_text(f"WEBVTT\n\n{lines}", encoding="utf-8")
+    (data / "dump").mkdir()
+    films = (
+        "INSERT INTO `movies` VALUES (7,'tt0000001','One',2007),(8,'tt0000002','It\\'s',1999);\n"
+    )
+    said = "(1,7,1,2,'00:00:01.000','00:00:02.500','no,\\ndear',-1),(2,8,1,2,'0:11','0:12','x',-1)"
+    (data / "dump/tractive_movies.sql").write_text(films)
+    (data / "dump/tractive_subtitles.sql").write_text(f"INSERT INTO `subtitles` VALUES {said};\n")
+
+
+def save_fusions(data: Path) -> None:
+    """Models of three stores: of all columns, and of each store's."""
+    (data / "senses").mkdir()
+    write_senses(data / "senses")
+    toml = experiment(data / "senses", missing="mean")
+    run_obygaze("models", "run", toml, "-o", data / "senses/run", code=0)
+    for way in ("logistic", "late"):
+        shutil.copytree(data / f"senses/run/models/{way}/EN-vs-S-0", data / f"fused/{way}")
 
 
 def save_models(data: Path) -> None:

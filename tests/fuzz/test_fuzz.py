@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from obygaze_features.manifests.manifest import check
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds
 from tests.fuzz.kinds import KINDS, Files, read_files, write_files
@@ -143,6 +144,12 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
         yield f"took {used[0] / 2**30:.1f} GB"
 
 
+def unreadable(out: Path) -> Iterator[str]:
+    """The manifests that a command wrote, and that cannot be read."""
+    for header in out.glob("*/manifest.json"):
+        yield from (f"wrote what cannot be read: {problem}" for problem in check(header.parent))
+
+
 def mutated(kind_name: str, numbers: range, data: Path) -> Iterator[tuple[str, Files]]:
     kind = KINDS[kind_name]
     original = read_files(data / kind.name)
@@ -170,6 +177,7 @@ def fuzz(
             out.mkdir(parents=True)
             line = command.format(x=x, data=data, out=out)
             problems = [*problems_of(line, outcomes)]
+            problems += unreadable(out)
             if asked:
                 problems.append(f"asked {asked}")
                 asked.clear()

@@ -1,5 +1,6 @@
 """Splits: even folds, the same again from the same seed; the released ones and their leaks."""
 
+import hashlib
 import json
 from collections import Counter
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.manifest import save_parts
@@ -173,6 +174,29 @@ def test_the_command(manifest, obygaze, tmp_path):
         assert (whole.exit_code, "WARNING: 2 folds" in whole.stderr) == (0, bool(options))
         assert len({*of.Manifest.load(folder).split(name).folds}) == (options or (0, 3))[1]
     refused(obygaze("manifests", "split", folder, "--by", "serie"), "did you mean series")
+
+
+def test_a_description_of_another_table_is_named(tmp_path):
+    folder = tmp_path / "m"
+    manifest = of.Manifest("m", ITEMS)
+    manifest.save(folder)
+    manifest = of.Manifest.load(folder)
+    manifest.add_split(Split("x", ["i0", "i1"], [0, 1], about={"rule": "by hand"}))
+    assert manifest.check() == []
+    table, about = folder / "splits/x.csv", folder / "splits/x.json"
+    table.write_bytes(b'\xef\xbb\xbf"id","fold"\r\n"i0","0"\r\n"i1","1"\r\n')
+    assert manifest.check() == []  # a spreadsheet saved it
+    table.write_text("id,fold\ni0,0\ni1,2\n")
+    (problem,) = manifest.check()
+    assert str(about) in problem
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    assert f"put {digest}" in problem
+    again = of.Manifest.load(folder)
+    assert again.split("x").about == {"rule": "by hand"}
+    about.write_text('{"rule": "by hand"}')  # of an earlier version
+    assert again.check() == []
+    with pytest.raises(OutputExists):
+        again.add_split(Split("x", ["i0"], [0]))
 
 
 def test_audit_counts_as_a_person_would(manifest):

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests import Item, Items
+from tests.kit.files import write
 
 JUNO, TITANIC = "tt0467406", "tt0120338"
 SRT = """1
@@ -173,3 +174,44 @@ def test_mobygazes_dump(films, tmp_path, obygaze):
     ):
         with pytest.raises(ManifestError, match=fact):
             clips.with_subtitles(tmp_path)
+
+
+@pytest.mark.parametrize("digits", [5, 400, 5000])
+def test_an_hour_of_many_digits_is_no_time(films, tmp_path, digits):
+    hour = "9" * digits
+    source = write(
+        tmp_path / f"{JUNO}.srt", f"{SRT}\n{hour}:00:01,000 --> {hour}:00:02,000\nLOST\n"
+    )
+    words = films.with_subtitles(source)
+    assert list(words.items.texts) == WORDS
+    assert "row 14: 9999" in words.notes[0]
+
+
+@pytest.mark.parametrize("shift", ["nan", "inf", "-inf", "1e308"])
+def test_a_shift_is_a_number_of_seconds(films, tmp_path, obygaze, shift):
+    source = write(tmp_path / f"{JUNO}.srt", SRT)
+    with pytest.raises(UsageError, match="shift"):
+        films.with_subtitles(source, shift=float(shift))
+    films.save(tmp_path / "m")
+    said = obygaze("manifests", "subtitles", tmp_path / "m", source, f"--shift={shift}",
+                   "-o", tmp_path / "words", code=2).stderr  # fmt: skip
+    assert "--shift" in said
+    assert shift in said
+    assert not (tmp_path / "words").exists()
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_every_manifest_of_words_that_is_written_can_be_read(tmp_path, obygaze, extra):
+    film = of.Manifest("m", Items.of([Item("whole", film=JUNO, media="a.mp4", start=0, end=9999)]))
+    film.save(tmp_path / "m")
+    text = "a" * (131_072 + extra)
+    source = write(tmp_path / f"{JUNO}.srt", f"00:00:01,000 --> 00:00:02,000\n{text}\n")
+    output = tmp_path / "words"
+    result = obygaze("manifests", "subtitles", tmp_path / "m", source, "-o", output, code=extra)
+    if extra:
+        assert "whole" in result.stderr
+        assert "131,073" in result.stderr
+        assert not output.exists()
+    else:
+        obygaze("manifests", "check", output, code=0)
+        assert of.Manifest.load(output).items.texts == [text]

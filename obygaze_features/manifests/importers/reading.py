@@ -13,9 +13,9 @@ from typing import Any
 from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.items.items import MAX_TIME_S, Item, media_stem, safe_id
+from obygaze_features.items.items import Item, media_stem, safe_id
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20

@@ -1,0 +1,21 @@
+"""The `obygaze` script, which ends without a traceback if Ctrl-C is pressed while it starts."""
+
+from __future__ import annotations
+
+import signal
+
+
+def start() -> None:
+    """Run the `obygaze` command.
+
+    Until the command handles signals itself, Ctrl-C ends the process. Nothing is open before.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from obygaze_models.commands.main import main
+
+    main()
+
+
+if __name__ == "__main__":
+    start()
