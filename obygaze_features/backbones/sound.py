@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.mel import spectrogram
 from obygaze_features.backbones.sampling import MAX_FRAMES
 
 if TYPE_CHECKING:
@@ -140,7 +141,9 @@ class SoundPreprocessing:
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
-            output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
+            # Absurd samples overflow; the store refuses what comes of them.
+            with np.errstate(all="ignore"):
+                output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
             values = np.atleast_2d(output[extract.model_input_names[0]][0])
             if self.masked:
                 values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
@@ -154,13 +157,11 @@ def _make_extractor(name: str, settings: str) -> Any:
     import transformers
 
     extractor = getattr(transformers, name)
-    if name == "ASTFeatureExtractor":
-        # It would use torchaudio where that is installed, for other bits: a module of our own, in
-        # which it is not.
-        spec: Any = find_spec(extractor.__module__)
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        vars(module)["is_speech_available"] = lambda: False
-        extractor = vars(module)[name]
+    spec: Any = find_spec(extractor.__module__)
+    module = module_from_spec(spec)  # a copy of our own, whose names can be changed
+    spec.loader.exec_module(module)
+    # AST would use torchaudio where that is installed, for other bits.
+    vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
+    extractor = vars(module)[name]
     with warnings.catch_warnings(action="ignore"):  # of filters that hear nothing: AST has some
         return extractor(**json.loads(settings))
