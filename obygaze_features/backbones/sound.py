@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec, module_from_spec
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.mel import spectrogram
 from obygaze_features.backbones.sampling import MAX_FRAMES
 
 if TYPE_CHECKING:
@@ -22,6 +23,40 @@ SILENCE_DB = -100.0
 """The loudness of silence, and the least that there is."""
 SHORTEST_S = 0.025
 """Shorter sound is followed by silence: extractors and networks need as much."""
+
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """The stretches that were kept of a clip's samples, and how many samples the clip has.
+
+    Each of the `pieces` has the number of its first sample; the last may go on after the clip.
+
+    Examples
+    --------
+    >>> sound = Excerpts(100, [(0, np.zeros(10)), (60, np.ones(20))])
+    >>> len(sound), sound[65:75].sum().item(), sound.has(5, 15)
+    (100, 10.0, False)
+    """
+
+    length: int
+    pieces: Sequence[tuple[int, Samples]]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, samples: slice) -> Samples:
+        """Return the samples from one number to another, which must have been kept together."""
+        for first, piece in self.pieces:
+            if first <= samples.start and samples.stop <= first + len(piece):
+                return piece[samples.start - first : samples.stop - first]
+        raise IndexError(f"samples {samples.start} to {samples.stop} were not kept")
+
+    def has(self, first: int, end: int) -> bool:
+        """Return True if these samples were kept together."""
+        return any(at <= first and end <= at + len(piece) for at, piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -85,7 +120,7 @@ class SoundSampling:
             starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
         return [(start, start + size) for start in starts.tolist()]
 
-    def row(self, sound: NDArray[np.float32], start: float = 0.0) -> dict[str, NDArray[Any]]:
+    def row(self, sound: Samples | Excerpts, start: float = 0.0) -> dict[str, NDArray[Any]]:
         """A clip's row of ``frame_time`` and ``loudness``, for a clip that starts at `start`.
 
         The middle of each window in the film's seconds, and its level in dB of full scale (of its
@@ -126,7 +161,7 @@ class SoundPreprocessing:
         """As recorded in a store's attributes."""
         return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
-    def inputs(self, sound: NDArray[np.float32]) -> Tensor:
+    def inputs(self, sound: Samples | Excerpts) -> Tensor:
         """Return a clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
 
         Each window alone, so that its bits depend on nothing else. On the CPU.
@@ -140,7 +175,9 @@ class SoundPreprocessing:
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
-            output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
+            # Absurd samples overflow; the store refuses what comes of them.
+            with np.errstate(all="ignore"):
+                output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
             values = np.atleast_2d(output[extract.model_input_names[0]][0])
             if self.masked:
                 values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
@@ -154,13 +191,11 @@ def _make_extractor(name: str, settings: str) -> Any:
     import transformers
 
     extractor = getattr(transformers, name)
-    if name == "ASTFeatureExtractor":
-        # It would use torchaudio where that is installed, for other bits: a module of our own, in
-        # which it is not.
-        spec: Any = find_spec(extractor.__module__)
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        vars(module)["is_speech_available"] = lambda: False
-        extractor = vars(module)[name]
+    spec: Any = find_spec(extractor.__module__)
+    module = module_from_spec(spec)  # a copy of our own, whose names can be changed
+    spec.loader.exec_module(module)
+    # AST would use torchaudio where that is installed, for other bits.
+    vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
+    extractor = vars(module)[name]
     with warnings.catch_warnings(action="ignore"):  # of filters that hear nothing: AST has some
         return extractor(**json.loads(settings))

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.sound import Excerpts
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Options
@@ -71,9 +72,14 @@ class Decoder:
         """The pictures of the last answer; the next request overwrites them."""
         return self._memory.array(tuple(shape))
 
-    def sound(self, first: int, end: int) -> NDArray[np.float32]:
-        """These samples of the last answer; the next request overwrites them."""
-        return self._memory.array((4 * end,)).view(np.float32)[first:]
+    def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
+        """The sound of the last answer at a rate; the next request overwrites it.
+
+        Of each piece `places` say the number of its first sample and its place in memory.
+        """
+        used = max(end for _, _, end in places)
+        samples = self._memory.array((4 * used,)).view(np.float32)
+        return Excerpts(length, [(first, samples[begin:end]) for first, begin, end in places])
 
     def stop(self) -> None:
         """Kill the process and start no other, from any thread; a pending `ask` gets an error."""

@@ -73,8 +73,8 @@ def check_videos(
         heard = ask_decoder(decoder, "hear", media, item, [hearing])
         if "error" in heard:
             return answer
-        rate, (first, last) = next(iter(heard["spans"].items()))
-        alone = {"problems": ["sound alone"], "seconds": (last - first) / int(rate)}
+        rate, (samples, _) = next(iter(heard["spans"].items()))
+        alone = {"problems": ["sound alone"], "seconds": samples / int(rate)}
         return {"file": heard["file"], "frames": 0, "decode_seconds": 0.0, **alone}
 
     for item, answer in map_items(examine, items, "Checking", settings):

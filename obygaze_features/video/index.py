@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ MAX_BEYOND_S = 1.0
 """A clip may always end so long after its film: ends are rounded, and sound is often longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """Containers that give every frame's time and can seek to any of them."""
+LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
+"""FFmpeg's names of formats that are lists of other files, or of addresses."""
 NO_PICTURES = "has no video, only"
 """How the reason begins that a file without pictures is refused for."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
@@ -141,8 +144,22 @@ def open_media(path: Path) -> Iterator[InputContainer]:
         if path.stat().st_size == 0:
             raise VideoError(path, "is empty")
         # Old AVI files hold titles in any encoding; they are not needed.
-        with av.open(path, metadata_errors="ignore") as container:
+        options = {"format_whitelist": _single_files()}
+        try:
+            container = av.open(path, metadata_errors="ignore", options=options)
+        except av.ArgumentError:
+            reason = (
+                "cannot be decoded: it is a list of other files, or damaged; give the film itself"
+            )
+            raise VideoError(path, reason) from None
+        with container:
             yield container
+
+
+@cache
+def _single_files() -> str:
+    """Return FFmpeg's formats that hold a film themselves, as its option takes them."""
+    return ",".join(sorted(av.formats_available - {*LISTS}))
 
 
 @contextmanager
@@ -190,9 +207,22 @@ class _Packets:
     last_duration: int
     doubts: str | None
 
+    @property
+    def have_own_times(self) -> bool:
+        """Whether nothing speaks against one frame in each packet, shown at its time."""
+        times = np.unique(self.pts)
+        return self.doubts is None and len(times) == len(self.pts) and NO_TIME not in times[:1]
 
-def index_file(path: Path, *, tick: Callable[[], None] = lambda: None) -> FrameIndex:
-    """Index a film in any format that FFmpeg reads; `tick` is called at every packet."""
+
+def index_file(
+    path: Path, *, tick: Callable[[], None] = lambda: None, decode: bool = True
+) -> FrameIndex:
+    """Index a film in any format that FFmpeg reads; `tick` is called at every packet.
+
+    Frames that only the decoder can number are decoded to number them. Without `decode`, their
+    packets are counted, where each has a time of its own: enough for the film's length and
+    fingerprint.
+    """
     with open_video(path) as (container, stream):
         with _structure_errors(container) as errors:
             packets = _read_packets(path, container, stream, tick)
@@ -208,7 +238,12 @@ def index_file(path: Path, *, tick: Callable[[], None] = lambda: None) -> FrameI
     if why_slow is not None:
         order, starts = order[:0], starts[:0]
         # In AVI a packet is a frame; elsewhere a packet may hold half a frame, or a hidden one.
-        pts = _packet_times(packets) if kind == "avi" else _decoded_times(path, tick)
+        if kind == "avi":
+            pts = _packet_times(packets)
+        elif packets.have_own_times and not decode:
+            pts = np.sort(packets.pts)
+        else:
+            pts = _decoded_times(path, tick)
     if len(pts) == 0:
         raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():

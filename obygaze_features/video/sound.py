@@ -8,8 +8,8 @@ Where the track has no sound (before it starts, in a gap, after its end) there i
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ import numpy as np
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 from av.container import InputContainer
-from numpy.typing import NDArray
 
+from obygaze_features.backbones.sound import Excerpts, Samples
 from obygaze_features.common.text import counted
 from obygaze_features.errors import VideoError
 from obygaze_features.video.index import MAX_BEYOND_S, TIMED, open_media
@@ -36,20 +36,44 @@ SAMPLES_PER_STEP = 1 << 16
 MIX = {"rematrix_maxval": "1"}
 """FFmpeg's weights of channels, made to sum to 1: the same sound in all channels stays as it is."""
 
-Samples = NDArray[np.float32]
+MAX_SECONDS = 12 * 3600
+"""The longest clip whose sound is decoded."""
+RATES = range(1_000, 1_000_001)
+"""Samples a second that a file may have."""
+MARGIN_S = 1.0
+"""Kept beyond the windows of a clip whose end is only known from its file's header."""
+MAX_READINGS = 3
+"""Of a clip: a seek may miss its beginning, and a header may be wrong about its end."""
+COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
+"""The processor's time that decoding may take, and more for each second that it has come to: sound
+is decoded some hundred times as fast as it plays."""
+_TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; divide it into shorter clips"
+
+
+Ranges = Sequence[tuple[int, int]]
+"""The first sample of each stretch of a clip, and the one after its last; ascending and apart."""
+Windows = Callable[[int, int], Ranges]
+"""From a rate and a clip's number of samples to those of its stretches that are kept."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """A span's samples, ``[S]`` for each rate; and the `track`, ``2 of 3 (fra)``, of several."""
+    """What was kept of a clip at each rate; and the `track`, ``2 of 3 (fra)``, of several."""
 
-    samples: dict[int, Samples]
+    excerpts: dict[int, Excerpts]
     track: str
+
+    @property
+    def samples(self) -> dict[int, Samples]:
+        """All samples of a clip that was kept as a whole."""
+        return {rate: kept[0 : len(kept)] for rate, kept in self.excerpts.items()}
 
 
 def decode_sound(
     path: Path, start: float | None, end: float | None, rates: Collection[int], *,
     track: int | None = None, seconds: float = 0.0, tick: Callable[[], None] = lambda: None,
+    windows: Windows = lambda rate, samples: [(0, samples)],
+    allocate: Callable[[int], Samples] = lambda samples: np.empty(samples, np.float32),
 ) -> Sound:  # fmt: skip
     """Decode the sound of a film from `start` to `end`, in seconds; all of it by default.
 
@@ -66,28 +90,87 @@ def decode_sound(
         When the film's pictures end: up to there the sound may be missing.
     tick
         Called at every packet.
+    windows
+        What is kept of the clip; by default all.
+    allocate
+        Returns memory for so many samples, in which all pieces lie one after the other. A later
+        call may return the same.
     """
     begin, until = start or 0.0, math.inf if end is None else end
-    for is_sought in (True, False):
+    if math.inf > until > begin + MAX_SECONDS:
+        raise VideoError(path, _TOO_LONG)
+    lengths: dict[int, int] = {}
+    is_sought = True
+    for _ in range(MAX_READINGS):
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
-            outputs = {rate: _Output(rate, begin, end) for rate in rates}
             reader = _Reader(path, container, stream, tick)
-            listed = reader.time((stream.start_time or 0) + (stream.duration or 0))
-            is_listed = container.format.name == TIMED[0]
-            if reader.read(begin, until, [*outputs.values()], is_sought=is_sought):
-                break
+            last = reader.expected if end is None else end
+            guessed = {rate: max(0, round(last * rate) - round(begin * rate)) for rate in rates}
+            ranges = {rate: _merge(windows(rate, (lengths or guessed)[rate])) for rate in rates}
+            if end is None and not lengths:
+                ranges = {rate: _widen(kept, rate) for rate, kept in ranges.items()}
+            outputs = _make_outputs(ranges, begin, end, allocate)
+            if not reader.read(begin, until, [*outputs.values()], is_sought=is_sought):
+                is_sought = False
+                continue
+        _refuse_missing(path, reader, begin, until, seconds)
+        excerpts = {rate: output.excerpts() for rate, output in outputs.items()}
+        lengths = {rate: len(kept) for rate, kept in excerpts.items()}
+        wanted = {rate: windows(rate, length) for rate, length in lengths.items()}
+        if all(excerpts[rate].has(*span) for rate, spans in wanted.items() for span in spans):
+            return Sound(excerpts, label)
+    raise VideoError(path, "changes while it is read")
+
+
+def _refuse_missing(
+    path: Path, reader: _Reader, begin: float, until: float, seconds: float
+) -> None:
+    """Raise if there is no sound, if the file is cut short, or if most of the clip is after it."""
     last, reason = max(reader.reached, seconds), ""
     if reader.reached == -math.inf:
         reason = "has an empty sound track"
-    elif reader.ended and is_listed and listed > reader.reached + MAX_BEYOND_S:
-        reason = f"is cut short: its sound ends at {reader.reached:.3f} s of {listed:.3f} s"
+    elif reader.ended and reader.is_listed and reader.listed > reader.reached + MAX_BEYOND_S:
+        reached, listed = reader.reached, reader.listed
+        reason = f"is cut short: its sound ends at {reached:.3f} s of {listed:.3f} s"
     elif begin >= last or math.inf > until > last + max(MAX_BEYOND_S, (until - begin) / 2):
         span = f"{begin:g} s to {until:g} s"
         reason = f": its sound ends at {last:.3f} s, and most of the clip is after that ({span})"
     if reason:
         raise VideoError(path, reason)
-    return Sound({rate: output.span() for rate, output in outputs.items()}, label)
+
+
+def _merge(ranges: Ranges) -> list[tuple[int, int]]:
+    """Return the ranges that cover these, where they meet or overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _widen(ranges: Ranges, rate: int) -> list[tuple[int, int]]:
+    """Return ranges that also serve if the clip ends up to `MARGIN_S` sooner or later."""
+    margin = round(MARGIN_S * rate)
+    *others, (first, end) = ranges
+    return _merge([*others, (max(0, first - margin), end + margin)])
+
+
+def _make_outputs(
+    ranges: Mapping[int, Ranges], begin: float, end: float | None,
+    allocate: Callable[[int], Samples],
+) -> dict[int, _Output]:  # fmt: skip
+    """Return an output for each rate, one after the other in memory that is silent."""
+    sizes = {rate: sum(end - first for first, end in kept) for rate, kept in ranges.items()}
+    memory, used = allocate(max(1, sum(sizes.values()))), 0
+    memory[:] = 0
+    outputs = {}
+    for rate, kept in ranges.items():
+        outputs[rate] = _Output(rate, begin, end, kept, memory[used : used + sizes[rate]])
+        used += sizes[rate]
+    return outputs
 
 
 def _choose_track(
@@ -115,11 +198,16 @@ class _Reader:
         self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
     ) -> None:
         assert stream.time_base is not None
-        self.ended, self.reached = False, -math.inf
+        self.ended, self.reached, self._began = False, -math.inf, time.process_time()
+        self.is_listed = container.format.name == TIMED[0]
         self._path, self._container, self._stream, self._tick = path, container, stream, tick
         self._unit = float(stream.time_base)
         is_avi = container.format.name == "avi"
         self._zero = 0.0 if is_avi else (container.start_time or 0) / av.time_base
+        self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
+        """When the sound ends by the file's header."""
+        whole = self.listed if stream.duration else (container.duration or 0) / av.time_base
+        self.expected = min(whole, MAX_SECONDS)
         self._grid: tuple[int, int] | None = None
         """Of frames of one length: where one starts, and the length."""
 
@@ -142,6 +230,7 @@ class _Reader:
         run, expected, mixer = None, 0, av.AudioResampler()
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
+            self._refuse_absurd(rate, position / rate, begin, until)
             if is_sought and position > since * rate:
                 return False
             is_sought = False
@@ -161,6 +250,23 @@ class _Reader:
         _mix(mixer, None, outputs)
         return not is_sought
 
+    def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
+        """Raise on sound that would take more memory or time than any film's."""
+        if rate not in RATES:
+            bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
+            reason = f"has sound of {rate:,} samples a second; only {bounds} are decoded"
+            raise VideoError(self._path, reason)
+        if until == math.inf and second > begin + MAX_SECONDS:
+            raise VideoError(self._path, _TOO_LONG)
+
+    def _beat(self) -> None:
+        """Call `tick`, and raise where decoding takes far longer than that of any film."""
+        self._tick()
+        allowed = COMPUTING_S + COMPUTING_PER_SECOND * max(0.0, self.reached)
+        if time.process_time() - self._began > allowed:
+            reason = f"was given up: its sound took more than {allowed:.0f} s to decode"
+            raise VideoError(self._path, reason)
+
     def _measure_frames(self) -> None:
         """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
         alone would put them up to a millisecond away. Most codecs have frames of one length.
@@ -178,7 +284,7 @@ class _Reader:
         """
         held, damaged = None, -math.inf
         for packet in self._container.demux(self._stream):
-            self._tick()
+            self._beat()
             if packet.pts is not None and self.time(packet.pts) < since:
                 self.reached = max(self.reached, self.time(packet.pts + (packet.duration or 0)))
                 held = packet
@@ -223,13 +329,20 @@ def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_
 
 
 class _Output:
-    """The samples of a span at a rate, silent where there are none."""
+    """The samples of a clip at a rate, silent where there are none, in the ranges that are kept."""
 
-    def __init__(self, rate: int, begin: float, end: float | None) -> None:
+    def __init__(
+        self, rate: int, begin: float, end: float | None, ranges: Ranges, memory: Samples
+    ) -> None:
         self._rate, self._low = rate, round(begin * rate)
         self._high = None if end is None else round(end * rate)
-        self._placed: deque[tuple[int, Samples]] = deque()
+        self._pieces: list[tuple[int, Samples]] = []
+        used = 0
+        for first, last in ranges:
+            self._pieces.append((first, memory[used : used + last - first]))
+            used += last - first
         self._resampler, self._first, self._next = av.AudioResampler(), 0, 0
+        self._reached = self._low
 
     def start(self, position: int, source: int) -> None:
         """Start a run by the number of its first sample and its rate."""
@@ -249,16 +362,19 @@ class _Output:
             first, end = max(self._first, self._next), self._next + resampled.samples
             last = end if self._high is None else min(end, self._high)
             if first < last:
-                part = resampled.to_ndarray()[0, first - self._next : last - self._next]
-                self._placed.append((first, part.astype(np.float32)))
+                samples = resampled.to_ndarray()[0, first - self._next : last - self._next]
+                self._keep(first - self._low, np.asarray(samples, np.float32))
+                self._reached = max(self._reached, last)
             self._next = end
 
-    def span(self) -> Samples:
-        """All of it; what was kept for this is freed."""
-        ends = (first + len(part) for first, part in self._placed)
-        high = max([self._low, *ends]) if self._high is None else self._high
-        span = np.zeros(high - self._low, np.float32)
-        while self._placed:
-            first, part = self._placed.popleft()
-            span[first - self._low :][: len(part)] = part
-        return span
+    def _keep(self, first: int, samples: Samples) -> None:
+        """Copy what is in the ranges of samples that start at a number of the clip's."""
+        for at, piece in self._pieces:
+            begin, end = max(at, first), min(at + len(piece), first + len(samples))
+            if begin < end:
+                piece[begin - at : end - at] = samples[begin - first : end - first]
+
+    def excerpts(self) -> Excerpts:
+        """Return what was kept, and perhaps silence after the clip's end."""
+        length = (self._reached if self._high is None else self._high) - self._low
+        return Excerpts(length, self._pieces)

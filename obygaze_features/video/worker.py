@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,16 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import Frames, decode_frames, decode_parts
+from obygaze_features.video.decode import Frames, decode_frames, decode_parts, max_pixels
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
 """Frames in one answer at most, in full size, and their bytes; a caller asks for the rest of a clip
 with ``skip``."""
+MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
+"""Memory that a worker may take, and more for each pixel that a picture may have: 4 GiB, unless
+OBYGAZE_MAX_PIXELS says otherwise. A decoder keeps up to 17 pictures."""
 READY = b"ready\n"
 """Sent first: requests are answered from then on."""
 HEARTBEAT = b".\n"
@@ -66,14 +68,35 @@ def main() -> None:
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
     worker = Worker(memory, _Heartbeat(channel))
+    limit = limit_memory()
     channel.sendall(READY)
     while True:
         request = requests.get()
         try:
             answer = worker.answer(request)
+        except MemoryError:
+            allowed = f"{limit / 2**30:.1f} GiB"
+            answer = {"error": f"cannot be decoded: it takes more memory than {allowed}"}
         except Exception as problem:  # a bug of ours costs this file alone, and is named
             answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
+
+
+def limit_memory() -> int:
+    """Keep this process from taking more memory; return how many bytes it may take.
+
+    A film of a few bytes can ask for any amount. Memory shared with the caller does not count.
+    """
+    limit = MEMORY_BYTES + MEMORY_BYTES_PER_PIXEL * max_pixels()
+    with contextlib.suppress(ImportError, OSError, ValueError):  # systems without such limits
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        bounds = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
+        total = min([limit + pages * resource.getpagesize(), *bounds])
+        resource.setrlimit(resource.RLIMIT_DATA, (total, hard))
+    return limit
 
 
 def _listen(channel: socket.socket, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -110,14 +133,18 @@ class Worker:
 
     def __init__(self, memory: Memory, tick: Callable[[], None]) -> None:
         self._memory, self._tick = memory, tick
-        self._index = lru_cache(maxsize=1)(self._make_index)
+        self._indexed: tuple[Path, int, bool] | None = None
+        self._index: FrameIndex
         self._parts: Iterator[Frames] = iter(())
         self._next: object = None
         """The clip whose parts these are, and how many of its frames were given."""
 
-    def _make_index(self, path: Path, changed: int) -> FrameIndex:
-        """Index a film; the index is kept for its next span."""
-        return index_file(path, tick=self._tick)
+    def _find_index(self, path: Path, changed: int, *, decode: bool) -> FrameIndex:
+        """Index a film, as `index_file`; the index is kept for its next span."""
+        if self._indexed not in ((path, changed, True), (path, changed, decode)):
+            self._index = index_file(path, tick=self._tick, decode=decode)
+            self._indexed = path, changed, decode
+        return self._index
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the JSON values that answer a request to decode, hear or examine."""
@@ -127,11 +154,11 @@ class Worker:
             if request["task"] == "hear":
                 index = None
                 with contextlib.suppress(VideoError):  # a file may have sound alone
-                    index = self._index(path, changed)
+                    index = self._find_index(path, changed, decode=False)
                 answer = self._hear(request, index)
             else:
                 samplings = [Sampling(**fields) for fields in request["samplings"]]
-                index = self._index(path, changed)
+                index = self._find_index(path, changed, decode=True)
                 if request["task"] == "examine":
                     return examine(path, index, start, end, samplings=samplings, tick=self._tick)
                 answer = self._decode({**request, "changed": changed}, index, samplings)
@@ -144,6 +171,11 @@ class Worker:
 
     def _hear(self, request: Mapping[str, Any], index: FrameIndex | None) -> dict[str, Any]:
         samplings = [SoundSampling(**fields) for fields in request["samplings"]]
+
+        def windows(rate: int, samples: int) -> list[tuple[int, int]]:
+            heard = [sampling for sampling in samplings if sampling.rate == rate]
+            return [window for sampling in heard for window in sampling.windows(samples)]
+
         sound = decode_sound(
             Path(request["path"]),
             request["start"],
@@ -152,12 +184,18 @@ class Worker:
             track=samplings[0].track,
             seconds=index.seconds if index else 0.0,
             tick=self._tick,
+            windows=windows,
+            allocate=lambda samples: self._memory.array((4 * samples,)).view(np.float32),
         )
-        last, spans = 0, {}
-        for rate, samples in sound.samples.items():
-            first, last = last, last + len(samples)
-            self._memory.array((4 * last,)).view(np.float32)[first:] = samples
-            spans[rate] = first, last
+        used, spans = 0, {}
+        for rate, kept in sound.excerpts.items():
+            ends = used + np.cumsum([len(piece) for _, piece in kept.pieces])
+            used = int(ends[-1])
+            places = [
+                (first, end - len(piece), end)
+                for (first, piece), end in zip(kept.pieces, ends.tolist(), strict=True)
+            ]
+            spans[rate] = len(kept), places
         return {"track": sound.track, "spans": spans}
 
     def _decode(

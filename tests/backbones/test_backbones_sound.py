@@ -1,15 +1,18 @@
 """Families that hear, against transformers' own feature extractors and forwards."""
 
+import json
 import math
 import pickle
 import sys
 from dataclasses import replace
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from threadpoolctl import threadpool_limits
 
 import obygaze_features as of
 from obygaze_features.backbones.sound import _make_extractor
@@ -68,6 +71,33 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
         assert torch.equal(values[0], together[array][-1])
     # Less sound than an extractor takes is followed by silence.
     assert hear(backbone, sounds[0][:3])["native"].isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "settings"), [
+    ("ClapFeatureExtractor", {"truncation": "rand_trunc", "frequency_min": 50}),
+    ("ASTFeatureExtractor", {}),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:At least one mel filter")
+def test_spectrograms_have_the_bits_of_transformers(name, settings):
+    """Of loud, quiet, short and silent windows."""
+    theirs, ours = (
+        getattr(transformers, name)(**settings), _make_extractor(name, json.dumps(settings))
+    )  # fmt: skip
+    rate, key = theirs.sampling_rate, theirs.model_input_names[0]
+    sound = kit.noise(10 * rate)
+    for window in (sound, 5 * sound, 1e-4 * sound, sound[: rate // 3], 0 * sound):
+        with threadpool_limits(1):  # their last bits depend on the number of threads
+            expected = theirs(window, sampling_rate=rate)[key]
+        np.testing.assert_array_equal(ours(window, sampling_rate=rate)[key], expected)
+
+
+@kit.each([CLAP, "tiny-ast", "tiny-wav2vec2"])
+@pytest.mark.filterwarnings("error")
+def test_absurd_samples_print_no_warnings(checkpoints, name):
+    """They are refused later, by the clip's name."""
+    steps = of.load_backbone(checkpoints[name], "cpu").preprocessing
+    for loudness in (1e30, 3e38, math.inf):
+        steps.inputs(kit.noise(16_000) * np.float32(loudness))
 
 
 @pytest.mark.gate

@@ -1,0 +1,189 @@
+"""Files that ask for more memory or time than any film takes, and long films that do not."""
+
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.errors import VideoError
+from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.video import sound
+from obygaze_features.video.index import index_file, open_media
+from obygaze_features.video.worker import Memory, Worker
+from tests.kit.films import write, write_sound
+
+CLAP = SoundSampling(48_000, window=10, stride=10)
+NOISE = np.random.default_rng(3).integers(-20_000, 20_000, 48_000) / 32_768
+
+
+@pytest.fixture
+def decoder():
+    process = Decoder(stall_timeout=60)
+    yield process
+    process.discard()
+
+
+def hear(decoder: Decoder, path: Path, *samplings: SoundSampling, start=None, end=None):
+    request = {"task": "hear", "path": str(path), "start": start, "end": end, "skip": 0}
+    return decoder.ask({**request, "samplings": [asdict(sampling) for sampling in samplings]})
+
+
+def peak_mib(decoder: Decoder) -> float:
+    """The most memory that the process had, with what it shares."""
+    assert decoder._process is not None
+    status = Path(f"/proc/{decoder._process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def write_wav(path: Path, rate: int, samples: np.ndarray, listed: int | None = None) -> Path:
+    """Of any rate, and with any number of bytes in its header."""
+    data = (samples * 32_767).astype("<i2").tobytes()
+    size = len(data) if listed is None else listed
+    fmt = struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate % 2**32, 2, 16)
+    parts = (b"RIFF", struct.pack("<I", min(36 + size, 2**32 - 1)), b"WAVEfmt ", fmt, b"data")
+    path.write_bytes(b"".join([*parts, struct.pack("<I", size), data]))
+    return path
+
+
+def write_gap(path: Path, hours: float) -> Path:
+    """Four packets, with so many hours between the second and the third."""
+    write_sound(path, "pcm_s16le", NOISE[:4096], later=[(0.04, 3600 * hours)])
+    return path
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@needs_linux
+def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
+    """One of these asked for 59.6 GiB."""
+    write_wav(tmp_path / "good.wav", 48_000, NOISE)
+    lines = "ffconcat version 1.0\nfile good.wav\nduration 1000000\nfile good.wav\n"
+    (tmp_path / "list.mp4").write_text(lines)
+    slow, fast = (write_wav(tmp_path / f"{r}.wav", r, NOISE) for r in (7, 100_000_007))
+    film = write_sound(tmp_path / "film.wav", "pcm_s16le", NOISE)
+    for path, end, reason in (
+        (tmp_path / "list.mp4", None, "a list of other files"),
+        (slow, None, "of 7 samples a second; only 1,000 to 1,000,000"),
+        (fast, None, "of 100,000,007 samples a second"),
+        (write_gap(tmp_path / "gap.mkv", 20), None, "more than 12 hours"),
+        (film, 10**9, "more than 12 hours"),
+    ):
+        answer = hear(decoder, path, CLAP, end=end)
+        assert reason in answer["error"], answer
+        assert "\n" not in answer["error"]
+    assert hear(decoder, film, CLAP)["spans"]["48000"][0] == 48_000
+    assert "error" not in hear(decoder, write_gap(tmp_path / "silent.mkv", 11), CLAP)
+    assert peak_mib(decoder) < 300
+
+
+@needs_linux
+def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
+    """Of 25 minutes 64 windows of 10 seconds, 123 MB; all that is heard was once kept twice."""
+    signal = np.tile(NOISE[:8000], 1500)
+    path = write_wav(tmp_path / "long.wav", 8000, signal)
+    length, places = hear(decoder, path, CLAP)["spans"]["48000"]
+    assert length == 1500 * 48_000
+    assert peak_mib(decoder) < 300
+    heard = decoder.sound(length, places)
+    windows = CLAP.windows(length)
+    assert (len(windows), windows[-1][1]) == (64, length)
+    second = sound.decode_sound(path, 100, 101, [48_000]).samples[48_000]
+    for first, end in windows[1:-1]:
+        np.testing.assert_array_equal(heard[first:end], np.tile(second, 10))
+
+
+@pytest.mark.parametrize(("name", "codec"), [
+    ("exact.wav", "pcm_s16le"), ("clock.mkv", "flac"), ("none.aac", "aac"), ("more.wav", None),
+])  # fmt: skip
+@pytest.mark.parametrize(("start", "end"), [(None, None), (1.5, None), (2.25, 37.5)])
+def test_windows_are_those_of_the_whole_clip(tmp_path, name, codec, start, end):
+    """Also where the header has the wrong length, or none."""
+    signal, path = np.concatenate([np.roll(NOISE, n) for n in range(40)]), tmp_path / name
+    if codec:
+        write_sound(path, codec, signal)
+    else:
+        write_wav(path, 48_000, signal, listed=2**31)
+    samplings = [SoundSampling(16_000, 0.5, 0.5, frames=9), SoundSampling(16_000, 3, 2, frames=4)]
+
+    def windows(rate, samples):
+        return [window for sampling in samplings for window in sampling.windows(samples)]
+
+    whole = sound.decode_sound(path, start, end, [16_000]).samples[16_000]
+    kept = sound.decode_sound(path, start, end, [16_000], windows=windows).excerpts[16_000]
+    assert len(kept) == len(whole)
+    assert sum(len(piece) for _, piece in kept.pieces) < 0.7 * len(whole)
+    for sampling in samplings:
+        for first, last in sampling.windows(len(whole)):
+            np.testing.assert_array_equal(kept[first:last], whole[first:last])
+        for key, row in sampling.row(whole).items():
+            np.testing.assert_array_equal(sampling.row(kept)[key], row)
+
+
+def test_decoding_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
+    path = write_sound(tmp_path / "film.flac", "flac", NOISE)
+    monkeypatch.setattr(sound, "COMPUTING_S", 0)
+    monkeypatch.setattr(sound, "COMPUTING_PER_SECOND", 0)
+    with pytest.raises(VideoError, match=r"film.flac was given up: its sound took"):
+        sound.decode_sound(path, None, None, [16_000])
+
+
+def test_lists_of_other_files_are_not_read(tmp_path):
+    write(tmp_path / "x264.ts", seconds=1)
+    image = tmp_path / "p%03d.png"
+    for path in (image, tmp_path / "p000.png"):
+        path.write_bytes(b"not a picture")
+    texts = {
+        "list.mp4": "ffconcat version 1.0\nfile x264.ts\n",
+        "film.m3u8": "#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:9,\nx264.ts\n#EXT-X-ENDLIST\n",
+        "session.mp4": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
+        "m=audio 5004 RTP/AVP 0\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for path in (*(tmp_path / name for name in texts), image):
+        with pytest.raises(VideoError, match="a list of other files"):
+            index_file(path)
+    with open_media(tmp_path / "x264.ts") as container:
+        assert container.format.name == "mpegts"
+
+
+@needs_linux
+def test_a_worker_limits_its_own_memory():
+    """To 4 GiB, which OBYGAZE_MAX_PIXELS changes."""
+    code = (
+        "from obygaze_features.video.worker import limit_memory; import numpy as np, sys;"
+        "limit = limit_memory(); np.empty(limit - 2**28, 'u1'); print(limit);"
+        "np.empty(limit + 2**28, 'u1')"
+    )
+    for pixels, limit in (("", 2**30 + 3_200_000_000), ("1000", 2**30 + 32_000)):
+        env = {"PYTHONPATH": ":".join(sys.path), "OBYGAZE_MAX_PIXELS": pixels}
+        command = [sys.executable, "-c", code]
+        result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert (result.stdout.strip(), "MemoryError" in result.stderr) == (str(limit), True)
+
+
+def test_hearing_a_film_decodes_none_of_its_pictures(tmp_path):
+    """In a transport stream only the decoder can number frames; sound needs no numbers."""
+    path = write_sound(tmp_path / "film.ts", "aac", NOISE, pictures=4)
+    with av.open(path) as container:
+        pictures = sum(packet.size > 0 for packet in container.demux(video=0))
+    request = {"path": str(path), "start": None, "end": None, "skip": 0}
+    sampling = {"rate": 16_000, "window": 1, "stride": 1}
+    with tempfile.TemporaryFile() as file:
+        packets = []
+        worker = Worker(Memory(file.fileno()), lambda: packets.append(1))
+        heard = worker.answer({**request, "task": "hear", "samplings": [sampling]})
+        assert pictures <= len(packets) < 1.7 * pictures
+        seen = worker.answer({**request, "task": "decode", "samplings": [{"frames": 4}]})
+        assert heard["source"] == seen["source"]
+        packets.clear()
+        again = worker.answer({**request, "task": "hear", "samplings": [sampling]})
+        assert (again["source"], len(packets) < pictures) == (seen["source"], True)
