@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -14,6 +15,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,20 +111,21 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        channel, worker_channel = socket.socketpair()
-        channel.settimeout(START_TIMEOUT_S)
-        # A file without a name ends with the last process that has it open, however that ends.
-        with tempfile.TemporaryFile() as file:
-            memfd_create = getattr(os, "memfd_create", None)
-            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
-        self._memory = Memory(self._file)
-        self._channel, self._lines = channel, channel.makefile("rb")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
-        descriptors = (worker_channel.fileno(), self._file)
         # It imports from the same folders as this process, and not from the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        with worker_channel:
-            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
+        with contextlib.ExitStack() as kept:  # until `discard`, if the process starts
+            channel, worker_channel = map(kept.enter_context, socket.socketpair())
+            channel.settimeout(START_TIMEOUT_S)
+            # A file without a name ends with the last process that has it open, however that ends.
+            with tempfile.TemporaryFile() as file:
+                memfd_create = getattr(os, "memfd_create", None)
+                self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
+            kept.callback(os.close, self._file)
+            self._memory, self._channel = Memory(self._file), channel
+            self._lines = kept.enter_context(channel.makefile("rb"))
+            self._errors = kept.enter_context(tempfile.TemporaryFile())
+            descriptors = (worker_channel.fileno(), self._file)
+            process = subprocess.Popen(  # noqa: S603  # it is this very interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -131,6 +134,9 @@ class Decoder:
                 process_group=0,  # Ctrl-C goes to the parent, which then stops this
                 env={**os.environ, "PYTHONPATH": search_path},
             )
+            worker_channel.close()
+            self._open = kept.pop_all()
+        return process
 
     def _wait_until_ready(self) -> None:
         line = b""
@@ -154,10 +160,33 @@ class Decoder:
         if self._process is not None:
             self._process.kill()
             self._end()
-            for file in (self._lines, self._channel, self._errors):
-                file.close()
-            os.close(self._file)
+            self._open.close()
             self._process = None
+
+
+@dataclass
+class MemoryBudget:
+    """The memory that results may take while they wait.
+
+    Parameters
+    ----------
+    limit
+        Bytes. One result may always wait, however large.
+    most
+        The bytes that a result takes at most, as far as is known: in the end the largest so far.
+    """
+
+    limit: float = math.inf
+    most: int = 0
+    _largest: int = 0
+
+    def has_room(self, sizes: Sequence[int | None]) -> bool:
+        """Return True if one more fits beside results of these sizes; None is not known yet."""
+        known = [size for size in sizes if size is not None]
+        if known:
+            self._largest = self.most = max(self._largest, *known)
+        needed = sum(known) + (len(sizes) - len(known) + 1) * self.most
+        return not sizes or needed <= self.limit
 
 
 class Decoders:
@@ -186,11 +215,14 @@ class Decoders:
         tasks: Iterable[Task],
         *,
         ahead: int,
+        size_of: Callable[[Result], int] = lambda result: 0,
+        budget: MemoryBudget | None = None,
     ) -> Generator[tuple[Task, Result], None, None]:
         """Start tasks now, and yield each and the result of `do`, in order.
 
-        Beside one per process at most `ahead` are started before their results are taken, which
-        bounds memory. Threads may call it at the same time.
+        Beside one per process at most `ahead` are started before their results are taken, and
+        fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
+        same time.
         """
         waiting: deque[tuple[Task, Future[Result]]] = deque()
         remaining, limit = iter(tasks), len(self._decoders) + ahead
@@ -202,8 +234,16 @@ class Decoders:
             finally:
                 self._idle.put(decoder)
 
+        def has_room() -> bool:
+            results = [result for _, result in waiting]
+            sizes = [
+                size_of(result.result()) if result.done() and not result.exception() else None
+                for result in results
+            ]
+            return len(waiting) < limit and (budget or MemoryBudget()).has_room(sizes)
+
         def start() -> None:
-            while len(waiting) < limit and (task := next(remaining, None)) is not None:
+            while has_room() and (task := next(remaining, None)) is not None:
                 waiting.append((task, self._threads.submit(work, task)))
 
         def take() -> Generator[tuple[Task, Result], None, None]:
