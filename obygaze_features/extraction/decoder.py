@@ -182,11 +182,12 @@ class MemoryBudget:
 
     def has_room(self, sizes: Sequence[int | None]) -> bool:
         """Return True if one more fits beside results of these sizes; None is not known yet."""
-        known = [size for size in sizes if size is not None]
-        if known:
-            self._largest = self.most = max(self._largest, *known)
-        needed = sum(known) + (len(sizes) - len(known) + 1) * self.most
+        needed = self.most + sum(self.most if size is None else size for size in sizes)
         return not sizes or needed <= self.limit
+
+    def learn(self, size: int) -> None:
+        """Take the size of a result into account."""
+        self._largest = self.most = max(self._largest, size)
 
 
 class Decoders:
@@ -224,23 +225,27 @@ class Decoders:
         fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
         same time.
         """
-        waiting: deque[tuple[Task, Future[Result]]] = deque()
+        waiting: deque[tuple[Task, Future[tuple[Result, int]]]] = deque()
         remaining, limit = iter(tasks), len(self._decoders) + ahead
+        memory = budget or MemoryBudget()
 
-        def work(task: Task) -> Result:
+        def work(task: Task) -> tuple[Result, int]:
             decoder = self._idle.get()
             try:
-                return do(decoder, task)
+                result = do(decoder, task)
             finally:
                 self._idle.put(decoder)
+            size = size_of(result)
+            memory.learn(size)
+            return result, size
+
+        def known_size(reading: Future[tuple[Result, int]]) -> int | None:
+            is_known = reading.done() and not reading.exception()
+            return reading.result()[1] if is_known else None
 
         def has_room() -> bool:
-            results = [result for _, result in waiting]
-            sizes = [
-                size_of(result.result()) if result.done() and not result.exception() else None
-                for result in results
-            ]
-            return len(waiting) < limit and (budget or MemoryBudget()).has_room(sizes)
+            sizes = [known_size(reading) for _, reading in waiting]
+            return len(waiting) < limit and memory.has_room(sizes)
 
         def start() -> None:
             while has_room() and (task := next(remaining, None)) is not None:
@@ -249,12 +254,12 @@ class Decoders:
         def take() -> Generator[tuple[Task, Result], None, None]:
             try:
                 while waiting:
-                    task, result = waiting.popleft()
-                    yield task, result.result()
+                    task, reading = waiting.popleft()
+                    yield task, reading.result()[0]
                     start()
             finally:
-                for _, result in waiting:
-                    result.cancel()
+                for _, reading in waiting:
+                    reading.cancel()
 
         start()
         return take()

@@ -38,6 +38,10 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     assert 0 < seconds["decode"] < seconds["all"] == 7 / last["clips_a_second"]
     assert (plan["last_run"], plan["seconds"]["all"]) == (None, None)
 
+    # A decoder that answers too late is given up, in a plan as in a run.
+    hasty = json.loads(command("--dry-run", "--timeout", "1e-6", "--json").stdout)
+    assert hasty["seconds"]["decode"] == 0
+
     clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
     clip.rename(library / "clip.mp4")
     words = command("--dry-run").stdout
