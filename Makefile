@@ -84,7 +84,7 @@ gpu-wheels:
 
 # Not by the environment in .venv: a lent machine has its own torch, and no network.
 gpu-hour:
-	@$(PYTHON) -m benchmarks.hour
+	@$(PYTHON) -m benchmarks.hour $(ONLY)
 
 bench: $(READY)
 	@$(BIN)/python -c 'import decord, faiss, lance, obstore' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'

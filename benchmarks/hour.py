@@ -55,22 +55,26 @@ SECTIONS = {
 def main(arguments: list[str]) -> None:
     """Run the sections one by one; the exit status is 1 if one fails or misses a target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hour", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--minutes", type=float, default=60, help="no section begins after them")
     parser.add_argument("--out", type=Path, help="gets gpu-SECTION.json  [benchmarks/results]")
     parser.add_argument("--work", type=Path, default=ROOT / "build/gpu-work",
                         help="keeps films and networks, and the wheels unpacked")  # fmt: skip
     options = parser.parse_args(arguments)
+    names = [name for name in SECTIONS if name in options.sections or not options.sections]
+    if unknown := sorted(set(options.sections) - set(names)):
+        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
     is_small = os.environ.get(SMALL) == "1"
     out = options.out or ROOT / ("build/gpu-small" if is_small else "benchmarks/results")
     search_path = os.pathsep.join(map(str, [ROOT, *unpack(WHEELS, options.work / "packages")]))
     environment = {**os.environ, "PYTHONPATH": search_path, "HF_HUB_OFFLINE": "1"}
     end, ended = time.monotonic() + 60 * options.minutes, {}
-    for name, section in SECTIONS.items():
+    for name in names:
         if (left := end - time.monotonic()) <= 0:
             ended[name] = "left out: the time is over"
             continue
         command = [sys.executable, "-m", "benchmarks.gpu", "--out", out, "--work", options.work]
-        limit = min(left, section.seconds + GRACE_S)
+        limit = min(left, SECTIONS[name].seconds + GRACE_S)
         begin = time.monotonic()
         try:
             run = subprocess.run([*command, name], cwd=ROOT, env=environment, timeout=limit)
