@@ -157,9 +157,9 @@ class ItemReader:
         windows = [unheard] if unheard else []
         counts = Counts(tracks=Counter(tracks), unheard=Counter(windows))
         uploads = []
-        for device, resizer in self.resizers.items():
+        for device in {self._backbones[name].device for name in names}:
             own = {name: inputs[name] for name in names if self._backbones[name].device == device}
-            uploaded, upload = resizer.upload(own)
+            uploaded, upload = self.resizers[device].upload(own)
             inputs |= uploaded
             uploads += [upload] if upload else []
         return ReadItem(answer["source"], inputs, sampled, uploads=uploads, counts=counts)
