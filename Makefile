@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE := 1
 # Without bytecode on disk each of the tests' many processes would compile its imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test gate night lint bench faults fuzz interop gpu docs picture clean
+.PHONY: help demo test gate night lint bench faults fuzz interop gpu gpu-hour gpu-wheels docs picture clean
 
 help:
 	@echo "make demo    from drawn clips to a store, and from a real store to a report"
@@ -24,6 +24,7 @@ help:
 	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
 	@echo "make interop other programs read what we write: zarr, xarray, DuckDB, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
+	@echo "make gpu-hour  every benchmark of a GPU, the most telling first; needs make gpu-wheels"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
 	@echo "make picture the picture of a report in README, docs/report.png"
@@ -73,6 +74,17 @@ interop: $(READY)
 
 gpu: $(READY)
 	@TORCH_CUDA_SANITIZER=1 $(BIN)/python -m pytest -m gpu
+
+# For the machine's Python: make gpu-wheels GPU_PYTHON=3.12
+GPU_PYTHON ?= $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+gpu-wheels:
+	@rm -rf build/gpu-wheels
+	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version $(GPU_PYTHON) -c constraints.txt -d build/gpu-wheels -r benchmarks/gpu-wheels.txt
+	@du -shL build/gpu-wheels
+
+# Not by the environment in .venv: a lent machine has its own torch, and no network.
+gpu-hour:
+	@$(PYTHON) -m benchmarks.hour $(ONLY)
 
 bench: $(READY)
 	@$(BIN)/python -c 'import decord, faiss, lance, obstore' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'

@@ -26,25 +26,11 @@ import torch
 import transformers
 
 from benchmarks.gpu_device import Bench
+from benchmarks.hour import SECTIONS, SMALL
 from benchmarks.result import Result
 from obygaze_features.backbones.devices import choose_device
 from obygaze_features.common.files import to_json, write_text
 
-SMALL = "OBYGAZE_BENCH_SMALL"
-SECTIONS = {
-    "machine": 30,
-    "parity": 90,
-    "resize": 30,
-    "batches": 90,
-    "stages": 60,
-    "passes": 150,
-    "bits": 50,
-    "memory": 50,
-    "nvdec": 50,
-}
-"""What can be measured, and its budget in seconds; a part that has begun is measured to its end."""
-ON_FILMS = ("passes", "bits", "memory", "nvdec")
-"""They make stores; the others need fewer packages."""
 HANG_FACTOR = 2
 """After this many times its budget a section that hangs is ended, and says where it is."""
 
@@ -59,7 +45,7 @@ def measure() -> Iterator[Result]:
 
 def section(name: str) -> Callable[[Bench], Iterator[Result]]:
     """What measures a section."""
-    module = importlib.import_module(f"benchmarks.gpu_{'passes' if name in ON_FILMS else 'device'}")
+    module = importlib.import_module(f"benchmarks.gpu_{SECTIONS[name].module}")
     measure_section: Callable[[Bench], Iterator[Result]] = getattr(module, name)
     return measure_section
 
@@ -100,10 +86,9 @@ def _bench(folder: Path) -> Bench | None:
 
 def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[Result]:
     """The results of a section until its time is up; films are drawn before."""
-    seconds = budget or SECTIONS[name]
-    if name in ON_FILMS:
-        for kind in bench.films:
-            bench.clips(kind, 1)
+    seconds = budget or SECTIONS[name].seconds
+    for kind in SECTIONS[name].films:
+        bench.clips(kind, 1)
     faulthandler.dump_traceback_later(
         HANG_FACTOR * seconds + 60, exit=True, file=sys.__stderr__ or sys.stderr
     )

@@ -8,9 +8,10 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +98,18 @@ class Bench:
 
     @property
     def films(self) -> dict[str, Film]:
-        """Scenes, which take long to decode, and shots, which do not."""
+        """Scenes, which take long to decode, shots, which do not, and what is seen at a rate."""
         if self.small:
-            return {"scenes": Film(144, 176, 3, files=2), "shots": Film(128, 144, 2, files=2)}
-        return {"scenes": Film(720, 1280, 44), "shots": Film(360, 640, 3)}
+            return {
+                "scenes": Film(144, 176, 3, files=2),
+                "shots": Film(128, 144, 2, files=2),
+                "long": Film(128, 144, 12, files=1),
+            }
+        return {
+            "scenes": Film(720, 1280, 44),
+            "shots": Film(360, 640, 3),
+            "long": Film(360, 640, 180),
+        }
 
     def checkpoint(self, name: str) -> Path:
         """A checkpoint of random weights, written on first use."""
@@ -122,6 +131,10 @@ class Bench:
             list(pool.map(partial(_write_film, film), paths))
         items = [Item(f"clip-{row:04}", media=paths[row % film.files].name) for row in range(count)]
         return Manifest(kind, Items.of(items)), folder
+
+    def processes(self, count: int) -> Executor:
+        """Processes of their own, which use the device at the same time."""
+        return ProcessPoolExecutor(count, get_context("spawn"))
 
     def seconds(self, compute: Callable[[], object], runs: int = 5) -> float:
         """How long something takes on the device: the median of some runs, by events."""

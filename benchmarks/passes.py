@@ -27,7 +27,7 @@ from benchmarks.result import Result, side_by_side
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
-from obygaze_features.extraction import extract
+from obygaze_features.extraction import Options, extract
 from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.extraction.estimate import check_videos
 from obygaze_features.extraction.forward import Forward
@@ -71,7 +71,8 @@ def _three_in_one(folder: Path) -> Result:
         for name in ("first", "second", "third")
     ]  # fmt: skip
     extract(manifest, videos, backbones, folder / "before", limit=3)
-    decoding = sum(row["decode_seconds"] for row in check_videos(manifest, videos, workers=1))
+    one = Options(workers=1)
+    decoding = sum(row["decode_seconds"] for row in check_videos(manifest, videos, one))
     begin = time.perf_counter()
     extract(manifest, videos, backbones, folder / "together", workers=1)
     together = time.perf_counter() - begin

@@ -91,6 +91,9 @@ class Backbone:
     per_frame
         Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
         then has no arrays but `frames` and their pools, such as `native`, `mean` and `max`.
+    mask_on_cpu
+        Whether `encode_clips` only counts what its mask says, so that it gets the mask on the CPU:
+        to read it from a GPU would be to wait for all that this has to do.
     licence, citation, paper
         Of the weights, if they are known; the paper by its address.
     name
@@ -119,6 +122,7 @@ class Backbone:
     encode_images: Callable[[Tensor], Tensor] | None = None
     text_tower: TextTower | None = None
     per_frame: bool = False
+    mask_on_cpu: bool = False
     licence: str = ""
     citation: str = ""
     paper: str = ""

@@ -100,6 +100,9 @@ def load_sound(
             return {"native": torch.cat(steps).float()}
 
         encode = clip_by_clip(embed_windows, {"native": pool_mean})
-        return Backbone(network, sampling, preprocessing, arrays, encode, files, config, **more)
+        return Backbone(
+            network, sampling, preprocessing, arrays, encode, files, config,
+            mask_on_cpu=True, **more,
+        )  # fmt: skip
 
     return load_model(network_class, path, files, **options), settings, make_backbone

@@ -74,7 +74,7 @@ def resample(
         spans = sampling.windows(len(clip))
         rows = np.array([first + uniform_indices(end - first, size) for first, end in spans])
         steps = torch.from_numpy(rows).split(max(1, FRAMES_PER_STEP // size))
-        parts = [embed(clip[step.to(clip.device)]) for step in steps]
+        parts = [embed(_take(clip, step)) for step in steps]
         return {name: torch.cat([part[name] for part in parts]).float() for name in names}
 
     shape = (sampling.tokens, *vectors["native"].shape)
@@ -88,7 +88,15 @@ def resample(
         ArraySpec.named("frames", shape, meaning, padded=True),
     )
     encode_clips = clip_by_clip(embed_tokens, pools, sampling.tokens)
-    return backbone.with_changes(sampling=sampling, arrays=arrays, encode_clips=encode_clips)
+    changes = {"sampling": sampling, "arrays": arrays, "encode_clips": encode_clips}
+    return backbone.with_changes(**changes, mask_on_cpu=True)
+
+
+def _take(clip: Tensor, rows: Tensor) -> Tensor:
+    """Return these rows of a clip; a GPU gets their numbers without anybody waiting for it."""
+    if clip.is_cuda:
+        rows = rows.pin_memory()
+    return clip[rows.to(clip.device, non_blocking=True)]
 
 
 def _resample_sound(

@@ -166,11 +166,13 @@ def extract(
 
     loaded = Manifest.load(manifest)
     if dry_run:
+        from obygaze_features.extraction import Options
         from obygaze_features.extraction.estimate import describe_estimate, estimate
 
         if media is None:
             raise UsageError("--dry-run looks at the clips; say where they are: --videos FOLDER")
-        emit(estimate(loaded, media, specs, output, **options), as_json, describe_estimate)
+        plan = estimate(loaded, media, specs, output, Options(**options))
+        emit(plan, as_json, describe_estimate)
         return
     from obygaze_features import extract as extract_features
 

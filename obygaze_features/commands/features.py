@@ -64,16 +64,13 @@ def probe(
       obygaze features probe manifests/mine --videos films -o probe.csv
     """
     from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.extraction.estimate import (
-        check_videos,
-        describe_checks,
-        format_checks,
-    )
+    from obygaze_features.extraction import Options
+    from obygaze_features.extraction.estimate import check_videos, describe_checks, format_checks
     from obygaze_features.manifests import Manifest
 
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
-    rows = list(check_videos(Manifest.load(manifest), videos, **options))
+    rows = list(check_videos(Manifest.load(manifest), videos, Options(**options)))
     if output:
         write_text(output, format_checks(rows))
     emit(rows, as_json, describe_checks)
@@ -87,7 +84,9 @@ def probe(
 @output_option("The folder that gets ID.jpg for each clip.")
 @click.option("--width", type=click.IntRange(16, 1920), default=160, help="In pixels.")
 @json_option
-def thumbnails(manifest: Path, videos: Path, output: Path, as_json: bool, **options: Any) -> None:
+def thumbnails(
+    manifest: Path, videos: Path, output: Path, width: int, as_json: bool, **options: Any
+) -> None:
     """Write a small picture of each clip, its middle frame, for a report of your own.
 
     Existing pictures are kept, so the same command resumes after an interruption; for another
@@ -99,10 +98,12 @@ def thumbnails(manifest: Path, videos: Path, output: Path, as_json: bool, **opti
       obygaze features thumbnails manifests/mine --videos films -o thumbnails
       obygaze features thumbnails manifests/mine --videos films -o thumbnails --film tt0108160
     """
+    from obygaze_features.extraction import Options
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
     from obygaze_features.manifests import Manifest
 
-    result = write_thumbnails(Manifest.load(manifest), videos, output, **options)
+    settings = Options(**options)
+    result = write_thumbnails(Manifest.load(manifest), videos, output, settings, width=width)
     made, there, reasons = result["made"], result["there"], result["failed"]
     if as_json:
         echo_json(result)

@@ -86,25 +86,44 @@ def usable_cores(root: Path = Path("/")) -> int:
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, int(min([cores, *_cpu_quotas(root)])))
+    return max(1, int(min([cores, *map(_cpu_quota, _cgroups(root, "cpu"))])))
 
 
-def _cpu_quotas(root: Path) -> Iterator[float]:
-    """The quotas, in cores, of the cgroups that this process is in, and of those above them."""
+def usable_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that are free, or those that the cgroups of this process allow."""
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError):  # not Linux
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        fields = dict(line.split(":") for line in lines)
+        free = 1024 * int(fields["MemAvailable"].split()[0])
+    limits = (_memory_limit(folder) for folder in _cgroups(root, "memory"))
+    return int(min([free, *limits]))
+
+
+def _memory_limit(folder: Path) -> float:
+    """Return the limit of one cgroup, of version 2 or 1."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+            return int((folder / name).read_text())
+    return math.inf
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of the cgroups that this process is in, and of those above them."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1, or 2
+        mount = root / "sys/fs/cgroup" / (controller if controllers else "")  # version 1, or 2
         group = mount / path.lstrip("/")
         # In a container the path may be that of the host: then the mount itself is the group.
         for folder in (group, *group.parents):
             if folder.is_relative_to(mount):
-                yield _cpu_quota(folder)
+                yield folder
 
 
 def _cpu_quota(folder: Path) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -14,6 +15,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,20 +117,21 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        channel, worker_channel = socket.socketpair()
-        channel.settimeout(START_TIMEOUT_S)
-        # A file without a name ends with the last process that has it open, however that ends.
-        with tempfile.TemporaryFile() as file:
-            memfd_create = getattr(os, "memfd_create", None)
-            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
-        self._memory = Memory(self._file)
-        self._channel, self._lines = channel, channel.makefile("rb")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in discard
-        descriptors = (worker_channel.fileno(), self._file)
         # It imports from the same folders as this process, and not from the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        with worker_channel:
-            return subprocess.Popen(  # noqa: S603  # it is this very interpreter
+        with contextlib.ExitStack() as kept:  # until `discard`, if the process starts
+            channel, worker_channel = map(kept.enter_context, socket.socketpair())
+            channel.settimeout(START_TIMEOUT_S)
+            # A file without a name ends with the last process that has it open, however that ends.
+            with tempfile.TemporaryFile() as file:
+                memfd_create = getattr(os, "memfd_create", None)
+                self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
+            kept.callback(os.close, self._file)
+            self._memory, self._channel = Memory(self._file), channel
+            self._lines = kept.enter_context(channel.makefile("rb"))
+            self._errors = kept.enter_context(tempfile.TemporaryFile())
+            descriptors = (worker_channel.fileno(), self._file)
+            process = subprocess.Popen(  # noqa: S603  # it is this very interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -137,6 +140,9 @@ class Decoder:
                 process_group=0,  # Ctrl-C goes to the parent, which then stops this
                 env={**os.environ, "PYTHONPATH": search_path},
             )
+            worker_channel.close()
+            self._open = kept.pop_all()
+        return process
 
     def _wait_until_ready(self) -> None:
         line = b""
@@ -160,10 +166,34 @@ class Decoder:
         if self._process is not None:
             self._process.kill()
             self._end()
-            for file in (self._lines, self._channel, self._errors):
-                file.close()
-            os.close(self._file)
+            self._open.close()
             self._process = None
+
+
+@dataclass
+class MemoryBudget:
+    """The memory that results may take while they wait.
+
+    Parameters
+    ----------
+    limit
+        Bytes. One result may always wait, however large.
+    most
+        The bytes that a result takes at most, as far as is known: in the end the largest so far.
+    """
+
+    limit: float = math.inf
+    most: int = 0
+    _largest: int = 0
+
+    def has_room(self, sizes: Sequence[int | None]) -> bool:
+        """Return True if one more fits beside results of these sizes; None is not known yet."""
+        needed = self.most + sum(self.most if size is None else size for size in sizes)
+        return not sizes or needed <= self.limit
+
+    def learn(self, size: int) -> None:
+        """Take the size of a result into account."""
+        self._largest = self.most = max(self._largest, size)
 
 
 class Decoders:
@@ -192,35 +222,50 @@ class Decoders:
         tasks: Iterable[Task],
         *,
         ahead: int,
+        size_of: Callable[[Result], int] = lambda result: 0,
+        budget: MemoryBudget | None = None,
     ) -> Generator[tuple[Task, Result], None, None]:
         """Start tasks now, and yield each and the result of `do`, in order.
 
-        Beside one per process at most `ahead` are started before their results are taken, which
-        bounds memory. Threads may call it at the same time.
+        Beside one per process at most `ahead` are started before their results are taken, and
+        fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
+        same time.
         """
-        waiting: deque[tuple[Task, Future[Result]]] = deque()
+        waiting: deque[tuple[Task, Future[tuple[Result, int]]]] = deque()
         remaining, limit = iter(tasks), len(self._decoders) + ahead
+        memory = budget or MemoryBudget()
 
-        def work(task: Task) -> Result:
+        def work(task: Task) -> tuple[Result, int]:
             decoder = self._idle.get()
             try:
-                return do(decoder, task)
+                result = do(decoder, task)
             finally:
                 self._idle.put(decoder)
+            size = size_of(result)
+            memory.learn(size)
+            return result, size
+
+        def known_size(reading: Future[tuple[Result, int]]) -> int | None:
+            is_known = reading.done() and not reading.exception()
+            return reading.result()[1] if is_known else None
+
+        def has_room() -> bool:
+            sizes = [known_size(reading) for _, reading in waiting]
+            return len(waiting) < limit and memory.has_room(sizes)
 
         def start() -> None:
-            while len(waiting) < limit and (task := next(remaining, None)) is not None:
+            while has_room() and (task := next(remaining, None)) is not None:
                 waiting.append((task, self._threads.submit(work, task)))
 
         def take() -> Generator[tuple[Task, Result], None, None]:
             try:
                 while waiting:
-                    task, result = waiting.popleft()
-                    yield task, result.result()
+                    task, reading = waiting.popleft()
+                    yield task, reading.result()[0]
                     start()
             finally:
-                for _, result in waiting:
-                    result.cancel()
+                for _, reading in waiting:
+                    reading.cancel()
 
         start()
         return take()

@@ -51,14 +51,13 @@ Row = Mapping[str, Any]
 
 
 def check_videos(
-    manifest: Manifest, videos: str | Path, **options: Any
+    manifest: Manifest, videos: str | Path, options: Options | None = None
 ) -> Iterator[dict[str, Any]]:
     """Decode what extraction would, and yield a row of `COLUMNS` for each clip.
 
-    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable. The
-    options are fields of `Options`.
+    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable.
     """
-    settings, videos = Options(**options), Path(videos)
+    settings, videos = options or Options(), Path(videos)
     check_items(manifest)
     media = MediaFolder(videos.resolve())
     rows = settings.select(manifest)
@@ -122,7 +121,7 @@ def estimate(
     videos: str | Path,
     backbones: Sequence[str | Backbone],
     output: str | Path,
-    **options: Any,
+    options: Options | None = None,
 ) -> dict[str, Any]:
     """Plan the extraction of clips; the arguments are those of `extract`.
 
@@ -134,7 +133,7 @@ def estimate(
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
-    settings = Options(**options)
+    settings = options or Options()
     broken = BrokenBackbones(len(backbones))
     # The list's sizes are those of each backbone's own sampling.
     is_listed = not (settings.sampling or settings.frames)
@@ -165,7 +164,8 @@ def estimate(
     last, clips = _find_last_run(output, set(stores), settings.device), len(lacking)
     found = [item.id for item in items if item.id in located.found]
     tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
-    checks = check_videos(tried, videos, workers=settings.workers) if found else ()
+    decoding = Options(workers=settings.workers, stall_timeout=settings.stall_timeout)
+    checks = check_videos(tried, videos, decoding) if found else ()
     seconds = [check["decode_seconds"] for check in checks if not check["error"]]
     workers = settings.workers or default_workers(loaded[0].device if loaded else "cpu")
     decode = len(found) * float(np.mean(seconds or 0)) / workers

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 Alone = Callable[[], AbstractContextManager[object]]
-_Pending = tuple[int, Tensor | str, ReadItem]
+Clip: TypeAlias = Tensor | Sequence[Tensor]
+"""A clip's frames or windows, resized; or its parts, in order, which may be on several devices."""
+_Pending = tuple[int, Clip | str, ReadItem]
 """A row, and a backbone's input of it that waits for its batch."""
 
 
@@ -48,12 +50,12 @@ class Forward:
         self._alone = alone
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
-    def __call__(self, inputs: Sequence[Tensor] | Sequence[str]) -> Rows:
-        """The arrays of each item, given a clip's frames, an image (both resized) or a text."""
+    def __call__(self, inputs: Sequence[Clip] | Sequence[str]) -> Rows:
+        """The arrays of each item: a clip, an image (both resized) or a text."""
         return self.start(inputs)()
 
     def start(
-        self, inputs: Sequence[Tensor] | Sequence[str], collect: Callable[[], bool] = lambda: False
+        self, inputs: Sequence[Clip] | Sequence[str], collect: Callable[[], bool] = lambda: False
     ) -> Callable[[], Rows]:
         """As a call, but a GPU only begins; what is returned waits for it.
 
@@ -129,25 +131,38 @@ class Forward:
         backbone = self.backbone
         if isinstance(inputs[0], str):
             return backbone.embed_text_arrays(inputs)
-        for pixels in inputs:
-            if pixels.is_cuda:  # its memory belongs to the stream that uploaded it
-                pixels.record_stream(torch.cuda.current_stream(backbone.device))
+        clips = [[clip] if isinstance(clip, Tensor) else clip for clip in inputs]
+        for part in (part for parts in clips for part in parts):
+            if part.is_cuda:  # its memory belongs to the stream that uploaded it
+                part.record_stream(torch.cuda.current_stream(backbone.device))
         if not backbone.for_clips:
             images = torch.stack([pixels.to(backbone.device) for pixels in inputs])
             return {"native": backbone.embed_images(normalise(images, backbone.preprocessing))}
-        # Inputs may be on the CPU, if the device had no memory for them when they were read.
-        shape = (len(inputs), backbone.sampling.frames)
-        pixels = torch.empty(*shape, *inputs[0].shape[1:], device=backbone.device)
-        present = torch.zeros(shape, dtype=torch.bool, device=backbone.device)
-        for i, clip in enumerate(inputs):
-            count = len(clip)
-            if backbone.hears:
-                pixels[i, :count] = clip
-            else:
-                normalise(clip, backbone.preprocessing, pixels[i, :count])
+        shape = (len(clips), backbone.sampling.frames)
+        pixels = torch.empty(*shape, *clips[0][0].shape[1:], device=backbone.device)
+        # Where only its counts matter, a mask on the device would have to be waited for.
+        mask_device = "cpu" if backbone.mask_on_cpu else backbone.device
+        present = torch.zeros(shape, dtype=torch.bool, device=mask_device)
+        for i, parts in enumerate(clips):
+            count = self._write(parts, pixels[i])
             pixels[i, count:] = 0
             present[i, :count] = True
         return backbone.embed_clips(pixels, present)
+
+    def _write(self, parts: Sequence[Tensor], row: Tensor) -> int:
+        """Write a clip's parts into its row of a batch; return how many frames or windows it has.
+
+        Parts may be on the CPU, if the device had no memory for them when they were read.
+        """
+        count = 0
+        for part in parts:
+            target = row[count : count + len(part)]
+            if self.backbone.hears:
+                target.copy_(part)
+            else:
+                normalise(part, self.backbone.preprocessing, target)
+            count += len(part)
+        return count
 
     @property
     def _on_gpu(self) -> bool:

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.devices import default_workers, spare_memory
 from obygaze_features.common.progress import meter
 from obygaze_features.errors import BlockTaken
-from obygaze_features.extraction.decoder import Decoder, Decoders
+from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
 from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.job import Block, Job, Options
-from obygaze_features.extraction.reader import ItemReader, ReadItem
+from obygaze_features.extraction.reader import ItemReader, ReadItem, size_of
 from obygaze_features.extraction.summary import BrokenBackbones, Progress
 from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.items.items import Item
@@ -30,6 +30,8 @@ from obygaze_features.store.commit import commit_block
 
 READ_AHEAD = 16
 """Items, beside one per worker, that may be read before they are needed."""
+READ_AHEAD_SHARE = 0.25
+"""The share of the devices' free memory that these may take."""
 MAX_WAITING_BLOCKS = 2
 """Blocks that wait to be written; `add` waits while there are more."""
 
@@ -130,6 +132,8 @@ class Extractor:
         self._broken = broken
         self._decoders = decoders
         self._embedding = threading.Lock()
+        spare = min(spare_memory(device) for device in self._reader.resizers)
+        self._budget = MemoryBudget(READ_AHEAD_SHARE * spare, self._reader.most_bytes)
 
     def embed(
         self,
@@ -151,10 +155,11 @@ class Extractor:
 
         rows = ((piece, row) for piece in pieces for row in piece.rows)
         embedder = Embedder(self._forwards, self._broken)
-        with (
-            contextlib.closing(self._decoders.map(read, rows, ahead=READ_AHEAD)) as read_items,
-            self._embedding,
-        ):
+        progress.read_ahead_bytes = int(self._budget.limit)
+        reading = self._decoders.map(
+            read, rows, ahead=READ_AHEAD, size_of=size_of, budget=self._budget
+        )
+        with contextlib.closing(reading) as read_items, self._embedding:
             piece, begin = None, time.monotonic()
             try:
                 for (piece, row), item in read_items:

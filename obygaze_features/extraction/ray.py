@@ -307,6 +307,7 @@ class _Driver:
         progress.counts += told.counts
         progress.device += told.device / self._setup.plan.actors
         progress.batches.update(told.batches)
+        progress.read_ahead_bytes = told.read_ahead_bytes
         for name, reason in told.broken.reasons.items():
             progress.broken.add(name, BrokenBackbone(reason))
         self._deliver(piece, outcomes)

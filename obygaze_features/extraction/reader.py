@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -41,8 +42,8 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``), windows of sound or its image, or the text;
-        arrays in place of tensors where they travel between machines.
+        For each backbone its frames (``[T,3,h,w]``) in the parts in which they were decoded, its
+        windows of sound, its image, or the text.
     sampled
         For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip; for
         one that hears, of ``frame_time`` and ``loudness``.
@@ -78,6 +79,14 @@ class ItemReader:
         devices = dict.fromkeys(backbone.device for backbone in backbones)
         self.resizers = {device: FrameResizer(device) for device in devices}
 
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that the frames of a clip take at most, resized for all that see."""
+        seeing = [b for b in self._backbones.values() if b.for_clips and not b.hears]
+        views = {(b.device, b.preprocessing.geometry, b.sampling.frames) for b in seeing}
+        sizes = {b.preprocessing.geometry: 3 * math.prod(b.preprocessing.crop) for b in seeing}
+        return sum(frames * sizes[geometry] for _, geometry, frames in views)
+
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones of these names, or say why it cannot be read."""
         if item.kind == "text":
@@ -104,29 +113,32 @@ class ItemReader:
             {**seen.inputs, **heard.inputs},
             {**seen.sampled, **heard.sampled},
             {**seen.failures, **heard.failures},
-            seen.uploads,
+            [*seen.uploads, *heard.uploads],
             seen.counts + heard.counts,
         )
 
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
         parts: list[ReadItem] = []
-        answer: dict[str, Any] = {"left": True}
+        counts, answer = Counts(), dict[str, Any](left=True)
         while answer.get("left"):
-            skip = sum(part.counts.frames for part in parts)
-            media = self._folders["clip"]
+            media, skip = self._folders["clip"], counts.frames
             answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
             if "error" in answer:
                 return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
             frames = torch.from_numpy(decoder.pictures(answer["shape"]))
             parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
+            counts += parts[-1].counts
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
-        seen, slow = _join(parts), [answer["why_slow"]] if answer["why_slow"] else []
-        return replace(
-            seen,
-            source=answer["source"],
-            sampled={name: sampling.row(*row) for name, sampling, *row in rows},
-            counts=seen.counts + Counts(slow=Counter(slow), thinned=answer["thinned"]),
+        slow = [answer["why_slow"]] if answer["why_slow"] else []
+        counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
+        # The parts stay as they are until their batch is made, into which each is written.
+        return ReadItem(
+            answer["source"],
+            {name: [part.inputs[name] for part in parts] for name in names},
+            {name: sampling.row(*row) for name, sampling, *row in rows},
+            uploads=[event for part in parts for event in part.uploads],
+            counts=counts + Counts(slow=Counter(slow), thinned=answer["thinned"]),
         )
 
     def _hear(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
@@ -144,7 +156,13 @@ class ItemReader:
         tracks = [answer["track"]] if answer["track"] else []
         windows = [unheard] if unheard else []
         counts = Counts(tracks=Counter(tracks), unheard=Counter(windows))
-        return ReadItem(answer["source"], inputs, sampled, counts=counts)
+        uploads = []
+        for device in {self._backbones[name].device for name in names}:
+            own = {name: inputs[name] for name in names if self._backbones[name].device == device}
+            uploaded, upload = self.resizers[device].upload(own)
+            inputs |= uploaded
+            uploads += [upload] if upload else []
+        return ReadItem(answer["source"], inputs, sampled, uploads=uploads, counts=counts)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         media, status, source = self._folders["image"], Status.MISSING, None
@@ -177,23 +195,20 @@ class ItemReader:
         return ReadItem(None, inputs, uploads=uploads, counts=counts)
 
 
+def size_of(item: ReadItem | Failed) -> int:
+    """Return the bytes of an item's inputs; what several backbones share counts once."""
+    if isinstance(item, Failed):
+        return 0
+    tensors: set[Tensor] = set()
+    for value in item.inputs.values():
+        if not isinstance(value, str):
+            tensors.update([value] if isinstance(value, Tensor) else value)
+    return sum(values.nbytes for values in tensors)
+
+
 def _failed(answer: Mapping[str, Any]) -> Failed:
     status = Status.UNREADABLE if answer["file"] else Status.MISSING
     return Failed(status, answer["error"], answer["source"])
-
-
-def _join(parts: Sequence[ReadItem]) -> ReadItem:
-    """The parts of a clip as one."""
-    if len(parts) == 1:
-        return parts[0]
-    for event in (event for part in parts for event in part.uploads):
-        event.synchronize()
-    inputs = {name: torch.cat([part.inputs[name] for part in parts]) for name in parts[0].inputs}
-    for pixels in (pixels for part in parts for pixels in part.inputs.values() if pixels.is_cuda):
-        pixels.record_stream(torch.cuda.current_stream(pixels.device))
-    counts = sum((part.counts for part in parts), Counts())
-    counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
-    return ReadItem(None, inputs, counts=counts)
 
 
 def ask_decoder(

@@ -96,6 +96,8 @@ class Progress:
         Items that other runs have taken, since the progress bar was told.
     decode, device, write
         Seconds that the run waited for frames, for the device (a CPU computes then) and the disk.
+    read_ahead_bytes
+        What items that are read ahead may take of the devices' memory.
     batches, devices
         The batch size and the device of each backbone.
     waiting_for
@@ -112,6 +114,7 @@ class Progress:
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
+    read_ahead_bytes: int = 0
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
     waiting_for: str = ""
@@ -176,6 +179,8 @@ class Summary(Counts):
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
         while the run waits for frames, too.
+    read_ahead_bytes
+        What items that were read ahead might take of the devices' memory: a share of what was free.
     batches, bytes
         The batch size of each backbone, after any halving; the size of each store.
     ended
@@ -193,6 +198,7 @@ class Summary(Counts):
     failed: dict[str, dict[str, str]]
     seconds: float
     shares: dict[str, float]
+    read_ahead_bytes: int
     batches: dict[str, int]
     bytes: dict[str, int]
     ended: str
@@ -248,6 +254,7 @@ def summarise(
         failed=_describe_failures(stores, rows),
         seconds=seconds,
         shares=progress.shares(seconds),
+        read_ahead_bytes=progress.read_ahead_bytes,
         batches=progress.batches,
         bytes={
             name: int((store.status == Status.DONE).sum())

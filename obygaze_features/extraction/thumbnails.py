@@ -37,9 +37,9 @@ def write_thumbnails(
     manifest: Manifest,
     videos: str | Path,
     folder: str | Path,
+    options: Options | None = None,
     *,
     width: int = 160,
-    **options: Any,
 ) -> dict[str, Any]:
     """Write a JPEG file for each clip that has none in `folder` yet.
 
@@ -51,12 +51,12 @@ def write_thumbnails(
         The clips, and the folder of their files.
     folder
         Gets a file a clip, named by `thumbnail_name`, and a note that they must not be shared.
+    options
+        Which clips, and how they are decoded.
     width
         Of a picture; smaller frames keep their size.
-    options
-        Fields of `Options`: which clips, and how they are decoded.
     """
-    settings, folder = Options(**options), Path(folder)
+    settings, folder = options or Options(), Path(folder)
     require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")

@@ -74,17 +74,26 @@ class FrameResizer:
             if inputs is None:
                 with explain_out_of_memory("a clip's frames", "cpu"):
                     resized = _resize_views(frames, views)
-                # What does not fit is moved with its batch, when that is computed.
-                inputs = run_if_it_fits(lambda: self._move(resized, uploader)) or resized
+                inputs = self._move(resized, uploader)
             return inputs, uploader and uploader.stream.record_event(), by_cpu and bool(uploader)
 
-    def _move(
-        self, inputs: Mapping[str, Tensor], uploader: UploadStream | None
-    ) -> dict[str, Tensor]:
+    def upload(
+        self, inputs: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
+        """For each name its input, which is ready, on the device; and after which event."""
+        with self.aside() as uploader:
+            return self._move(inputs, uploader), uploader and uploader.stream.record_event()
+
+    def _move(self, inputs: dict[str, Tensor], uploader: UploadStream | None) -> dict[str, Tensor]:
         """Take inputs to the device, each tensor once."""
-        move = uploader.upload if uploader else lambda pixels: pixels.to(self._device)
-        moved = {pixels: move(pixels) for pixels in set(inputs.values())}  # by identity
-        return {name: moved[pixels] for name, pixels in inputs.items()}
+        move = uploader.upload if uploader else lambda values: values.to(self._device)
+
+        def move_all() -> dict[str, Tensor]:
+            moved = {values: move(values) for values in set(inputs.values())}  # by identity
+            return {name: moved[values] for name, values in inputs.items()}
+
+        # What does not fit is moved with its batch, when that is computed.
+        return run_if_it_fits(move_all) or inputs
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Sequence[UploadStream]]:

@@ -32,6 +32,20 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
 }  # fmt: skip
 
 
+@kit.each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
+def test_a_gpu_is_not_asked_how_many_windows_a_clip_has(copy, name):
+    """Tensors on torch's device "meta" have no values, so asking for one is an error."""
+    backbone = of.load_backbone(copy(name), "cpu")
+    assert backbone.mask_on_cpu
+    window = backbone.preprocessing.inputs(kit.noise(1600))[0]
+    backbone.module.to("meta")
+    windows = torch.empty(2, 64, *window.shape, device="meta")
+    present = torch.arange(64) < torch.tensor([[3], [64]])
+    with torch.inference_mode():
+        arrays = backbone.encode_clips(windows, present, frozenset({"native", "frames"}))
+    assert {name: len(values) for name, values in arrays.items()} == {"native": 2, "frames": 2}
+
+
 def hear(backbone, *sounds):
     return kit.embed(backbone, kit.clips_for(backbone, sounds=sounds))
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.commands.extract import extract as command
 from obygaze_features.errors import BrokenBackbone, UsageError, VideoError
-from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
 from obygaze_features.extraction.job import Options
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
@@ -227,3 +228,39 @@ def test_a_slip_is_refused_before_anything_is_made(films, tiny, tmp_path, slip):
         of.extract(manifest, films, change(tiny) if change else tiny, tmp_path, **options)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the open files in /proc")
+def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
+    files = Path("/proc/self/fd")
+    before = len(list(files.iterdir()))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            Decoder(60).ask({"task": "decode"})
+    assert len(list(files.iterdir())) == before
+
+
+@pytest.mark.parametrize(("limit", "first", "most"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
+def test_what_waits_fits_into_its_budget(limit, first, most):
+    """Results take 10 each, and 100 as far as is known before there is one."""
+    budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
+
+    def tasks():
+        for task in range(40):
+            begun.append(task)
+            yield task
+
+    with Decoders(2, 60) as decoders:
+        results = decoders.map(
+            lambda decoder, task: may_end.wait(60) * 10,
+            tasks(), ahead=10, size_of=int, budget=budget,
+        )  # fmt: skip
+        assert len(begun) == first
+        may_end.set()
+        waiting = []
+        for task, _ in results:
+            waiting.append(len(begun) - task)
+            time.sleep(0.01)
+    assert begun == list(range(40))
+    assert max(waiting) == most

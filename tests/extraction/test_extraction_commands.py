@@ -9,6 +9,7 @@ from PIL import Image
 
 import obygaze_features as of
 from obygaze_features.common import progress
+from obygaze_features.extraction import Options
 from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.files import csv_rows, refused, write
@@ -36,6 +37,10 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
     assert (last["clips"], last["devices"]) == (5, {"tiny": "cpu"})
     assert 0 < seconds["decode"] < seconds["all"] == 7 / last["clips_a_second"]
     assert (plan["last_run"], plan["seconds"]["all"]) == (None, None)
+
+    # A decoder that answers too late is given up, in a plan as in a run.
+    hasty = json.loads(command("--dry-run", "--timeout", "1e-6", "--json").stdout)
+    assert hasty["seconds"]["decode"] == 0
 
     clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
     clip.rename(library / "clip.mp4")
@@ -154,7 +159,7 @@ def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
     films = clips("cool.mp4", "warm.avi", "upright.mp4")
     span = Item("span", media="cool.mp4", start=1.0, end=2.0)  # the frames 24 to 47
     manifest = Manifest("made-up", Items.of([*films, span]))
-    done = write_thumbnails(manifest, tmp_path, tmp_path / "out", width=320, workers=1)
+    done = write_thumbnails(manifest, tmp_path, tmp_path / "out", Options(workers=1), width=320)
     assert done == {"made": 4, "there": 0, "failed": {}}
     seen = {name: np.asarray(Image.open(tmp_path / f"out/{name}.jpg")) for name in manifest.ids}
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}

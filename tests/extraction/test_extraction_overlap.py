@@ -23,11 +23,13 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.windows import resample
 from obygaze_features.extraction import ray as ray_engine
 from obygaze_features.extraction import uploads as uploading
+from obygaze_features.extraction.forward import Embedder
 from obygaze_features.extraction.job import Block, Options
 from obygaze_features.extraction.ray import Computer, Setup, WorkerPlan
+from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item, Items, Manifest
-from tests.kit.films import rows, write_clip
+from tests.kit.films import rows, write_clip, write_sound
 from tests.kit.gpu import GPU, Event, Gpu, install
 
 
@@ -119,18 +121,110 @@ def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monke
     assert not are_equal(by_cpu, tmp_path)
 
 
-@pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.night)])
-def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(tiny, gpu, tmp_path, late):
-    """A decoder gives 128 frames at a time; each clip has 144."""
-    write_clip(tmp_path / "film.mp4", "S", seconds=8)
+@pytest.fixture(scope="module")
+def in_parts(tiny, tmp_path_factory):
+    """A backbone that sees 144 frames of six clips, of which a decoder gives 128 at a time.
+
+    With a function that extracts them, and the store that a CPU fills.
+    """
+    folder = tmp_path_factory.mktemp("parts")
+    write_clip(folder / "film.mp4", "S", seconds=8)
     spans = [Item(f"clip-{n:02}", media="film.mp4", start=n / 8, end=n / 8 + 6) for n in range(6)]
     manifest = Manifest("made-up", Items.of(spans))
     backbone = resample(tiny, Sampling(144, rate=24))
-    extract = partial(of.extract, manifest, tmp_path, workers=3, batch=3)
-    assert extract(backbone, tmp_path / "cpu", device="cpu").frames == 6 * 144
+    extract = partial(of.extract, manifest, folder, workers=3, batch=3)
+    assert extract(backbone, folder / "cpu", device="cpu").frames == 6 * 144
+    return backbone, extract, folder / "cpu"
+
+
+@pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.night)])
+def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(in_parts, gpu, tmp_path, late):
+    backbone, extract, by_cpu = in_parts
     gpu.late = late
-    extract(gpu.on(backbone), tmp_path / "gpu")
+    extract(gpu.on(backbone), tmp_path)
+    assert are_equal(by_cpu, tmp_path)
+
+
+@pytest.mark.parametrize("short_of", ["a part", "a batch"])
+def test_parts_of_a_clip_need_not_fit_at_once(in_parts, gpu, tmp_path, monkeypatch, short_of):
+    """A part that does not fit stays on the CPU; a batch that does not is tried once more."""
+    backbone, extract, by_cpu = in_parts
+    sizes, refused, new = itertools.count(), [], gpu.new
+
+    def refuse(size: int) -> None:
+        refused.append(size)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def upload(frames: torch.Tensor) -> None:
+        if gpu.stream is not gpu.compute and next(sizes) in (1, 2):  # also once it is resized
+            refuse(len(frames))
+
+    def allocate(shape, dtype, strides=None):
+        if len(shape) == 5 and shape[0] == 3 and not refused:
+            refuse(shape[1])
+        return new(shape, dtype, strides)
+
+    if short_of == "a part":
+        gpu.before_upload = upload
+    else:
+        monkeypatch.setattr(gpu, "new", allocate)
+    summary = extract(gpu.on(backbone), tmp_path)
+    assert refused
+    assert (summary.done, summary.batches) == (6, {"tiny": 3})
+    assert summary.resized_by_cpu == (short_of == "a part")
+    assert are_equal(by_cpu, tmp_path)
+
+
+def test_sound_is_uploaded_from_pinned_memory_beside_the_forward_passes(checkpoints, gpu, tmp_path):
+    for number in range(4):
+        noise = np.random.default_rng(number).normal(0, 0.1, 48_000 * (1 + number % 2))
+        write_sound(tmp_path / f"clip{number}.wav", "pcm_s16le", noise)
+    manifest = rows(4)
+    clap = of.load_backbone(f"clap={checkpoints['tiny-clap']}", "cpu")
+    extract = partial(of.extract, manifest, tmp_path, workers=2, batch=2)
+    extract(clap, tmp_path / "cpu", device="cpu")
+    gpu.late, masks = True, []
+    on_gpu = gpu.on(clap)
+
+    def embed(windows, present, names):
+        masks.append(present.is_cuda)
+        return on_gpu.encode_clips(windows, present, names)
+
+    assert extract(replace(on_gpu, encode_clips=embed), tmp_path / "gpu").done == 4
     assert are_equal(tmp_path / "cpu", tmp_path / "gpu")
+    uploads = [entry for entry in gpu.log if entry[0].endswith("upload")]
+    kinds = [(kind, stream is gpu.compute) for kind, stream, _ in uploads]
+    assert kinds == [("pageable upload", True), *[("upload", False)] * 4]  # first the probe
+    assert masks == [False] * 3  # its counts are known without waiting for the GPU
+
+
+def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
+    in_parts, gpu, tmp_path, monkeypatch
+):
+    backbone, extract, by_cpu = in_parts
+    clip = 144 * 3 * 32 * 32
+    # Of a half that this process may take it has reserved half.
+    gpu.memory, gpu.share = 16 * 5 * clip // 2, 0.5
+    waiting, most, read = set(), [], ItemReader.read
+
+    def read_and_note(reader, decoder, item, names):
+        waiting.add(item.id)
+        most.append(len(waiting))
+        return read(reader, decoder, item, names)
+
+    monkeypatch.setattr(ItemReader, "read", read_and_note)
+    add = Embedder.add
+
+    def add_and_note(embedder, block, row, item):
+        waiting.discard(f"clip-{row:02}")
+        return add(embedder, block, row, item)
+
+    monkeypatch.setattr(Embedder, "add", add_and_note)
+    summary = extract(gpu.on(backbone), tmp_path)
+    assert are_equal(by_cpu, tmp_path)
+    assert summary.read_ahead_bytes == 5 * clip // 2
+    assert max(most) <= 3  # two, and the one that is taken
+    assert json.loads((tmp_path / "log.jsonl").read_text())["read_ahead_bytes"] == 5 * clip // 2
 
 
 def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):

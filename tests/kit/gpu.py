@@ -31,12 +31,15 @@ class Gpu:
     """The device, with a log of what reached it.
 
     `late` is the order of its work; by default it is drawn. Where it is `full` it has no memory to
-    give. `defect` breaks a rule, which the tests must notice. `before_upload` may raise an error.
+    give; it says that it has `memory`, a quarter of it reserved by this process, which may have a
+    `share`. `defect` breaks a rule, which the tests must notice. `before_upload` may raise an
+    error.
     """
 
     def __init__(self, seed: int = 0, *, late: bool = False, defect: str = "") -> None:
         self.random, self.late, self.defect = random.Random(seed), late, defect
         self.full = False
+        self.memory, self.share = 2**30, 1.0
         self.log: list[tuple[Any, ...]] = []
         self.before_upload: Callable[[torch.Tensor], object] = len
         self.lock, self.local = threading.RLock(), threading.local()
@@ -121,7 +124,7 @@ class Gpu:
             self.log.append(("forward", backbone.name, len(pixels)))
             shapes = {spec.name: (len(pixels), *spec.shape) for spec in backbone.arrays}
             outputs = {name: self.new(shapes[name], torch.float32) for name in names}
-            inputs = pixels.values, present.values
+            inputs = pixels.values, present.values if present.is_cuda else present
             targets = {name: output.values for name, output in outputs.items()}
 
             def run() -> None:
@@ -316,6 +319,9 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
     patch.setattr(torch.cuda, "stream", use)
     patch.setattr(torch.cuda, "current_stream", lambda device=None: gpu.stream)
     patch.setattr(torch.cuda, "get_device_name", lambda device: "a model of a GPU")
+    patch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * gpu.memory // 4, gpu.memory))
+    patch.setattr(torch.cuda, "memory_reserved", lambda device: gpu.memory // 4)
+    patch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: gpu.share)
     patch.setattr(torch.cuda, "empty_cache", lambda: gpu.log.append(("free",)))
     patch.setattr(torch.Tensor, "to", move)
     patch.setattr(torch.Tensor, "cpu", lambda t: gpu.fetch(t) if t.is_cuda else fetch(t))

@@ -242,6 +242,7 @@ TINY_WHISPER: Sizes = {
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
 }  # fmt: skip
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
+CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
 # Older files have the filters too, which nobody reads.
 WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
@@ -268,6 +269,8 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
            ("Whisper", whisper_arrays(32), "ForConditionalGeneration", TINY_WHISPER,
             WHISPER_STEPS))},
     # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
+    "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
     "random-clip": (write_clip, [{}, 512]),
