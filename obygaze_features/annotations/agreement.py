@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.annotations.grid import films_of, number_stretches
+from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.annotations.measures import (
     MEASURES,
     NOT_SURE,
@@ -138,7 +138,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     """Film -> rows, in time where the clips are spans, else in the manifest's order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
-    for row, film in enumerate(films_of(manifest.items)):
+    for row, film in enumerate(manifest.items.span_films):
         films.setdefault(film, []).append(row)
     for film, rows in films.items():
         if not np.isnan(starts[rows]).any():

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from obygaze_features.annotations.agreement import find_disagreements, find_pairs
-from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
     CLIP_KIND,
@@ -199,7 +198,7 @@ def _clips_table(
 
 def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
     """The clips of each film that have a start and an end, in time."""
-    rows = clips_by_film(manifest.items)
+    rows = manifest.items.spans_by_film
     clips = {
         film: [manifest.items[row] for row in rows[film].tolist()]
         for film in timelines.by_film

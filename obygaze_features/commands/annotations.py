@@ -250,9 +250,8 @@ def figure(
     paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
-    figures = {p: film_figure(segments, clips, film) for film, p in paths.items()}
-    for path, drawn in figures.items():
-        save_figure(drawn, path, overwrite=overwrite)
+    for film, path in paths.items():
+        save_figure(film_figure(segments, clips, film), path, overwrite=overwrite)
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     merges = any(clips.labels(name).merged_from for name in clips.label_names)
     if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:

@@ -181,6 +181,28 @@ class Items:
         counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
         return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
+    @property
+    def span_films(self) -> list[str]:
+        """The film of each item; a span without one is of the film that its media is."""
+        spans = (~np.isnan(self.starts)).tolist()
+        return [
+            film or (media_stem(media) if span else "")
+            for film, media, span in zip(self.films, self.media, spans, strict=True)
+        ]
+
+    @cached_property
+    def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
+        """The id that timelines give the film (`span_films`) -> the rows of its spans, in time."""
+        films, by_film = self.span_films, dict[str, list[int]]()
+        ids = {film: film and safe_id(film) for film in set(films)}
+        for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
+            by_film.setdefault(ids[films[row]], []).append(row)
+        ordered = {}
+        for film, of_film in by_film.items():
+            rows = np.array(of_film, np.intp)
+            ordered[film] = rows[np.lexsort((self.ends[rows], self.starts[rows]))]
+        return ordered
+
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
         index = np.asarray(rows, dtype=int)
