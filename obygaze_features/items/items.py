@@ -283,7 +283,8 @@ class Items:
                 if problem := problems[value]:
                     yield row, problem
         first_rows: dict[str, int] = {}
-        is_distinct = len({*map(str.lower, self.ids)}) == len(self)
+        is_lower = "".join(self.ids).islower()
+        is_distinct = len({*(self.ids if is_lower else map(str.lower, self.ids))}) == len(self)
         for row, identifier in enumerate([] if is_distinct else self.ids):
             first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
             if first_row != row and first == identifier:
