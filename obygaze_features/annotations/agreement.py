@@ -16,8 +16,9 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from obygaze_features.annotations.grid import films_of, number_stretches
+from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.annotations.measures import (
     MEASURES,
     NOT_SURE,
@@ -25,7 +26,7 @@ from obygaze_features.annotations.measures import (
     Distances,
     Ratings,
     cohen_kappa,
-    confusion,
+    cohen_kappas,
     random_stream,
 )
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
@@ -138,7 +139,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     """Film -> rows, in time where the clips are spans, else in the manifest's order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
-    for row, film in enumerate(films_of(manifest.items)):
+    for row, film in enumerate(manifest.items.span_films):
         films.setdefault(film, []).append(row)
     for film, rows in films.items():
         if not np.isnan(starts[rows]).any():
@@ -352,23 +353,44 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     ids = [identifier for identifier in a.ids if identifier in b.level_of]
     pairs = Counter((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
 
-    def concepts(ids: Sequence[str]) -> tuple[ConceptAgreement, ...]:
-        agreements = []
-        for name in scheme.concept_names:
-            given = [[name in labels.concepts_of[i] for i in ids] for labels in (a, b)]
-            if any(map(any, given)):
-                kappa = cohen_kappa(confusion(given[0], given[1], (False, True)))
-                agreements.append(ConceptAgreement(name, kappa, *map(fmean, given)))
-        return tuple(agreements)
+    marks = _concept_marks(a, ids, scheme), _concept_marks(b, ids, scheme)
+    row_of = {identifier: row for row, identifier in enumerate(ids)}
 
-    in_both, films = {*ids}, _rows_of_films(manifest)
-    names = {film: [manifest.ids[row] for row in rows] for film, rows in films.items()}
-    by_film = {film: concepts([i for i in part if i in in_both]) for film, part in names.items()}
+    def concepts(rows: Sequence[int]) -> tuple[ConceptAgreement, ...]:
+        return _concept_agreements(scheme.concept_names, marks[0][rows], marks[1][rows])
+
+    by_film = {}
+    for film, rows in _rows_of_films(manifest).items():
+        in_both = (row_of.get(manifest.ids[row]) for row in rows)
+        by_film[film] = concepts([row for row in in_both if row is not None])
     equal = sum(number for (x, y), number in pairs.items() if x == y)
     share = equal / len(ids) if ids else math.nan
     kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
-    parts = dict(pairs), concepts(ids), by_film, kappa
+    parts = dict(pairs), concepts(range(len(ids))), by_film, kappa
     return LabelSetAgreement(first, second, len(ids), share, *parts)
+
+
+def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) -> NDArray[np.bool_]:
+    """Mark the concepts that a label set gives: a row for each clip, a column for each concept."""
+    names = scheme.concept_names
+    rows = {given: [name in given for name in names] for given in {*labels.concepts}}
+    return np.array([rows[labels.concepts_of[i]] for i in ids], bool).reshape(-1, len(names))
+
+
+def _concept_agreements(
+    names: Sequence[str], a: NDArray[np.bool_], b: NDArray[np.bool_]
+) -> tuple[ConceptAgreement, ...]:
+    """Compare the concepts that either gives to a clip, by their marks."""
+    counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
+    kappas = cohen_kappas(np.moveaxis(counts, -1, 0)).tolist()
+    clips = max(1, len(a))
+    return tuple(
+        ConceptAgreement(name, None if math.isnan(kappa) else kappa, first / clips, second / clips)
+        for name, kappa, first, second in zip(
+            names, kappas, a.sum(axis=0).tolist(), b.sum(axis=0).tolist(), strict=True
+        )
+        if first or second
+    )
 
 
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -22,6 +22,7 @@ from obygaze_features.common.text import (
     counted,
     did_you_mean,
     format_time,
+    group_by,
     join_some,
     shorten,
     unknown_name,
@@ -48,7 +49,7 @@ LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
 Films = Mapping[str, Film] | Path | str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceRow:
     """A segment as a source has it, and where: names as written there, times in seconds."""
 
@@ -88,9 +89,14 @@ def build_timelines(
     about
         Passed on to `Timelines`: source, licence, citation.
     """
-    rows, films = list(rows), read_films(films)
-    remarks = [row for row in rows if isinstance(row, Remark)]
-    source_rows = [row for row in rows if isinstance(row, SourceRow)]
+    films = read_films(films)
+    remarks: list[Remark] = []
+    source_rows: list[SourceRow] = []
+    for row in rows:
+        if isinstance(row, Remark):
+            remarks.append(row)
+        else:
+            source_rows.append(row)
     film_ids, name_remarks = _ids("film", [row.segment.film for row in source_rows])
     remarks += name_remarks
     annotator_ids, name_remarks = _ids("annotator", [row.segment.annotator for row in source_rows])
@@ -102,31 +108,18 @@ def build_timelines(
         problem += did_you_mean([safe_id(film) for film in unread], read)
         remarks.append(Remark("films", "", "", problem, "not used"))
     scheme = scheme or obygaze_scheme()
-    levels = {row.segment.level for row in source_rows}
-    own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
-    sound: list[SourceRow] = []
-    for row in source_rows:
-        film = film_ids.get(row.segment.film, "")
-        annotator = annotator_ids.get(row.segment.annotator, "")
-        row = replace(row, segment=replace(row.segment, film=film, annotator=annotator))
-        end = known_films[film].end if film in known_films else None
-        if wrong := _problem(row.segment, scheme, end, own):
-            code, text = wrong
-            remarks.append(row.remark(text, LEFT_OUT, code))
-            continue
-        segment = replace(row.segment, level=scheme.level(row.segment.level))
-        if end is not None and segment.end > end:
-            past = f"ends at {format_time(segment.end)}, past the film's end {format_time(end)}"
-            remarks.append(row.remark(past, CUT, "past-end"))
-            segment = replace(segment, end=end)
-        sound.append(replace(row, segment=segment))
+    sound = _with_ids(source_rows, film_ids, annotator_ids)
+    sound = _sound_rows(sound, scheme, {film: f.end for film, f in known_films.items()}, remarks)
     unlisted, listed = _unlisted_concepts(sound, scheme), scheme.concept_names
     for concept, row in unlisted.items() if listed else ():
         remarks.append(row.remark(unknown_name("concept", concept, listed), KEPT))
     scheme = scheme.with_concepts(Concept(concept, visual=not listed) for concept in unlisted)
-    segments, concept_remarks = _with_concepts(sound, scheme)
-    remarks += [*concept_remarks, *_overlaps(segments)]
-    remarks += _long_stretches(segments.values(), scheme)
+    segments: list[Segment] = []
+    for of_film in _by_film(sound):
+        row_of, concept_remarks = _with_concepts(of_film, scheme)
+        remarks += [*concept_remarks, *_overlaps(row_of)]
+        remarks += _long_stretches(row_of.values(), scheme)
+        segments += row_of
     films_read = {f: known_films.get(f, Film()) for f in sorted({s.film for s in segments})}
     for written, film in film_ids.items():
         if film in films_read and safe_id(written) == film != written:
@@ -140,6 +133,60 @@ def build_timelines(
     }
     about["remarks"] = tuple(sort_remarks(remarks))
     return Timelines.of(name, segments, scheme=scheme, films=films_read, **about)
+
+
+def _with_ids(
+    rows: list[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
+) -> list[SourceRow]:
+    """Return rows with ids in place of names; `rows` is emptied, so that none is held twice."""
+    changed = []
+    for row in _consume(rows):
+        segment = row.segment
+        names = film_ids.get(segment.film, ""), annotator_ids.get(segment.annotator, "")
+        if names != (segment.film, segment.annotator):
+            row = replace(row, segment=replace(segment, film=names[0], annotator=names[1]))
+        changed.append(row)
+    return changed
+
+
+def _sound_rows(
+    rows: list[SourceRow],
+    scheme: LabelScheme,
+    ends: Mapping[str, float | None],
+    remarks: list[Remark],
+) -> list[SourceRow]:
+    """Return rows that can be used, with codes of levels; `rows` is emptied, `remarks` grows."""
+    levels = {row.segment.level for row in rows}
+    own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
+    sound = []
+    for row in _consume(rows):
+        segment, end = row.segment, ends.get(row.segment.film)
+        if wrong := _problem(segment, scheme, end, own):
+            code, text = wrong
+            remarks.append(row.remark(text, LEFT_OUT, code))
+            continue
+        if (level := scheme.level(segment.level)) != segment.level:
+            segment = replace(segment, level=level)
+        if end is not None and segment.end > end:
+            past = f"ends at {format_time(segment.end)}, past the film's end {format_time(end)}"
+            remarks.append(row.remark(past, CUT, "past-end"))
+            segment = replace(segment, end=end)
+        sound.append(row if segment is row.segment else replace(row, segment=segment))
+    return sound
+
+
+def _consume(rows: list[SourceRow]) -> Iterator[SourceRow]:
+    """Yield the rows of a list in order, and take each out of it."""
+    rows.reverse()
+    while rows:
+        yield rows.pop()
+
+
+def _by_film(rows: list[SourceRow]) -> Iterator[list[SourceRow]]:
+    """Yield each film's rows; `rows` is emptied."""
+    by_film = group_by(_consume(rows), lambda row: row.segment.film)
+    for film in list(by_film):
+        yield by_film.pop(film)
 
 
 def read_films(source: Films) -> dict[str, Film]:
@@ -167,17 +214,25 @@ def _problem(
     segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
     """A code and text, if a row is to be left out."""
-    names = [level.name for level in scheme.levels]
-    start, end = format_time(segment.start), format_time(segment.end)
-    if not segment.level:
-        return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
     if not scheme.has_level(segment.level):
-        return "", unknown_name("label", segment.level, names) + own
+        names = [level.name for level in scheme.levels]
+        if segment.level:
+            return "", unknown_name("label", segment.level, names) + own
+        start = format_time(segment.start)
+        return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"names no {noun}"
         if problem := id_problem(name):
             return "", f"{noun}: {problem}"
+    return _time_problem(segment, film_end)
+
+
+def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] | None:
+    last = MAX_TIME_S if film_end is None else min(MAX_TIME_S, film_end)
+    if segment.start < segment.end <= last:
+        return None
+    start, end = format_time(segment.start), format_time(segment.end)
     if segment.start == segment.end:
         return "no-length", f"ends where it starts ({start})"
     if segment.end < segment.start:
@@ -194,10 +249,15 @@ def _with_concepts(
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
     """Segments, each once, with their concepts as the scheme names them; and where they are."""
     segments: dict[Segment, SourceRow] = {}
+    in_order: dict[tuple[str, ...], tuple[str, ...]] = {}
     remarks = []
     for row in rows:
-        concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
-        segment = replace(row.segment, concepts=concepts)
+        segment = row.segment
+        if segment.concepts not in in_order:
+            names = map(scheme.concept, segment.concepts)
+            in_order[segment.concepts] = scheme.in_order(names)
+        if (concepts := in_order[segment.concepts]) != segment.concepts:
+            segment = replace(segment, concepts=concepts)
         if segment in segments:
             repeats = f"repeats {segments[segment].where}"
             remarks.append(row.remark(repeats, LEFT_OUT, "repeat"))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from obygaze_features.annotations.agreement import find_disagreements, find_pairs
-from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
     CLIP_KIND,
@@ -46,32 +45,49 @@ from obygaze_features.manifests.manifest import Manifest
 BYTE_ORDER_MARK = "\ufeff"
 
 
-def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
+def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> Mapping[str, str]:
     """An ELAN document for each film, named after its title: file name -> text.
 
     It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
-    labels of its clips, and where annotators' labels differ.
+    labels of its clips, and where annotators' labels differ. A text is made when it is asked for.
     """
-    clips: dict[str, list[Item]] = {}
-    discuss: dict[str, list[Annotation]] = {}
-    sets: list[tuple[LabelSet, LabelScheme]] = []
-    if manifest is not None:
-        clips, discuss = _clips(timelines, manifest), _differences(timelines, manifest)
-        sets = [(manifest.labels(n), manifest.label_scheme(n)) for n in manifest.label_names]
-    files = {}
-    names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
-    for film, name in zip(timelines.by_film, names, strict=True):
-        document, items = _document(timelines, film), clips.get(film, [])
+    return _ElanFiles(timelines, manifest)
+
+
+class _ElanFiles(Mapping[str, str]):
+    """The documents of `elan_files`, of which only names and differences are held."""
+
+    def __init__(self, timelines: Timelines, manifest: Manifest | None) -> None:
+        names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
+        self.film_of = dict(zip(names, timelines.by_film, strict=True))
+        self.timelines, self.manifest = timelines, manifest
+        self.sets: list[tuple[LabelSet, LabelScheme]] = []
+        self.discuss: dict[str, list[Annotation]] = {}
+        if manifest is not None:
+            _require_clips(timelines, manifest)
+            self.discuss = _differences(timelines, manifest)
+            labels = manifest.label_names
+            self.sets = [(manifest.labels(n), manifest.label_scheme(n)) for n in labels]
+
+    def __len__(self) -> int:
+        return len(self.film_of)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.film_of)
+
+    def __getitem__(self, name: str) -> str:
+        film = self.film_of[name]
+        document = _document(self.timelines, film)
+        items = [] if self.manifest is None else _clips_of(film, self.manifest)
         media = {item.media for item in items}
-        tiers = [_clips_tier(labels, items, scheme) for labels, scheme in sets]
-        tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss.get(film, [])))
+        tiers = [_clips_tier(labels, items, scheme) for labels, scheme in self.sets]
+        tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, self.discuss.get(film, [])))
         document = Document(
             [*document.tiers, *(tier for tier in tiers if tier.annotations)],
             document.media if not items else items[0].media if len(media) == 1 else "",
             {**document.properties, FILE: Path(name).stem},
         )
-        files[name] = to_eaf(document, _vocabularies(timelines.scheme))
-    return files
+        return to_eaf(document, _vocabularies(self.timelines.scheme))
 
 
 def _document(timelines: Timelines, film: str) -> Document:
@@ -171,7 +187,9 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     }
     tables["films.csv"] = {n: c for n, c in tables["films.csv"].items() if any(c)}
     if manifest is not None:
-        tables["clips.csv"] = _clips_table(_clips(timelines, manifest), manifest)
+        _require_clips(timelines, manifest)
+        clips = {film: _clips_of(film, manifest) for film in timelines.by_film}
+        tables["clips.csv"] = _clips_table(clips, manifest)
     return {name: BYTE_ORDER_MARK + format_spreadsheet(columns) for name, columns in tables.items()}
 
 
@@ -197,19 +215,17 @@ def _clips_table(
     return columns
 
 
-def _clips(timelines: Timelines, manifest: Manifest) -> dict[str, list[Item]]:
-    """The clips of each film that have a start and an end, in time."""
-    rows = clips_by_film(manifest.items)
-    clips = {
-        film: [manifest.items[row] for row in rows[film].tolist()]
-        for film in timelines.by_film
-        if film in rows
-    }
-    if not clips:
+def _clips_of(film: str, manifest: Manifest) -> list[Item]:
+    """The clips of a film that have a start and an end, in time."""
+    rows = manifest.items.spans_by_film.get(film)
+    return [] if rows is None else [manifest.items[row] for row in rows.tolist()]
+
+
+def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
+    if timelines.by_film.keys().isdisjoint(manifest.items.spans_by_film):
         raise AnnotationError(
             f"the manifest {manifest.name!r} has no clips with a start and an end in these films"
         )
-    return clips
 
 
 def elan_template(scheme: LabelScheme) -> str:

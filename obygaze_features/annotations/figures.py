@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.annotations.agreement import LabelSetAgreement
 from obygaze_features.annotations.agreement_report import AgreementReport
-from obygaze_features.annotations.grid import clips_by_film
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.figures import (
@@ -51,7 +50,7 @@ class Band:
 
 def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
     """The films that have both segments and clips, in the timelines' order."""
-    by_film = clips_by_film(manifest.items)
+    by_film = manifest.items.spans_by_film
     return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
@@ -61,7 +60,7 @@ def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band
     The manifest's label sets are named by the annotators; it may lack projections and merges.
     """
     check_levels(manifest.scheme, timelines.scheme)
-    clips = [manifest.items[row] for row in clips_by_film(manifest.items)[film].tolist()]
+    clips = [manifest.items[row] for row in manifest.items.spans_by_film[film].tolist()]
     codes = timelines.scheme.codes
     bands = []
     for annotator, segments in timelines.by_film[film].items():
@@ -99,7 +98,7 @@ def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
 def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
     """How many annotators and clips; by which threshold, and onto which grid."""
     annotators = timelines.by_film[film]
-    clips = len(clips_by_film(manifest.items)[film])
+    clips = len(manifest.items.spans_by_film[film])
     text = (
         f"{counted(len(annotators), 'annotator')}: segments as they cut them, and the levels of "
         f"{counted(clips, 'clip')}"

@@ -21,8 +21,6 @@ from obygaze_features.items.items import (
     Items,
     format_seconds,
     media_problem,
-    media_stem,
-    safe_id,
 )
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
@@ -77,29 +75,7 @@ def read_grid(
             "table of shots, obygaze manifests import csv --column media=film --column film=film "
             "makes one"
         )
-    return clips, [*remarks, *_film_remarks(name, clips_by_film(clips.items), timelines)]
-
-
-def films_of(items: Items) -> list[str]:
-    """The film of each item; a span without one is of the film that its media is."""
-    spans = (~np.isnan(items.starts)).tolist()
-    return [
-        film or (media_stem(media) if span else "")
-        for film, media, span in zip(items.films, items.media, spans, strict=True)
-    ]
-
-
-def clips_by_film(items: Items) -> dict[str, NDArray[np.intp]]:
-    """The id that timelines give the film, by `films_of` -> the rows of its spans, in time."""
-    by_film: dict[str, list[int]] = {}
-    films = [film and safe_id(film) for film in films_of(items)]
-    for row in np.flatnonzero(~np.isnan(items.starts)).tolist():
-        by_film.setdefault(films[row], []).append(row)
-    ordered = {}
-    for film, of_film in by_film.items():
-        rows = np.array(of_film, np.intp)
-        ordered[film] = rows[np.lexsort((items.ends[rows], items.starts[rows]))]
-    return ordered
+    return clips, [*remarks, *_film_remarks(name, clips.items.spans_by_film, timelines)]
 
 
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:

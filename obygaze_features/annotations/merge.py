@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.grid import films_of
 from obygaze_features.annotations.remarks import Remark, label_set_remarks
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.package import obygaze_version
@@ -160,7 +159,7 @@ def _single_annotator(
     """Films that have, in whole or in part, one annotator only."""
     clips: Counter[str] = Counter()
     single: Counter[tuple[str, str]] = Counter()
-    films = films_of(manifest.items)
+    films = manifest.items.span_films
     annotators = has.sum(axis=0)
     for row in np.flatnonzero(annotators).tolist():
         clips[films[row]] += 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.agreement_report import AgreementReport, agreement_report
-from obygaze_features.annotations.grid import ROUNDING_US, clips_by_film, microseconds, read_grid
+from obygaze_features.annotations.grid import ROUNDING_US, microseconds, read_grid
 from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,
@@ -88,7 +88,7 @@ def project(
         raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
-    by_film = clips_by_film(clips.items)
+    by_film = clips.items.spans_by_film
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
     about = {
         "origin": "annotator",

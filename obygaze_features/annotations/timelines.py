@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,12 +21,12 @@ import msgspec
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.importers import Importer
-from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import MAX_TIME_S, counted
-from obygaze_features.errors import AnnotationError
+from obygaze_features.common.tables import Table, format_table, map_cells, read_table
+from obygaze_features.common.text import MAX_TIME_S, counted, group_by
+from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
-from obygaze_features.items.items import format_seconds, id_problem, safe_id
-from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.items.items import are_ids, format_seconds, id_problem, safe_id
+from obygaze_features.manifests.importers.reading import at_row, parse_time, parse_times
 from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
 from obygaze_features.manifests.manifest import Manifest
 
@@ -40,7 +41,7 @@ COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
 ORIGIN = ("source", "licence", "citation")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A span of a film that one annotator marked, in seconds."""
 
@@ -239,14 +240,15 @@ class Timelines:
         films = dict(films or {})
         for film in sorted({segment.film for segment in segments} - set(films)):
             films[film] = Film()
-        film_rank = {film: rank for rank, film in enumerate(films)}
         level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
 
         def key(s: Segment) -> tuple[Any, ...]:
-            order = film_rank[s.film], s.annotator, s.start, s.end, level_rank[s.level]
+            order = s.annotator, s.start, s.end, level_rank[s.level]
             return *order, s.concepts, s.comment
 
-        ordered = tuple(sorted(segments, key=key))
+        # A film at a time: keys take more memory than segments.
+        of_film = group_by(segments, attrgetter("film"))
+        ordered = tuple(s for film in films for s in sorted(of_film.pop(film, ()), key=key))
         origin = {"source": source, "licence": licence, "citation": citation}
         return cls(name, ordered, scheme, films, remarks, **origin, names=names or {})
 
@@ -285,11 +287,10 @@ class Timelines:
             header = msgspec.convert(content, _Header)
         except msgspec.ValidationError as problem:
             raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
-        table = read_table(folder / "segments.csv", required=COLUMNS[:5])
         scheme = header.label_scheme
         return cls.of(
             header.name or folder.name,
-            _read_segments(table, scheme),
+            _read_segments(folder / "segments.csv", scheme),
             scheme=scheme,
             films=header.films,
             names=header.annotators,
@@ -319,7 +320,37 @@ def _covered(segments: Iterable[Segment]) -> float:
     return round(total, 6)
 
 
-def _read_segments(table: Table, scheme: LabelScheme) -> list[Segment]:
+def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
+    """Read a table of segments by column; where one of them is wrong, by row, to name its line."""
+    segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
+    if segments is None:
+        segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)
+    return segments
+
+
+def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
+    """Make segments of a table, whose times it loses; None if one of them is wrong."""
+    films, annotators = table["film"], table["annotator"]
+    if not are_ids([*{*films, *annotators}]):
+        return None
+
+    def read_concepts(names: str) -> tuple[str, ...]:
+        return scheme.in_order(map(scheme.concept, split_concepts(names)))
+
+    try:
+        starts = parse_times(table.columns.pop("start"), "start")
+        ends = parse_times(table.columns.pop("end"), "end")
+        levels = map_cells(scheme.level, table["level"])
+        concepts = map_cells(read_concepts, table.get("concepts"))
+    except ManifestError:
+        return None
+    if not all(map(lt, starts, ends)):
+        return None
+    cells = films, annotators, starts, ends, levels, concepts, table.get("comment")
+    return list(map(Segment, *cells))
+
+
+def _convert_rows(table: Table, scheme: LabelScheme) -> list[Segment]:
     segments = []
     for row, (film, annotator, start_text, end_text, level, names, comment) in enumerate(
         zip(*map(table.get, COLUMNS), strict=True)

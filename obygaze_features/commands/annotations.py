@@ -175,7 +175,12 @@ def export(
     from obygaze_features.annotations.export import elan_files, spreadsheet_files
     from obygaze_features.common.elan import keep_preferences, refuse_edited, to_pfsx
     from obygaze_features.common.figures import level_colours
-    from obygaze_features.common.files import require_folder_name, write_files
+    from obygaze_features.common.files import (
+        refuse_to_overwrite,
+        require_folder_name,
+        write_files,
+        write_text,
+    )
 
     if not (elan or csv):
         raise UsageError("name the files to write: --elan, --csv or both")
@@ -184,12 +189,17 @@ def export(
     clips = None if manifest is None else of.Manifest.load(manifest)
     documents = elan_files(loaded, clips) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
-    files = {output / name: text for name, text in (documents | tables).items()}
+    files = {output / name: text for name, text in tables.items()}
     colours = to_pfsx(level_colours(loaded.scheme.codes))
     files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
-    if overwrite:
-        refuse_edited(files)
     kept = list(keep_preferences(files))
+    eaf_paths = [output / name for name in documents]
+    if overwrite:
+        refuse_edited(eaf_paths)
+    for path in [*eaf_paths, *files]:
+        refuse_to_overwrite(path, overwrite=overwrite)
+    for path, text in zip(eaf_paths, documents.values(), strict=True):
+        write_text(path, text)
     write_files(files, overwrite=overwrite)
     if kept:
         echo("\n".join(kept))
@@ -250,9 +260,8 @@ def figure(
     paths = dict(zip(chosen, files, strict=True))
     for path in paths.values():
         check_figure_path(path, overwrite=overwrite)
-    figures = {p: film_figure(segments, clips, film) for film, p in paths.items()}
-    for path, drawn in figures.items():
-        save_figure(drawn, path, overwrite=overwrite)
+    for film, path in paths.items():
+        save_figure(film_figure(segments, clips, film), path, overwrite=overwrite)
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     merges = any(clips.labels(name).merged_from for name in clips.label_names)
     if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:

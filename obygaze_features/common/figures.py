@@ -195,6 +195,8 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     `levels` are codes and names, in ascending order. Between wide bars is a gap; short segments
     have a width that is seen, and lie above longer ones.
     """
+    from matplotlib.patches import Rectangle
+
     colours = level_colours(list(levels))
     first, last = axes.get_xlim()
     point = (last - first) / axes_width(axes)
@@ -202,7 +204,8 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
         height, length = 0.8 * (rank + 1) / len(colours), end - start
         width = max(length - GAP * point * (length > 4 * GAP * point), SEEN * point)
         look: Any = {"color": colours[rank], "linewidth": 0}
-        axes.bar((start + end) / 2, height, width=width, bottom=y - 0.4, **look)
+        corner = (start + end) / 2 - width / 2, y - 0.4
+        axes.add_patch(Rectangle(corner, width, height, **look))  # `bar` takes five times as long
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:

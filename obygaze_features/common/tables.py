@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
@@ -22,6 +22,8 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: Rows that are turned into columns at a time, so that a large table is never held twice.
 CHUNK_ROWS = 128
+#: A column with more distinct cells, most of them, is not searched for cells that are alike.
+MAX_DISTINCT = 4096
 #: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
 MIN_TEXT, MIN_WRAPPED = 10, 30
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -29,6 +31,7 @@ DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,17 @@ class Table:
 
     def without_blank_rows(self) -> Table:
         """The table without rows whose cells are all empty."""
+        if any(map(all, self.columns.values())):
+            return self
         cells = enumerate(zip(*self.columns.values(), strict=True))
         return self.select(self.columns, [row for row, values in cells if any(values)])
 
     def without_escapes(self) -> Table:
         """The table as it was before `format_spreadsheet`."""
         columns = {
-            unescape_formula(name): [unescape_formula(cell) for cell in cells]
+            unescape_formula(name): list(map(unescape_formula, cells))
+            if _has("'", cells)
+            else cells
             for name, cells in self.columns.items()
         }
         return replace(self, columns=columns)
@@ -107,29 +114,83 @@ def read_table(
     """
     # Plain UTF-8 is decoded several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
-    lines: list[int] = []
-    header_line = 0
     try:
         with path.open(encoding=encoding, newline="") as file:
             if delimiter is None:
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(0)
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            try:
-                header = [name.strip() for name in next(filter(None, reader), [])]
-                header_line = reader.line_num
-                _check_header(path, header, required, delimiter)
-                columns: list[list[str]] = [[] for _ in header]
-                rows = _rows(path, reader, len(header), lines, bad_rows)
-                while chunk := list(islice(rows, CHUNK_ROWS)):
-                    for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
-                        column.extend(cells)
-            except csv.Error as error:  # such as a quotation mark that is never closed
-                start = max([header_line, *lines[-1:]]) + 1
-                raise ManifestError(f"{path}, line {start} or below: {error}") from None
+            table = _read_regular(path, file, delimiter, required)
+            if table is None:
+                file.seek(0)
+                table = _read_any(path, file, delimiter, required, bad_rows)
     except UnicodeDecodeError:
         raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
-    return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
+    return table
+
+
+def _read_regular(
+    path: Path, file: TextIO, delimiter: str, required: Sequence[str]
+) -> Table | None:
+    """Read a table whose rows are a line each, as wide as the header; None for any other."""
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(filter(None, reader), [])]
+        _check_header(path, header, required, delimiter)
+        start, columns = reader.line_num + 1, _Columns(len(header))
+        while chunk := list(islice(reader, CHUNK_ROWS)):
+            if {*map(len, chunk)} != {len(header)}:
+                return None
+            columns.extend(chunk)
+    except csv.Error:
+        return None
+    lines = range(start, reader.line_num + 1)
+    if not header or len(lines) != len(columns.cells[0]):
+        return None
+    return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
+
+
+def _read_any(
+    path: Path,
+    file: TextIO,
+    delimiter: str,
+    required: Sequence[str],
+    bad_rows: list[tuple[int, int]] | None,
+) -> Table:
+    """Read a table row by row, so that messages name the line."""
+    lines: list[int] = []
+    header_line = 0
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(filter(None, reader), [])]
+        header_line = reader.line_num
+        _check_header(path, header, required, delimiter)
+        columns = _Columns(len(header))
+        rows = _rows(path, reader, len(header), lines, bad_rows)
+        while chunk := list(islice(rows, CHUNK_ROWS)):
+            columns.extend(chunk)
+    except csv.Error as error:  # such as a quotation mark that is never closed
+        start = max([header_line, *lines[-1:]]) + 1
+        raise ManifestError(f"{path}, line {start} or below: {error}") from None
+    return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
+
+
+class _Columns:
+    """The cells of columns; those that are alike are one string, as long as many are."""
+
+    def __init__(self, width: int) -> None:
+        self.cells: list[list[str]] = [[] for _ in range(width)]
+        self.known: dict[int, dict[str, str]] = {number: {} for number in range(width)}
+
+    def extend(self, rows: Sequence[Sequence[str]]) -> None:
+        """Add rows, all as wide as the table."""
+        for number, cells in enumerate(zip(*rows, strict=True)):
+            column, known = self.cells[number], self.known.get(number)
+            if known is None:
+                column.extend(cells)
+                continue
+            column.extend(map(known.setdefault, cells, cells))
+            if len(known) > max(MAX_DISTINCT, len(column) // 4):
+                del self.known[number]
 
 
 def _rows(
@@ -218,9 +279,12 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     `ManifestError` if a cell is longer than `read_table` takes.
     """
     _check_lengths(columns)
-    text = io.StringIO()
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
-    returns = any("\r" in cell for cells in columns.values() for cell in cells)
+    returns = any(_has("\r", cells) for cells in columns.values())
+    if len(columns) > 1 and not returns and not any(_needs_quotes(c) for c in columns.items()):
+        rows = map(",".join, zip(*columns.values(), strict=True))
+        return "\n".join([",".join(columns), *rows, ""])
+    text = io.StringIO()
     writer = csv.writer(
         text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
     )
@@ -241,6 +305,25 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
             f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if these are "
             "the words of a clip, divide the clip"
         )
+
+
+def _needs_quotes(column: tuple[str, Sequence[str]]) -> bool:
+    """Return True if the name or a cell of a column holds a mark that CSV quotes."""
+    text = "".join([column[0], *column[1]])
+    return any(mark in text for mark in ',"\r\n')
+
+
+def map_cells(function: Callable[[str], V], cells: Sequence[str]) -> list[V]:
+    """Return a function's value for each cell; it is called once for those that are alike.
+
+    The first cell for which it raises is the first that would.
+    """
+    values = {cell: function(cell) for cell in dict.fromkeys(cells)}
+    return [values[cell] for cell in cells]
+
+
+def _has(mark: str, cells: Iterable[str]) -> bool:
+    return mark in "".join(cells)
 
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:

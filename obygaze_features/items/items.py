@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import MAX_TIME_S, as_list, did_you_mean, join_some, shorten
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
@@ -32,6 +33,9 @@ MIN_SPAN_S = 2e-6
 #: The name of a file or folder: not a path, not "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
+#: What lines of ids are made of, and what they never contain.
+_ID_BYTES = f"{string.ascii_letters}{string.digits}_+-.\n".encode()
+_NOT_IN_IDS = ("\n\n", "\n.", "\n_", "\n+", "\n-", "..")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
 
 
@@ -181,6 +185,28 @@ class Items:
         counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
         return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
+    @property
+    def span_films(self) -> list[str]:
+        """The film of each item; a span without one is of the film that its media is."""
+        spans = (~np.isnan(self.starts)).tolist()
+        return [
+            film or (media_stem(media) if span else "")
+            for film, media, span in zip(self.films, self.media, spans, strict=True)
+        ]
+
+    @cached_property
+    def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
+        """The id that timelines give the film (`span_films`) -> the rows of its spans, in time."""
+        films, by_film = self.span_films, dict[str, list[int]]()
+        ids = {film: film and safe_id(film) for film in set(films)}
+        for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
+            by_film.setdefault(ids[films[row]], []).append(row)
+        ordered = {}
+        for film, of_film in by_film.items():
+            rows = np.array(of_film, np.intp)
+            ordered[film] = rows[np.lexsort((self.ends[rows], self.starts[rows]))]
+        return ordered
+
     def take(self, rows: Sequence[int]) -> Items:
         """The items of these rows, in that order."""
         index = np.asarray(rows, dtype=int)
@@ -217,7 +243,7 @@ class Items:
         lab whose clips are .mp4 and one whose clips are .mkv have the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
-        sources = list(map(media_stem, self.media))
+        sources = map_cells(media_stem, self.media)
         if "text" in self.kinds:
             withheld = self.extra.get(WITHHELD) or [""] * len(self)
             for row, kind in enumerate(self.kinds):
@@ -247,17 +273,19 @@ class Items:
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
         for column, find_problem in (
-            (self.ids, id_problem),
+            ([] if are_ids(self.ids) else self.ids, id_problem),
             (self.media, media_problem),
             (self.kinds, _kind_problem),
             (self.films, _film_problem),
         ):
             problems = {value: find_problem(value) for value in set(column)}
-            for row, value in enumerate(column):
+            for row, value in enumerate(column if any(problems.values()) else []):
                 if problem := problems[value]:
                     yield row, problem
         first_rows: dict[str, int] = {}
-        for row, identifier in enumerate(self.ids):
+        is_lower = "".join(self.ids).islower()
+        is_distinct = len({*(self.ids if is_lower else map(str.lower, self.ids))}) == len(self)
+        for row, identifier in enumerate([] if is_distinct else self.ids):
             first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
             if first_row != row and first == identifier:
                 yield row, f"duplicate id {identifier!r}"
@@ -329,6 +357,16 @@ def id_problem(identifier: str) -> str | None:
     )
 
 
+def are_ids(names: Sequence[str]) -> bool:
+    """Return True if `id_problem` has nothing to say of any of many names; checked all at once."""
+    text = "\n".join(["", *names, ""])
+    if not text.isascii() or text.encode().translate(None, _ID_BYTES):
+        return False
+    if text.count("\n") != len(names) + 1 or any(mark in text for mark in _NOT_IN_IDS):
+        return False
+    return max(map(len, names), default=0) <= MAX_ID_LENGTH
+
+
 def safe_id(name: str) -> str:
     """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
 
@@ -371,8 +409,10 @@ def name_film(film: str, media: str) -> str:
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Every cell of a table's spans that is not a number of seconds."""
     for column in ("start", "end"):
-        for row, cell in enumerate(table.columns.get(column, [])):
-            if cell and _SECONDS.fullmatch(cell) is None:
+        cells = table.columns.get(column, [])
+        wrong = {cell for cell in {*cells} if cell and _SECONDS.fullmatch(cell) is None}
+        for row, cell in enumerate(cells if wrong else []):
+            if cell in wrong:
                 yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
@@ -399,7 +439,9 @@ def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
     """Seconds; NaN where a cell is empty or not a number."""
     if not any(cells):
         return np.full(len(cells), math.nan)
-    return np.array([float(cell) if _SECONDS.fullmatch(cell) else math.nan for cell in cells])
+    return np.array(
+        map_cells(lambda cell: float(cell) if _SECONDS.fullmatch(cell) else math.nan, cells)
+    )
 
 
 def _microseconds(value: float) -> str:
@@ -408,6 +450,6 @@ def _microseconds(value: float) -> str:
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Times as text; empty where there is no span."""
-    if np.isnan(values).all():
-        return [""] * len(values)
-    return ["" if math.isnan(value) else format_time(value) for value in values.tolist()]
+    distinct, rows = np.unique(values, return_inverse=True)
+    texts = ["" if math.isnan(value) else format_time(value) for value in distinct.tolist()]
+    return [texts[row] for row in rows.tolist()]

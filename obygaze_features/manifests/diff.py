@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from obygaze_features.common.text import counted, join_some
+from obygaze_features.manifests.labels import LabelSet
 from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.splits import Split
+
+P = TypeVar("P", LabelSet, Split)
 
 MAX_CHANGES_SHOWN = 5
 
@@ -64,47 +70,62 @@ class ManifestDiff:
 
 def diff(left: Manifest, right: Manifest) -> ManifestDiff:
     """Compare items by id, and label sets and splits by name."""
-    common = [identifier for identifier in left.ids if identifier in right]
+    same_digest = left.digest == right.digest
+    is_same = same_digest and _columns(left) == _columns(right)
+    common = left.ids if same_digest else [i for i in left.ids if i in right]
     common_set = set(common)
     changed: dict[str, dict[str, tuple[Any, Any]]] = {}
-    for identifier in common:
+    for identifier in [] if is_same else common:
         before, after = vars(left[identifier]), vars(right[identifier])
         if fields := {k: (before[k], after[k]) for k in before if before[k] != after[k]}:
             changed[identifier] = fields
-    labels, splits = map(_changes, _texts(left), _texts(right))
     return ManifestDiff(
-        same_digest=left.digest == right.digest,
-        only_left=[identifier for identifier in left.ids if identifier not in right],
-        only_right=[identifier for identifier in right.ids if identifier not in left],
+        same_digest=same_digest,
+        only_left=[identifier for identifier in left.ids if identifier not in common_set],
+        only_right=[identifier for identifier in right.ids if identifier not in common_set],
         same_order=common == [identifier for identifier in right.ids if identifier in common_set],
         changed=changed,
-        labels=labels,
-        splits=splits,
+        labels=_changes(_label_sets(left), _label_sets(right), _label_texts),
+        splits=_changes(_splits(left), _splits(right), _fold_texts),
     )
 
 
-def _texts(manifest: Manifest) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """Label set -> id -> level and concepts, as text; and split -> id -> fold."""
-    labels = {
-        labels.name: {
-            i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids
-        }
-        for labels in map(manifest.labels, manifest.label_names)
-    }
-    splits = {
-        name: {i: f"fold {fold}" for i, fold in manifest.split(name).fold_of.items()}
-        for name in manifest.split_names
-    }
-    return labels, splits
+def _columns(manifest: Manifest) -> list[object]:
+    """Return all that items are compared by, as what compares at once."""
+    items = manifest.items
+    times = np.nan_to_num([items.starts, items.ends], nan=-1.0).tobytes()
+    return [items.ids, items.kinds, items.films, items.media, items.texts, times]
+
+
+def _label_sets(manifest: Manifest) -> dict[str, LabelSet]:
+    return {name: manifest.labels(name) for name in manifest.label_names}
+
+
+def _splits(manifest: Manifest) -> dict[str, Split]:
+    return {name: manifest.split(name) for name in manifest.split_names}
+
+
+def _label_texts(labels: LabelSet) -> dict[str, str]:
+    """Id -> level and concepts."""
+    return {i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids}
+
+
+def _fold_texts(split: Split) -> dict[str, str]:
+    return {i: f"fold {fold}" for i, fold in split.fold_of.items()}
 
 
 def _changes(
-    left: Mapping[str, Mapping[str, str]], right: Mapping[str, Mapping[str, str]]
+    left: Mapping[str, P], right: Mapping[str, P], describe: Callable[[P], Mapping[str, str]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
     """By name and id, what differs; "none" where one side lacks it."""
     changes: dict[str, dict[str, tuple[str, str]]] = {}
     for name in dict.fromkeys([*left, *right]):
-        a, b = left.get(name, {}), right.get(name, {})
+        part, other_part = left.get(name), right.get(name)
+        if part == other_part:
+            changes[name] = {}
+            continue
+        a: Mapping[str, str] = {} if part is None else describe(part)
+        b: Mapping[str, str] = {} if other_part is None else describe(other_part)
         both = {i: (a.get(i, "none"), b.get(i, "none")) for i in dict.fromkeys([*a, *b])}
         changes[name] = {i: texts for i, texts in both.items() if texts[0] != texts[1]}
     return changes

@@ -17,7 +17,7 @@ import msgspec
 
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import Table, format_table
+from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import counted, for_shell, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.items.items import pick_rows, raise_first
@@ -385,7 +385,8 @@ def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
 def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
     """Rows with the id of a row before them."""
     seen: set[str] = set()
-    for row, identifier in enumerate(table["id"]):
+    is_distinct = len({*table["id"]}) == len(table)
+    for row, identifier in enumerate([] if is_distinct else table["id"]):
         if identifier in seen:
             yield row, f"duplicate id {identifier!r}"
         seen.add(identifier)
@@ -476,15 +477,13 @@ class LabelSet(IdTable):
             return
         scheme = scheme_in(about, path, default)
         yield from repeated_ids(table)
-        for row, (level, concepts) in enumerate(
-            zip(table["level"], table.get("concepts"), strict=True)
-        ):
-            names = [(scheme.concept, name) for name in split_concepts(concepts)]
-            for look_up, text in [(scheme.level, level), *names]:
-                try:
-                    look_up(text)
-                except ManifestError as error:
-                    yield row, str(error)
+        levels = {text: _level_problems(text, scheme) for text in {*table["level"]}}
+        concepts = {text: _concept_problems(text, scheme) for text in {*table.get("concepts")}}
+        if not any(levels.values()) and not any(concepts.values()):
+            return
+        for row, texts in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
+            for problem in levels[texts[0]] + concepts[texts[1]]:
+                yield row, problem
 
     @classmethod
     def from_table(
@@ -496,10 +495,10 @@ class LabelSet(IdTable):
         return cls(
             name,
             ids=table["id"],
-            levels=[scheme.level(text) for text in table["level"]],
-            concepts=[
-                tuple(map(scheme.concept, split_concepts(text))) for text in table.get("concepts")
-            ],
+            levels=map_cells(scheme.level, table["level"]),
+            concepts=map_cells(
+                lambda text: tuple(map(scheme.concept, split_concepts(text))), table.get("concepts")
+            ),
             ratio=table.columns.get("ratio", []),
             extra={k: v for k, v in table.columns.items() if k not in COLUMNS},
             about=about,
@@ -510,11 +509,32 @@ class LabelSet(IdTable):
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "level": self.levels,
-            "concepts": [SEPARATOR.join(concepts) for concepts in self.concepts],
+            "concepts": _joined(self.concepts),
         }
         if self.ratio:
             columns["ratio"] = self.ratio
         return format_table({**columns, **self.extra})
+
+
+def _joined(concepts: Sequence[tuple[str, ...]]) -> list[str]:
+    texts = {names: SEPARATOR.join(names) for names in {*concepts}}
+    return [texts[names] for names in concepts]
+
+
+def _level_problems(text: str, scheme: LabelScheme) -> list[str]:
+    return list(_problems_of([text], scheme.level))
+
+
+def _concept_problems(text: str, scheme: LabelScheme) -> list[str]:
+    return list(_problems_of(split_concepts(text), scheme.concept))
+
+
+def _problems_of(texts: Iterable[str], look_up: Callable[[str], str]) -> Iterator[str]:
+    for text in texts:
+        try:
+            look_up(text)
+        except ManifestError as error:
+            yield str(error)
 
 
 def split_concepts(text: str) -> list[str]:

@@ -1,9 +1,12 @@
 """What timelines hold, in figures; and as files for ELAN and for spreadsheets."""
 
 import csv
+import gc
 import io
 import itertools
 import json
+import tracemalloc
+import weakref
 from collections import defaultdict
 from xml.etree import ElementTree
 
@@ -11,7 +14,7 @@ import pytest
 from pympi.Elan import Eaf
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Remark, Segment
+from obygaze_features.annotations import Film, Remark, Segment, figures
 from obygaze_features.annotations.build import read_films
 from obygaze_features.annotations.export import elan_files, spreadsheet_files
 from obygaze_features.common.elan import Document, to_eaf
@@ -65,6 +68,42 @@ def save(folder, files):
 
 def table(text):
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline="")))
+
+
+def long_timelines(films):
+    marks = [Segment(f"f{n:02}", "ann", i, i + 1, "EN") for n in range(films) for i in range(200)]
+    return of.Timelines.of("long", marks)
+
+
+def test_documents_take_the_memory_of_one_film():
+    peaks = []
+    for films in (1, 1, 12):  # the first loads what is needed
+        files = elan_files(long_timelines(films))
+        tracemalloc.start()
+        sizes = [len(text) for text in files.values()]
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert len(sizes) == 12
+    assert peaks[2] < 1.2 * peaks[1]
+
+
+def test_a_figure_is_dropped_when_it_is_saved(tmp_path, obygaze, monkeypatch):
+    timelines = of.Timelines.of("t", [Segment(f, "ann", 0, 9, "S") for f in ("a", "b", "c")])
+    timelines.save(tmp_path / "t")
+    timelines.project(9).save(tmp_path / "m")
+    draw, drawn, alive = figures.film_figure, [], []
+
+    def film_figure(*arguments):
+        gc.collect()
+        alive.append(sum(figure() is not None for figure in drawn))
+        figure = draw(*arguments)
+        drawn.append(weakref.ref(figure))
+        return figure
+
+    monkeypatch.setattr(figures, "film_figure", film_figure)
+    obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "f", code=0)
+    assert alive == [0, 0, 0]
+    assert len(list((tmp_path / "f").glob("*.svg"))) == 3
 
 
 def test_another_program_reads_every_annotators_tiers(marked, tmp_path):

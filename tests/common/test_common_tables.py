@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import are_ids, id_problem
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
 
@@ -33,9 +34,14 @@ def test_round_trip_as_the_csv_module_reads_it(columns):
         path.write_text(text, encoding="utf-8", newline="")
         table = read_table(path)
         assert table.columns == columns
-        lines = table.lines
+        lines = list(table.lines)
         assert len(lines) == len(table)
         assert lines == sorted(set(lines))
+
+
+@given(st.lists(st.text("aZ9._+-/\n é", max_size=5) | st.just("a" * 129), max_size=4))
+def test_many_ids_are_sound_where_each_is(names):
+    assert are_ids(names) == (not any(map(id_problem, names)))
 
 
 def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):

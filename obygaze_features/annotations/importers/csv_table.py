@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import click
@@ -82,10 +83,13 @@ def import_timelines(
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
 
+    delimiter = table.delimiter
+
     def read_span(cells: Mapping[str, str]) -> tuple[float, ...]:
-        return tuple(parse_time(cells[name], name, table.delimiter) for name in TIMES)
+        return tuple(parse_time(cells[name], name, delimiter) for name in TIMES)
 
     rows += read_rows(table, read_span)
+    del table  # its cells take as much memory as the rows
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
@@ -96,12 +100,13 @@ def read_rows(
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
     """The segments of a table whose columns are called after `MEANINGS`."""
+    concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"
         film, annotator = (cells[name].strip() for name in ("film", "annotator"))
         try:
             start, end = read_span(cells)
-            concepts = tuple(parse_concepts(cells.get("concepts", "")))
+            concepts = concepts_of(cells.get("concepts", ""))
         except (AnnotationError, ManifestError) as error:
             yield Remark(location, film, annotator, str(error), LEFT_OUT)
         else:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 
 from obygaze_features.common.cli import levels_option, table_options
-from obygaze_features.common.tables import Table, read_mapped_table
+from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.items import items
-from obygaze_features.items.items import Items, id_problem, media_stem, name_film, safe_id
+from obygaze_features.items.items import Items, are_ids, id_problem, media_stem, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 from obygaze_features.manifests import labels
 from obygaze_features.manifests.importers.options import (
@@ -22,7 +23,7 @@ from obygaze_features.manifests.importers.options import (
     name_option,
     source_argument,
 )
-from obygaze_features.manifests.importers.reading import at_row, item_of_file, parse_time
+from obygaze_features.manifests.importers.reading import item_of_file, parse_time
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -98,10 +99,11 @@ def import_manifest(
     notes = []
     if all_items.extra:
         notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
-    whole = [item for item in all_items if item.media and item.start is None]
-    named = [item for item in whole if media_stem(item.media) != item.id]
+    whole = [row for row in np.flatnonzero(np.isnan(all_items.starts)) if all_items.media[row]]
+    places = ((all_items.media[row], all_items.ids[row]) for row in whole)
+    named = next((place for place in places if media_stem(place[0]) != place[1]), None)
     if named:
-        notes.append(f"ids: {named[0].media} is {named[0].id}")
+        notes.append("ids: {} is {}".format(*named))
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
@@ -185,6 +187,41 @@ def _read(
 
 def _with_items(table: Table) -> Table:
     """The table with safe ids, names of files and times in seconds; ids may be names of files."""
+    columns = _plain_names(table) or _safe_names(table)
+    suffixes = {_suffix(name) for name in {*columns["media"]}}
+    if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
+        columns["kind"] = ["image"] * len(table)
+    for name in [name for name in ("start", "end") if name in table.columns]:
+        columns[name] = _seconds_texts(table, name)
+    return replace(table, columns={**table.columns, **columns})
+
+
+def _plain_names(table: Table) -> dict[str, list[str]] | None:
+    """Read safe ids, beside names of files without folders; None for any others."""
+    ids, films = table.get("id"), table.get("film")
+    media = map_cells(_relative, table.get("media"))
+    if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
+        return None
+    if not all(films):
+        places = zip(films, media, table.get("start"), strict=True)
+        films = [name_film(film, name) if start else film for film, name, start in places]
+    return {"id": ids, "film": films, "media": media}
+
+
+def _seconds_texts(table: Table, name: str) -> list[str]:
+    """The times of a column in seconds, as text."""
+    texts = {}
+    for cell in dict.fromkeys(table[name]):
+        try:
+            seconds = parse_time(cell, name, table.delimiter) if cell.strip() else None
+        except ManifestError as error:
+            raise table.problem(table[name].index(cell), str(error)) from None
+        texts[cell] = "" if seconds is None else f"{seconds:.6f}"
+    return [texts[cell] for cell in table[name]]
+
+
+def _safe_names(table: Table) -> dict[str, list[str]]:
+    """Make ids, films and files row by row."""
     numbers: Counter[str] = Counter()
     rows: list[tuple[str, str, str]] = []
     for identifier, film, media, start in zip(
@@ -206,17 +243,7 @@ def _with_items(table: Table) -> Table:
                 film, media = item.film, item.media
         rows.append((safe, name_film(film, media) if start else film, media))
     ids, films, files = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
-    columns = {"id": ids, "film": films, "media": files}
-    suffixes = set(map(_suffix, files))
-    if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
-        columns["kind"] = ["image"] * len(table)
-    for name in [name for name in ("start", "end") if name in table.columns]:
-        columns[name] = []
-        for row, cell in enumerate(table[name]):
-            with at_row(table, row):
-                seconds = parse_time(cell, name, table.delimiter) if cell.strip() else None
-            columns[name].append("" if seconds is None else f"{seconds:.6f}")
-    return replace(table, columns={**table.columns, **columns})
+    return {"id": ids, "film": films, "media": files}
 
 
 def _suffix(name: str) -> str:
@@ -270,11 +297,13 @@ def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object]
 ) -> LabelSet:
     about = {"rule": f"as in {table.path.name}", **about}
-    for row, (level, cell) in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
+    cells = table["level"], table.get("concepts")
+    for level, concepts in dict.fromkeys(zip(*cells, strict=True)):
         try:
             scheme.level(level)
-            list(map(scheme.concept, labels.split_concepts(cell)))
+            list(map(scheme.concept, labels.split_concepts(concepts)))
         except ManifestError as error:
+            row = list(zip(*cells, strict=True)).index((level, concepts))
             raise table.problem(row, f"{error} ({suggest_levels(table['level'])})") from None
     return LabelSet.from_table(name, table, about, scheme)
 
