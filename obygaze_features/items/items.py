@@ -252,17 +252,11 @@ class Items:
             (self.kinds, _kind_problem),
             (self.films, _film_problem),
         ):
-            problems = {value: find_problem(value) for value in set(column)}
-            for row, value in enumerate(column):
-                if problem := problems[value]:
-                    yield row, problem
-        first_rows: dict[str, int] = {}
-        for row, identifier in enumerate(self.ids):
-            first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
-            if first_row != row and first == identifier:
-                yield row, f"duplicate id {identifier!r}"
-            elif first_row != row:
-                yield row, f"id {identifier!r} differs from {first!r} by case only"
+            problems = {value: problem for value in set(column) if (problem := find_problem(value))}
+            for row, value in enumerate(column if problems else []):
+                if value in problems:
+                    yield row, problems[value]
+        yield from self._repeated_ids()
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"
@@ -272,6 +266,19 @@ class Items:
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
             yield row, f"a span from {span} does not go forward"
+
+    def _repeated_ids(self) -> Iterator[tuple[int, str]]:
+        """Every row whose id an earlier row has, but for capital letters."""
+        lower = list(map(str.lower, self.ids))
+        if len(set(lower)) == len(lower):
+            return
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(lower):
+            first = self.ids[first_row := first_rows.setdefault(identifier, row)]
+            if first_row != row and first == self.ids[row]:
+                yield row, f"duplicate id {first!r}"
+            elif first_row != row:
+                yield row, f"id {self.ids[row]!r} differs from {first!r} by case only"
 
 
 class NamedItems(Protocol):
@@ -371,8 +378,10 @@ def name_film(film: str, media: str) -> str:
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Every cell of a table's spans that is not a number of seconds."""
     for column in ("start", "end"):
-        for row, cell in enumerate(table.columns.get(column, [])):
-            if cell and _SECONDS.fullmatch(cell) is None:
+        cells = table.columns.get(column, [])
+        wrong = {cell for cell in set(cells) if cell and _SECONDS.fullmatch(cell) is None}
+        for row, cell in enumerate(cells if wrong else []):
+            if cell in wrong:
                 yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
@@ -397,9 +406,8 @@ def _film_problem(film: str) -> str | None:
 
 def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
     """Seconds; NaN where a cell is empty or not a number."""
-    if not any(cells):
-        return np.full(len(cells), math.nan)
-    return np.array([float(cell) if _SECONDS.fullmatch(cell) else math.nan for cell in cells])
+    seconds = {cell: float(cell) if _SECONDS.fullmatch(cell) else math.nan for cell in set(cells)}
+    return np.array([seconds[cell] for cell in cells], np.float64)
 
 
 def _microseconds(value: float) -> str:
@@ -407,7 +415,7 @@ def _microseconds(value: float) -> str:
 
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
-    """Times as text; empty where there is no span."""
-    if np.isnan(values).all():
-        return [""] * len(values)
-    return ["" if math.isnan(value) else format_time(value) for value in values.tolist()]
+    """Times as text; empty where there is no span. Many are alike, and each is formatted once."""
+    times, number = np.unique(values, return_inverse=True)
+    texts = ["" if math.isnan(time) else format_time(time) for time in times.tolist()]
+    return [texts[n] for n in number.tolist()]

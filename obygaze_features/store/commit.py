@@ -39,6 +39,8 @@ from obygaze_features.store.metadata import final_error, read_attributes
 from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import write_shard
 
+MAX_COPIED_ROW = 2**16
+"""The largest row in bytes that is checked together with others."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
@@ -84,7 +86,7 @@ def commit_block(
         if instead_of is None and is_written(store, block):
             raise BlockTaken(f"block {block} of {store.path} is written already")
         rows = store.rows_of_block(block)
-        checked = [_check_row(store, outcome) for outcome in outcomes]
+        checked = _check_rows(store, outcomes)
         record = BlockRecord(
             block=block,
             status=tuple(int(outcome.status if outcome else Status.TODO) for outcome in checked),
@@ -192,6 +194,31 @@ def move_shards(store: Store, record: BlockRecord) -> None:
         while folder != store.path:
             sync_path(folder)
             folder = folder.parent
+
+
+def _check_rows(
+    store: Store, outcomes: Sequence[Done | Failed | None]
+) -> list[Done | Failed | None]:
+    """Return the rows in the arrays' own number formats; failures if these cannot hold them."""
+    done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
+    if all(_fit_as_they_are(store, spec, done) for spec in store.specs):
+        return list(outcomes)
+    return [_check_row(store, outcome) for outcome in outcomes]
+
+
+def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> bool:
+    """Return True if one look shows that an array can hold all rows, and none has padding.
+
+    Rows are compared as one copy, which large rows are not worth.
+    """
+    arrays = set(store.arrays)
+    if spec.row_bytes > MAX_COPIED_ROW or any(row.values.keys() != arrays for row in rows):
+        return False
+    values = [row.values[spec.name] for row in rows]
+    kinds = {(getattr(value, "dtype", None), np.shape(value)) for value in values}
+    if kinds - {(np.dtype(spec.dtype), spec.shape)}:
+        return False
+    return not values or _is_storable(np.stack(values), replace(spec, padded=False))
 
 
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
