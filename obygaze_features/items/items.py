@@ -33,6 +33,7 @@ MIN_SPAN_S, MAX_TIME_S = 2e-6, 1e9
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
+_IDS = re.compile(rf"(?:{_ID.pattern}\n)*+")
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,12 @@ class Items:
         counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
         return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
-    def take(self, rows: Sequence[int]) -> Items:
-        """The items of these rows, in that order."""
+    def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
+        """Return the items of these rows, in that order; `check` refuses a row that is twice."""
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
         extra = pick_rows(self.extra, rows)
-        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra)
+        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra, check=check)
 
     def select(
         self,
@@ -207,7 +208,7 @@ class Items:
             chosen = {i for i, film in zip(self.ids, self.films, strict=True) if film in films}
         if ids is not None:
             chosen &= {self.ids[self.row(identifier)] for identifier in as_list(ids)}
-        return self.take([row for row, i in enumerate(self.ids) if i in chosen])
+        return self.take([row for row, i in enumerate(self.ids) if i in chosen], check=False)
 
     @cached_property
     def digest(self) -> str:
@@ -217,7 +218,8 @@ class Items:
         lab whose clips are .mp4 and one whose clips are .mkv have the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
-        sources = list(map(media_stem, self.media))
+        stems = {name: media_stem(name) for name in set(self.media)}
+        sources = [stems[name] for name in self.media]
         if "text" in self.kinds:
             withheld = self.extra.get(WITHHELD) or [""] * len(self)
             for row, kind in enumerate(self.kinds):
@@ -247,7 +249,7 @@ class Items:
     def problems(self) -> Iterator[tuple[int, str]]:
         """Every row that is not right, and why; column by column."""
         for column, find_problem in (
-            (self.ids, id_problem),
+            ([] if _are_ids(self.ids) else self.ids, id_problem),
             (self.media, media_problem),
             (self.kinds, _kind_problem),
             (self.films, _film_problem),
@@ -320,6 +322,13 @@ def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _are_ids(ids: Sequence[str]) -> bool:
+    """Return True if one look at all ids together shows that `id_problem` finds nothing."""
+    lines = "\n".join([*ids, ""])
+    is_short = max(map(len, ids), default=0) <= MAX_ID_LENGTH
+    return is_short and lines.count("\n") == len(ids) and _IDS.fullmatch(lines) is not None
 
 
 def id_problem(identifier: str) -> str | None:

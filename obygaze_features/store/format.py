@@ -231,7 +231,8 @@ class BlockRecord:
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
         values = {**vars(self), "sha256": self._seal()}
-        return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+        line = json.dumps(values, ensure_ascii=False).encode()
+        return msgspec.json.format(line, indent=1) + b"\n"  # as json would indent it, but sooner
 
     @classmethod
     def from_json(cls, values: Any) -> BlockRecord:

@@ -179,8 +179,11 @@ class Store:
     @cached_property
     def failures(self) -> dict[str, str]:
         """Id -> reason, for the rows that failed."""
+        failed = np.flatnonzero(self.status > Status.DONE).tolist()
+        if not failed:
+            return {}
         reasons = self._rows_table["reason"]
-        return {self.ids[row]: reasons[row] for row in np.flatnonzero(self.status > Status.DONE)}
+        return {self.ids[row]: reasons[row] for row in failed}
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
