@@ -167,12 +167,12 @@ def _stage_copy(
     for name in (fmt.staged_name(spec, record.block, sha256), fmt.shard_name(spec, record.block)):
         with contextlib.suppress(FileNotFoundError):
             file = file or source.location.map(name)
-    if file is None or hashlib.sha256(file.bytes).hexdigest() != sha256:
+    if file is None or hashlib.sha256(file.bytes.data).hexdigest() != sha256:
         return False
     target = store.path / fmt.staged_name(spec, block, sha256)
     temporary = target.with_name(f".{uuid.uuid4().hex}.partial")
     try:
-        temporary.write_bytes(file.bytes)
+        temporary.write_bytes(file.bytes.data)
         file.forget()
         sync_path(temporary)
         os.replace(temporary, target)

@@ -170,7 +170,7 @@ class RowSource:
                 values[name] = to_storable(np.asarray(self.matrices[name][numbers]))
             except (StoreError, OSError, ValueError):
                 return None
-            if (values[name].shape[1:], values[name].dtype) != (array.shape, array.dtype):
+            if (values[name].shape[1:], values[name].dtype) != (array.shape, np.dtype(array.dtype)):
                 return None
         return values
 
