@@ -207,12 +207,12 @@ class Items:
             ordered[film] = rows[np.lexsort((self.ends[rows], self.starts[rows]))]
         return ordered
 
-    def take(self, rows: Sequence[int]) -> Items:
-        """The items of these rows, in that order."""
+    def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
+        """Return the items of these rows, in that order; `check` refuses a row that is twice."""
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
         extra = pick_rows(self.extra, rows)
-        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra)
+        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra, check=check)
 
     def select(
         self,
@@ -233,7 +233,7 @@ class Items:
             chosen = {i for i, film in zip(self.ids, self.films, strict=True) if film in films}
         if ids is not None:
             chosen &= {self.ids[self.row(identifier)] for identifier in as_list(ids)}
-        return self.take([row for row, i in enumerate(self.ids) if i in chosen])
+        return self.take([row for row, i in enumerate(self.ids) if i in chosen], check=False)
 
     @cached_property
     def digest(self) -> str:
@@ -282,15 +282,7 @@ class Items:
             for row, value in enumerate(column if any(problems.values()) else []):
                 if problem := problems[value]:
                     yield row, problem
-        first_rows: dict[str, int] = {}
-        is_lower = "".join(self.ids).islower()
-        is_distinct = len({*(self.ids if is_lower else map(str.lower, self.ids))}) == len(self)
-        for row, identifier in enumerate([] if is_distinct else self.ids):
-            first = self.ids[first_row := first_rows.setdefault(identifier.lower(), row)]
-            if first_row != row and first == identifier:
-                yield row, f"duplicate id {identifier!r}"
-            elif first_row != row:
-                yield row, f"id {identifier!r} differs from {first!r} by case only"
+        yield from self._repeated_ids()
         no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
         for row in np.flatnonzero(no_start != no_end).tolist():
             yield row, "a span needs both start and end"
@@ -300,6 +292,20 @@ class Items:
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
             yield row, f"a span from {span} does not go forward"
+
+    def _repeated_ids(self) -> Iterator[tuple[int, str]]:
+        """Every row whose id an earlier row has, but for capital letters."""
+        is_lower = "".join(self.ids).islower()
+        lower = self.ids if is_lower else list(map(str.lower, self.ids))
+        if len(set(lower)) == len(lower):
+            return
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(lower):
+            first = self.ids[first_row := first_rows.setdefault(identifier, row)]
+            if first_row != row and first == self.ids[row]:
+                yield row, f"duplicate id {first!r}"
+            elif first_row != row:
+                yield row, f"id {self.ids[row]!r} differs from {first!r} by case only"
 
 
 class NamedItems(Protocol):

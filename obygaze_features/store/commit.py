@@ -14,6 +14,7 @@ a record names.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -39,6 +40,8 @@ from obygaze_features.store.metadata import final_error, read_attributes
 from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import write_shard
 
+MAX_COPIED_ROW = 2**16
+"""The largest row in bytes that is checked together with others."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
@@ -84,7 +87,7 @@ def commit_block(
         if instead_of is None and is_written(store, block):
             raise BlockTaken(f"block {block} of {store.path} is written already")
         rows = store.rows_of_block(block)
-        checked = [_check_row(store, outcome) for outcome in outcomes]
+        checked = _check_rows(store, outcomes)
         record = BlockRecord(
             block=block,
             status=tuple(int(outcome.status if outcome else Status.TODO) for outcome in checked),
@@ -96,22 +99,47 @@ def commit_block(
             },
             shards={spec.name: _stage(store, block, spec, checked) for spec in store.specs},
         )
-        sync_path(store.path / fmt.STAGING)
+        return _publish(store, record, instead_of)
+
+
+def copy_block(store: Store, block: int, source: Store, record: BlockRecord) -> bool:
+    """Write a block that is a whole block of an open store, its shards as they are.
+
+    Nothing is written, and False returned, if a shard is not what its record says.
+    """
+    with disk_errors(store.path, StoreError):
         refuse_if_final(store)
-        path = store.path / fmt.record_name(block)
-        retired = store.path / fmt.retired_name(block)
-        if instead_of is not None and not _retire(instead_of, path, retired):
-            _withdraw(store, record)
-            raise BlockTaken(f"another process is rewriting block {block} of {store.path}")
-        if not publish_exclusively(path, record.to_bytes()):
-            _withdraw(store, record)
-            raise BlockTaken(
-                f"another process wrote block {block} of {store.path} at the same time; "
-                "its rows stay, these are discarded"
-            )
-        retired.unlink(missing_ok=True)
-        move_shards(store, record)
-        return record
+        copied = replace(record, block=block)
+        for spec in store.specs:
+            sha256 = record.shards[spec.name]
+            if sha256 and not _stage_copy(store, block, source, record, spec):
+                _withdraw(store, copied)
+                return False
+        _publish(store, copied)
+        return True
+
+
+def _publish(
+    store: Store, record: BlockRecord, instead_of: BlockRecord | None = None
+) -> BlockRecord:
+    """Publish the record of a block whose shards are staged, and move these."""
+    block = record.block
+    sync_path(store.path / fmt.STAGING)
+    refuse_if_final(store)
+    path = store.path / fmt.record_name(block)
+    retired = store.path / fmt.retired_name(block)
+    if instead_of is not None and not _retire(instead_of, path, retired):
+        _withdraw(store, record)
+        raise BlockTaken(f"another process is rewriting block {block} of {store.path}")
+    if not publish_exclusively(path, record.to_bytes()):
+        _withdraw(store, record)
+        raise BlockTaken(
+            f"another process wrote block {block} of {store.path} at the same time; "
+            "its rows stay, these are discarded"
+        )
+    retired.unlink(missing_ok=True)
+    move_shards(store, record)
+    return record
 
 
 def _stage(
@@ -128,6 +156,29 @@ def _stage(
     finally:
         temporary.unlink(missing_ok=True)
     return sha256
+
+
+def _stage_copy(
+    store: Store, block: int, source: Store, record: BlockRecord, spec: ArraySpec
+) -> bool:
+    """Copy and flush a shard of another store; False unless it has its checksum."""
+    sha256 = record.shards[spec.name] or ""
+    file = None
+    for name in (fmt.staged_name(spec, record.block, sha256), fmt.shard_name(spec, record.block)):
+        with contextlib.suppress(FileNotFoundError):
+            file = file or source.location.map(name)
+    if file is None or hashlib.sha256(file.bytes.data).hexdigest() != sha256:
+        return False
+    target = store.path / fmt.staged_name(spec, block, sha256)
+    temporary = target.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        temporary.write_bytes(file.bytes.data)
+        file.forget()
+        sync_path(temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
 
 
 def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
@@ -192,6 +243,31 @@ def move_shards(store: Store, record: BlockRecord) -> None:
         while folder != store.path:
             sync_path(folder)
             folder = folder.parent
+
+
+def _check_rows(
+    store: Store, outcomes: Sequence[Done | Failed | None]
+) -> list[Done | Failed | None]:
+    """Return the rows in the arrays' own number formats; failures if these cannot hold them."""
+    done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
+    if all(_fit_as_they_are(store, spec, done) for spec in store.specs):
+        return list(outcomes)
+    return [_check_row(store, outcome) for outcome in outcomes]
+
+
+def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> bool:
+    """Return True if one look shows that an array can hold all rows, and none has padding.
+
+    Rows are compared as one copy, which large rows are not worth.
+    """
+    arrays = set(store.arrays)
+    if spec.row_bytes > MAX_COPIED_ROW or any(row.values.keys() != arrays for row in rows):
+        return False
+    values = [row.values[spec.name] for row in rows]
+    kinds = {(getattr(value, "dtype", None), np.shape(value)) for value in values}
+    if kinds - {(np.dtype(spec.dtype), spec.shape)}:
+        return False
+    return not values or _is_storable(np.stack(values), replace(spec, padded=False))
 
 
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:

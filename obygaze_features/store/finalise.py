@@ -41,7 +41,7 @@ from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.location import StoreFile
 from obygaze_features.store.metadata import DamagedFile, read_checksums
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.shards import write_shard
 from obygaze_features.store.writer import (
     append_to_log,
@@ -172,7 +172,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     columns: dict[str, Any] = {
         "id": store.ids,
         "status": [str(code) for code in store.status.tolist()],
-        "source": [store.sources[item_id] or "" for item_id in store.ids],
+        "source": [source or "" for source in store.sources.values()],
         "reason": [store.failures.get(item_id, "") for item_id in store.ids],
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
@@ -221,14 +221,19 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
     checksums, layout = {}, fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
     shards = range(-(-len(store) // layout.shard_rows))
 
+    step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
+
     def read_chunks(ids: Sequence[str], done: NDArray[np.bool_]) -> Iterator[NDArray[Any] | None]:
-        rows = store.read(spec.name, ids, missing="nan")
-        store.forget()
-        for start in range(0, len(ids), layout.chunk_rows):
-            part = rows[start : start + layout.chunk_rows]
-            chunk = np.full(layout.chunk_shape, spec.fill, spec.dtype)
-            chunk[: len(part)] = part
-            yield chunk if done[start : start + layout.chunk_rows].any() else None
+        for first in range(0, len(ids), step):
+            rows = store.read(spec.name, ids[first : first + step], missing="nan")
+            store.forget()
+            for start in range(0, len(rows), layout.chunk_rows):
+                chunk = rows[start : start + layout.chunk_rows]
+                if len(chunk) < layout.chunk_rows:  # the last one
+                    chunk = np.full(layout.chunk_shape, spec.fill, spec.dtype)
+                    chunk[: len(rows) - start] = rows[start:]
+                is_present = done[first + start : first + start + layout.chunk_rows].any()
+                yield chunk if is_present else None
 
     for shard in progress(shards, f"Writing {spec.name}", unit="shard"):
         rows = slice(shard * layout.shard_rows, (shard + 1) * layout.shard_rows)

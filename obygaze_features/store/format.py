@@ -231,7 +231,8 @@ class BlockRecord:
     def to_bytes(self) -> bytes:
         """The content of the record's file, which ends in a checksum of the rest."""
         values = {**vars(self), "sha256": self._seal()}
-        return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+        line = json.dumps(values, ensure_ascii=False).encode()
+        return msgspec.json.format(line, indent=1) + b"\n"  # as json would indent it, but sooner
 
     @classmethod
     def from_json(cls, values: Any) -> BlockRecord:
@@ -426,10 +427,23 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
+_NOT_IDS = "a row has no id, or more than one"
+
+
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
     """The ids of `encode_ids`; ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError("a row has no id, or more than one")
+        raise ValueError(_NOT_IDS)
     return ids
+
+
+def check_ids(table: NDArray[np.uint8]) -> None:
+    """Raise ValueError where `decode_ids` does, in less memory."""
+    is_zero = table == 0
+    has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
+    if is_zero[:, 0].any() or has_gap:
+        raise ValueError(_NOT_IDS)
+    lines = np.pad(table, ((0, 0), (0, 1)))
+    lines.tobytes().decode("utf-8")

@@ -28,7 +28,7 @@ from obygaze_features.errors import BlockTaken, StoreError, UsageError, translat
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Failed
-from obygaze_features.store.format import Recipe, Status
+from obygaze_features.store.format import ArraySpec, Recipe, Status, default_block_rows
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
     RowSource,
@@ -47,6 +47,8 @@ from obygaze_features.store.writer import StoreWriter
 MAX_SAMPLED = 51
 """Files that are read, from all over the manifest, to see what most of them have."""
 _HEAD_BYTES = 1 << 20
+BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
+"""Blocks of an import are joined up to this size, to not fewer than so many."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -185,10 +187,16 @@ def _fill_store(
         writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
         recipe = replace(recipe, name=path.stem, arrays=arrays)
-        writer = StoreWriter.create(path, manifest, recipe, probe=source.probe)
+        writer = StoreWriter.create(
+            path,
+            manifest,
+            recipe,
+            probe=source.probe,
+            block_rows=_block_rows(arrays, len(manifest.items)),
+        )
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
-        rows = [source.row(manifest.items[row], specs) for row in writer.rows_of(block)]
+        rows = source.rows(manifest.items, writer.rows_of(block), specs)
         with contextlib.suppress(BlockTaken):  # by another import at the same time
             writer.write_block(block, rows)
     store = open_store(path)
@@ -200,6 +208,15 @@ def _fill_store(
             writer.rewrite(block, {row: done for row, done in results.items() if done is not None})
     writer.log("imported", source=str(source.path))
     return store.refresh()
+
+
+def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
+    """Return the rows per block of an import: more than an extraction has, where rows are small.
+
+    Each block is flushed to disk several times, and reading it takes no time worth saving.
+    """
+    small = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
+    return max(default_block_rows(items), min(small, items // FEWEST_BLOCKS))
 
 
 def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -> RowSource:

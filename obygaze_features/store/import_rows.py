@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
-from obygaze_features.items.items import Item, NamedItems
+from obygaze_features.items.items import Item, Items, NamedItems
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
@@ -143,6 +143,36 @@ class RowSource:
                 reason = f"{self.path.name}, {name}: {problem!s:.140}"
                 return Failed(Status.UNREADABLE, reason)
         return Done(values, self.source_of(row))
+
+    def rows(
+        self, items: Items, rows: Sequence[int], arrays: Mapping[str, ArraySpec]
+    ) -> list[Done | Failed | None]:
+        """Return what `row` returns of some items; rows of NumPy files are read together."""
+        numbers = [self._row_of.get(items.ids[row], -1) for row in rows]
+        values = self._read_together(numbers, arrays)
+        if values is None:
+            return [self.row(items[row], arrays) for row in rows]
+        return [
+            Done({name: block[index] for name, block in values.items()}, self.source_of(number))
+            for index, number in enumerate(numbers)
+        ]
+
+    def _read_together(
+        self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
+    ) -> dict[str, NDArray[Any]] | None:
+        """Read some rows of each matrix; None unless all can be read, and as the arrays are."""
+        are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
+        if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
+            return None
+        values = {}
+        for name, array in arrays.items():
+            try:
+                values[name] = to_storable(np.asarray(self.matrices[name][numbers]))
+            except (StoreError, OSError, ValueError):
+                return None
+            if (values[name].shape[1:], values[name].dtype) != (array.shape, np.dtype(array.dtype)):
+                return None
+        return values
 
 
 @contextlib.contextmanager

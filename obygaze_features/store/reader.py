@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +27,7 @@ from obygaze_features.store.metadata import (
     read_record,
     read_rows_table,
 )
+from obygaze_features.store.row_index import RowIndex
 from obygaze_features.store.row_reader import RowReader
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """What `Store.iter_blocks` reads at a time from a final store."""
 
+DICTIONARY_ROWS = 2**17
+"""The most rows whose ids are kept in a dictionary, which is faster, and takes more memory."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """The beginning of a URL that lacks a slash."""
 Rows = NDArray[np.intp]
@@ -179,8 +182,11 @@ class Store:
     @cached_property
     def failures(self) -> dict[str, str]:
         """Id -> reason, for the rows that failed."""
+        failed = np.flatnonzero(self.status > Status.DONE).tolist()
+        if not failed:
+            return {}
         reasons = self._rows_table["reason"]
-        return {self.ids[row]: reasons[row] for row in np.flatnonzero(self.status > Status.DONE)}
+        return {self.ids[row]: reasons[row] for row in failed}
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
@@ -542,9 +548,17 @@ class Store:
             return fmt.decode_ids(table)
 
     @cached_property
-    def _row_of(self) -> Mapping[str, int]:
-        rows = {item_id: row for row, item_id in enumerate(self.ids)}
-        if len(rows) < len(self):
+    def _row_of(self) -> dict[str, int] | RowIndex:
+        rows: dict[str, int] | RowIndex
+        if len(self) > DICTIONARY_ROWS:
+            with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
+                fmt.check_ids(self._id_bytes)
+            rows = RowIndex(self._id_bytes)
+            has_duplicates = rows.has_duplicates
+        else:
+            rows = {item_id: row for row, item_id in enumerate(self.ids)}
+            has_duplicates = len(rows) < len(self)
+        if has_duplicates:
             file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
             raise DamagedFile(file, "an id is there twice")
         return rows
@@ -569,6 +583,8 @@ class Store:
         """The row of each id; -1 if the store does not have it."""
         _require_ids(ids)
         row_of = self._row_of
+        if isinstance(row_of, RowIndex):
+            return row_of.find(ids)
         return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
 
 

@@ -14,12 +14,12 @@ import itertools
 import math
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, BinaryIO
+from queue import Queue
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -29,6 +29,8 @@ from obygaze_features.errors import StoreError
 
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
+"""About how much of a shard is written and hashed at a time."""
+MAX_WAITING_PARTS = 4
 ABSENT = np.uint64(2**64 - 1)
 _ABSENT = int(ABSENT)
 
@@ -124,44 +126,67 @@ def write_shard(
         The SHA-256 of the file.
     """
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
-    digest, pieces = hashlib.sha256(), SimpleQueue[Any]()
+    digest, parts = hashlib.sha256(), Queue[bytes | None](MAX_WAITING_PARTS)
 
-    def hash_pieces() -> None:
-        while (piece := pieces.get()) is not None:
-            digest.update(piece)
-
-    def write(file: BinaryIO, piece: Any) -> None:
-        pieces.put(piece)
-        file.write(piece)
+    def hash_parts() -> None:
+        while (part := parts.get()) is not None:
+            digest.update(part)
 
     # Hashing and writing both release the interpreter lock, so they run at the same time.
     with ThreadPoolExecutor(1) as thread:
-        hashing = thread.submit(hash_pieces)
+        hashing = thread.submit(hash_parts)
         try:
-            with path.open("wb", buffering=BUFFER_BYTES) as file:
-                offset = 0
-                for number, chunk in enumerate(chunks):
-                    if chunk is not None:
-                        array = np.ascontiguousarray(chunk, layout.dtype.newbyteorder("<"))
-                        data = array.reshape(-1).view(np.uint8)
-                        if compress:
-                            from numcodecs import zstd
-
-                            data = np.frombuffer(zstd.compress(data, 3), np.uint8)
-                        data.flags.writeable = False  # as `checksum` needs it
-                        write(file, data)
-                        write(file, checksum(data))
-                        index[number] = offset, data.nbytes + CHECKSUM_BYTES
-                        offset += data.nbytes + CHECKSUM_BYTES
-                table = index.tobytes()
-                write(file, table)
-                write(file, checksum(table))
+            with path.open("wb") as file:
+                for part in _join_pieces(_shard_pieces(chunks, layout, index, compress=compress)):
+                    parts.put(part)
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            pieces.put(None)
+            parts.put(None)
         hashing.result()
     return digest.hexdigest()
+
+
+def _shard_pieces(
+    chunks: Iterable[NDArray[Any] | None],
+    layout: ShardLayout,
+    index: NDArray[np.uint64],
+    *,
+    compress: bool,
+) -> Iterator[Any]:
+    """Yield the bytes of a shard in order, and fill its index, which comes last."""
+    offset, dtype = 0, layout.dtype.newbyteorder("<")
+    for number, chunk in enumerate(chunks):
+        if chunk is None:
+            continue
+        data = np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8)
+        if compress:
+            from numcodecs import zstd
+
+            data = np.frombuffer(zstd.compress(data, 3), np.uint8)
+        data.flags.writeable = False  # as `checksum` needs it
+        yield data
+        yield checksum(data)
+        size = data.nbytes + CHECKSUM_BYTES
+        index[number] = offset, size
+        offset += size
+    table = index.tobytes()
+    yield table
+    yield checksum(table)
+
+
+def _join_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
+    """Join small pieces to parts of about `BUFFER_BYTES`: each part has its cost."""
+    waiting: list[Any] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= BUFFER_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
 
 
 def checksum(data: Any) -> bytes:
@@ -208,8 +233,7 @@ class ShardReader:
                 out[number] = self.read_row(row, check=check)
             return out
         if check:
-            for chunk in np.unique(chunks).tolist():
-                self._locate(chunk, check=True)
+            self._check_chunks(np.unique(chunks))
         positions = (self.index[chunks, 0] // np.uint64(self._step)).astype(np.intp)
         if self.layout.chunk_rows == 1 and (np.diff(positions) == 1).all():
             out[...] = self._chunks[positions[0] : positions[0] + len(positions), 0]
@@ -248,6 +272,16 @@ class ShardReader:
         if reason:
             raise DamagedChunk(self.file.where, self.layout.rows_of(chunk), reason)
         return int(offset)
+
+    def _check_chunks(self, chunks: NDArray[np.intp]) -> None:
+        """Raise `DamagedChunk` on the first of these evenly spaced chunks that was changed."""
+        starts = self.index[chunks, 0].astype(np.intp)
+        ends = starts + self.layout.chunk_bytes
+        stored = self._bytes[ends[:, None] + np.arange(CHECKSUM_BYTES)].view("<u4").ravel()
+        spans = zip(starts.tolist(), ends.tolist(), stored.tolist(), strict=True)
+        for number, (start, end, expected) in enumerate(spans):
+            if google_crc32c.value(self._bytes[start:end]) != expected:
+                self._locate(int(chunks[number]), check=True)
 
     def _view(self) -> NDArray[Any] | None:
         """All chunks as one array, if they are evenly spaced (as obygaze writes them)."""

@@ -174,7 +174,7 @@ def predict(
     kept = [*keep_preferences(written.files)]
     write_files(written.files, overwrite=overwrite)
     if as_json:
-        echo_json(written.rows)
+        echo_json([*written.rows])
     for line in [*written.text, *kept]:
         echo(line, err=as_json)
     echo_warnings(written.warnings)

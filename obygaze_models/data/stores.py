@@ -203,6 +203,7 @@ def read_features(
         )
     if pooling is None:
         features = store.read(array, ids, missing="drop")
+        store.forget()
         return store.done_ids(ids), features.astype(np.float32, copy=False)
     pooled_ids, pooled = _pool(store, array, pooling)
     row_of = {clip: row for row, clip in enumerate(pooled_ids)}

@@ -33,7 +33,7 @@ POSITIVE = Interval(Integral, 1, None, closed="left")
 Steps = tuple[dict[str, Any], Callable[[Any], Any], Callable[[], float]]
 ADAM = {
     "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0,
-    "amsgrad": False, "maximize": False, "fused": True,
+    "amsgrad": False, "maximize": False,
 }  # fmt: skip
 
 
@@ -286,7 +286,6 @@ class MLPProbe(TorchClassifier):
         ``torch.optim.Adam`` more.
         """
         import torch
-        from torch.optim.adam import adam
 
         sizes, weights = self._sizes(), training.class_weights
         # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
@@ -300,28 +299,29 @@ class MLPProbe(TorchClassifier):
         layers, gradients = _split_layers(row, sizes), _split_layers(gradient, sizes)
         mean, square, step = torch.zeros_like(row), torch.zeros_like(row), torch.zeros(())
         state: list[list[Any]] = [[row], [gradient], [mean], [square], [], [step]]
-        take_step = partial(adam, *state, lr=self.learning_rate_init, **ADAM)
+        move = partial(torch._fused_adam_, *state, lr=self.learning_rate_init, **ADAM)
         decay = torch.ones_like(row)
         for weight, _ in _split_layers(decay, sizes):
             weight -= self.learning_rate_init * self.weight_decay
 
         def run(order: Any) -> Any:
-            total = torch.zeros(())
-            batches = features[order].split(self.batch_size), targets[order].split(self.batch_size)
+            epoch_targets, logs = targets[order], []
+            batches = features[order].split(self.batch_size), epoch_targets.split(self.batch_size)
             for batch, batch_targets in zip(*batches, strict=True):
                 activations = _forward(batch, layers, self.dropout, training.generator)
-                loss, slope = _loss(activations[-1], batch_targets, author=self.author)
+                batch_logs, slope = _differentiate(activations[-1], batch_targets, self.author)
+                logs.append(batch_logs)
                 _backward(activations, slope, layers, gradients, self.dropout)
                 if self.weight_decay:
                     row.mul_(decay)
-                take_step()
-                total += loss * len(batch)
-            return total
+                step.add_(1)
+                move()
+            return _sum_losses(torch.cat(logs) * epoch_targets, self.batch_size)
 
         def validate() -> float:
             logits = _forward(torch.tensor(training.X_val), layers)[-1]
-            loss, _ = _loss(logits, target_rows[training.val_codes], author=self.author)
-            return float(loss)
+            logs, _ = _differentiate(logits, target_rows[training.val_codes], self.author)
+            return float(-(logs * target_rows[training.val_codes]).sum() / len(logs))
 
         return {"row": row}, run, validate
 
@@ -373,18 +373,27 @@ def _forward(
     return [*activations, last_offset.addmm(activations[-1], last)]
 
 
-def _loss(logits: Any, targets: Any, *, author: bool) -> tuple[Any, Any]:
-    """Return the mean cross-entropy, and its gradient by the logits.
+def _differentiate(logits: Any, targets: Any, author: bool) -> tuple[Any, Any]:
+    """Return the logarithm of each probability, and the slope of the mean loss by the logits.
 
-    By hand: with autograd, steps this small take 1.2 times as long.
+    The loss is the cross-entropy. By hand: with autograd, steps this small take 1.2 times as long.
     """
     scores = logits.softmax(1) if author else logits
     logs = scores.log_softmax(1)
-    loss = -(logs * targets).sum() / len(targets)
-    slope = (logs.exp() * targets.sum(1, keepdim=True) - targets) / len(targets)
+    slope = logs.exp().mul_(targets.sum(1, keepdim=True)).sub_(targets).div_(len(targets))
     if author:
         slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
-    return loss, slope
+    return logs, slope
+
+
+def _sum_losses(shares: Any, batch_size: int) -> float:
+    """Return the sum of the clips' losses, to the bit as if each batch were summed by itself."""
+    whole = len(shares) // batch_size * batch_size
+    sums = shares[:whole].view(-1, batch_size * shares.shape[1]).sum(1)
+    losses = sums.div_(batch_size).mul_(batch_size).tolist()
+    if rest := len(shares) - whole:
+        losses.append(float(shares[whole:].sum().div_(rest).mul_(rest)))
+    return -float(np.add.accumulate(losses, dtype=np.float32)[-1])
 
 
 def _backward(
@@ -402,6 +411,6 @@ def _backward(
         torch.mm(activations[layer].T, slope, out=by_weight)
         torch.sum(slope, 0, out=by_offset)
         if layer:
-            slope = slope.mm(layers[layer][0].T).mul_(activations[layer].sign())  # 0 or 1
+            slope = slope.mm(layers[layer][0].T).mul_(activations[layer].sign_())  # 0 or 1
             if dropout:
                 slope.div_(1 - dropout)

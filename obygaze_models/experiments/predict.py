@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class WrittenPredictions:
     Parameters
     ----------
     rows
-        The predictions, as JSON has them.
+        The predictions, as JSON has them; to go through once.
     files
         The content of each file.
     text
@@ -37,7 +38,7 @@ class WrittenPredictions:
         Warnings of clips that the model was trained on.
     """
 
-    rows: list[dict[str, Any]]
+    rows: Iterable[dict[str, Any]]
     files: dict[Path, str]
     text: list[str]
     warnings: Sequence[RunWarning]
@@ -97,33 +98,34 @@ def predict_model(
     if outputs.table:
         files[outputs.table] = predictions.to_csv()
         lines.insert(0, f"a row a clip -> {outputs.table}")
-    rows = _as_json(predictions)
-    text = [*_describe_rows(rows, outputs.max_rows), *lines]
+    shown = list(itertools.islice(_as_json(predictions), outputs.max_rows))
+    text = [*_describe_rows(shown, predictions), *lines]
     seen = say_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
-    return WrittenPredictions(rows, files, text, predictions.warnings, [*seen])
+    return WrittenPredictions(_as_json(predictions), files, text, predictions.warnings, [*seen])
 
 
-def _as_json(predictions: Predictions) -> list[dict[str, Any]]:
-    keys = ("id", "prediction", "probabilities", "seen_in_training")
-    named = [
-        dict(zip(predictions.classes, row, strict=True))
-        for row in predictions.probabilities.tolist()
-    ]
-    columns = predictions.ids, predictions.predicted, named, predictions.seen
-    return [dict(zip(keys, cells, strict=True)) for cells in zip(*columns, strict=True)]
+def _as_json(predictions: Predictions) -> Iterator[dict[str, Any]]:
+    columns = predictions.ids, predictions.predicted, predictions.probabilities, predictions.seen
+    for clip, predicted, probabilities, seen in zip(*columns, strict=True):
+        yield {
+            "id": clip,
+            "prediction": predicted,
+            "probabilities": dict(zip(predictions.classes, probabilities.tolist(), strict=True)),
+            "seen_in_training": seen,
+        }
 
 
-def _describe_rows(rows: list[dict[str, Any]], limit: int) -> list[str]:
-    """Return the first rows, and how many clips have which prediction."""
-    lines = []
-    if limit:
+def _describe_rows(shown: list[dict[str, Any]], predictions: Predictions) -> list[str]:
+    """Return the rows to show, and how many clips have which prediction."""
+    lines, total = [], len(predictions.ids)
+    if shown:
         cells = [
             [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
-            for row in rows[:limit]
+            for row in shown
         ]
-        lines.append(align(["clip", "prediction", *rows[0]["probabilities"]], cells, left=2))
-        if (more := len(rows) - limit) > 0:
+        lines.append(align(["clip", "prediction", *predictions.classes], cells, left=2))
+        if (more := total - len(shown)) > 0:
             lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
-    counts = Counter(row["prediction"] for row in rows)
+    counts = Counter(predictions.predicted)
     predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    return [*lines, f"{counted(len(rows), 'clip')}: {predicted}"]
+    return [*lines, f"{counted(total, 'clip')}: {predicted}"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
@@ -20,7 +22,12 @@ from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
-from obygaze_models.saved.inference import features_of, open_for, require_clips
+from obygaze_models.saved.inference import (
+    feature_blocks,
+    features_of,
+    open_for,
+    require_clips,
+)
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
 
@@ -301,29 +308,55 @@ def explain_clips(
         )
     opened = open_for(about, store)
     require_clips(opened, ids)
-    everything = nearest or tree_of(unfuse(fitted)[0]) is not None
-    stored, features = features_of(about, opened, opened.ids if everything else ids)
+    ids = list(dict.fromkeys(ids))
+    has_percentiles = tree_of(unfuse(fitted)[0]) is not None
+    stored, features = features_of(about, opened, opened.ids if has_percentiles else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     if lacking := [clip for clip in ids if clip not in row_of]:
         raise ExperimentError(f"{opened.where} has no features of {lacking[0]}; leave it out")
-    rows = {clip: row_of[clip] for clip in ids}
-    explanations = explain_rows(
-        fitted, features, [*rows.values()], classes=said.classes or None, cut=said.cut
-    )
+    rows = [row_of[clip] for clip in ids]
+    explanations = explain_rows(fitted, features, rows, classes=said.classes or None, cut=said.cut)
+    own = features[rows]
     explanations = [
-        explanation if np.nan_to_num(features[row]).any() else explanation | {"why": None}
-        for row, explanation in zip(rows.values(), explanations, strict=True)
+        explanation if np.nan_to_num(vector).any() else explanation | {"why": None}
+        for vector, explanation in zip(own, explanations, strict=True)
     ]
-    if isinstance(fitted, StoreFusion):
-        features = fitted.scaled(features)
-    seen = seen_in_training(about, opened.items, [*rows])
-    explained = []
-    for (clip, row), explanation, state in zip(rows.items(), explanations, seen, strict=True):
-        similar = nearest_clips(features[row], stored, features, nearest + 1)
-        others = [other for other in similar if other["id"] != clip][:nearest]
-        about_clip = {"id": clip, "explanation": explanation, "nearest": others}
-        explained.append({**about_clip, "seen_in_training": state})
-    return explained
+    similar: list[list[dict[str, Any]]] = [[] for _ in ids]
+    if nearest:
+        similar = _find_similar(fitted, about, opened, own, nearest + 1)
+    seen = seen_in_training(about, opened.items, ids)
+    columns = zip(ids, explanations, similar, seen, strict=True)
+    return [
+        {
+            "id": clip,
+            "explanation": explanation,
+            "nearest": [other for other in others if other["id"] != clip][:nearest],
+            "seen_in_training": state,
+        }
+        for clip, explanation, others, state in columns
+    ]
+
+
+def _find_similar(
+    model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
+) -> list[list[dict[str, Any]]]:
+    """Return the clips of a store that are nearest to each of some features, block by block."""
+    is_fusion = isinstance(model, StoreFusion)
+    targets = model.scaled(own) if is_fusion else own
+    similar: list[list[dict[str, Any]]] = [[] for _ in own]
+    for clips, features in feature_blocks(about, store, store.ids):
+        features = model.scaled(features) if is_fusion else features
+        near = nearest_clips(targets, clips, features, count)
+        # Equal ones stay in the order of rows.
+        similar = [
+            heapq.nsmallest(count, first + second, key=_by_cosine)
+            for first, second in zip(similar, near, strict=True)
+        ]
+    return similar
+
+
+def _by_cosine(match: Mapping[str, Any]) -> float:
+    return -float(match["cosine"])
 
 
 def explain_rows(
@@ -399,20 +432,24 @@ def _why(
 
 def nearest_clips(
     x: Array, ids: Sequence[str], features: Array, count: int = 5
-) -> list[dict[str, Any]]:
-    """The ``id`` and ``cosine`` of the clips with the most similar features, the nearest first.
+) -> list[list[dict[str, Any]]]:
+    """Return the ``id`` and ``cosine`` of the clips with the most similar features, in order.
 
     Parameters
     ----------
     x
-        The features of a clip [D].
+        The features of some clips, each of which gets a list, [M, D].
     ids, features
         The clips to search, and their features [N, D].
     count
         The largest number to return.
     """
-    target = np.asarray(x, dtype=np.float64)
-    lengths = np.linalg.norm(features, axis=1).astype(np.float64) * np.linalg.norm(target)
-    cosines = np.divide(features @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
-    order = np.argsort(-cosines, kind="stable")[:count]
-    return [{"id": ids[row], "cosine": float(cosines[row])} for row in order.tolist()]
+    targets, wide = np.asarray(x, dtype=np.float64), np.asarray(features, dtype=np.float64)
+    norms = np.linalg.norm(features, axis=1).astype(np.float64)
+    nearest = []
+    for target in targets:
+        lengths = norms * np.linalg.norm(target)
+        cosines = np.divide(wide @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
+        order = np.argsort(-cosines, kind="stable")[:count].tolist()
+        nearest.append([{"id": ids[row], "cosine": float(cosines[row])} for row in order])
+    return nearest

@@ -45,6 +45,8 @@ from obygaze_models.saved.about import (
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
 
+BLOCK_VALUES = 2**22
+"""About how many numbers of clips are predicted at a time, in float64 32 MiB."""
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 
@@ -215,21 +217,26 @@ def predict(
             f"a band is two probabilities in order, for a model of two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
         )
-    clips = _read_clips(about, store, ids)
-    probabilities = np.zeros((len(clips.ids), len(classes)))
-    if clips.ids:
-        with plugin_errors(modules_of(estimator)):
-            given = estimator.predict_proba(clips.features)
-        shape = len(clips.ids), len(estimator.classes_)
-        check_probabilities(given, shape, f"{folder}: predict_proba")
-        probabilities[:, estimator.classes_] = given
-    probabilities = move_cut(probabilities, said.cut)
+    opened = open_for(about, store)
+    ids = opened.done_ids() if ids is None else ids
+    require_clips(opened, ids)
+    clips, blocks = list[str](), [np.zeros((0, len(classes)))]
+    for block_ids, features in feature_blocks(about, opened, ids):
+        clips += block_ids
+        probabilities = np.zeros((len(block_ids), len(classes)))
+        if block_ids:
+            with plugin_errors(modules_of(estimator)):
+                shares = estimator.predict_proba(features)
+            shape = len(block_ids), len(estimator.classes_)
+            check_probabilities(shares, shape, f"{folder}: predict_proba")
+            probabilities[:, estimator.classes_] = shares
+        blocks.append(probabilities)
+    probabilities = move_cut(np.concatenate(blocks), said.cut)
     predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
     if band is not None:
         predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
-    return Predictions(
-        about, clips.ids, probabilities, predicted.tolist(), clips.seen, clips.warnings
-    )
+    seen, warnings = _describe_clips(about, opened, clips)
+    return Predictions(about, clips, probabilities, predicted.tolist(), seen, warnings)
 
 
 def predict_frames(
@@ -249,7 +256,7 @@ def predict_frames(
             f"{folder} ({said.estimator or type(estimator).__name__}) does not predict "
             "frames; train a model that does, such as attention-probe or frame-mil"
         )
-    clips = _read_clips(about, store, ids)
+    clips = _read_sequences(about, store, ids)
     shape = *clips.features.shape[:2], len(estimator.classes_)
     table = np.zeros((*shape[:2], len(said.classes)))
     if clips.ids:
@@ -393,17 +400,24 @@ class _Clips(NamedTuple):
     warnings: list[RunWarning]
 
 
-def _read_clips(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
+def _read_sequences(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
     """Return the clips of a store that are asked for, by default all that are done."""
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
     clips, features = features_of(about, opened, ids)
-    seen = seen_in_training(about, opened.items, clips)
-    warnings = origin_warnings(opened.items, opened.attributes, said_of(about).warnings)
-    if missing := describe_missing(opened, clips):
+    return _Clips(opened, clips, features, *_describe_clips(about, opened, clips))
+
+
+def _describe_clips(
+    about: Mapping[str, Any], store: Store, clips: Sequence[str]
+) -> tuple[list[str], list[RunWarning]]:
+    """Return for each clip if it was seen in training, and what must be said of all."""
+    seen = seen_in_training(about, store.items, clips)
+    warnings = origin_warnings(store.items, store.attributes, said_of(about).warnings)
+    if missing := describe_missing(store, clips):
         warnings.append(RunWarning("missing", "", f"{missing}."))
-    return _Clips(opened, clips, features, seen, warnings)
+    return seen, warnings
 
 
 def require_clips(store: Store, ids: Sequence[str]) -> None:
@@ -442,6 +456,23 @@ def features_of(
     if said.reads == "frames":
         return read_frames(store, ids, features.array)
     return read_features(store, ids, features.array, features.pooling)
+
+
+def feature_blocks(
+    about: Mapping[str, Any], store: Store, ids: Sequence[str]
+) -> Iterator[tuple[list[str], Array]]:
+    """Yield what `features_of` returns, some clips at a time; in one block if there are few.
+
+    Sequences of frames, and arrays that are pooled, are one block.
+    """
+    check_features(about, store)
+    said = said_of(about)
+    spec = next(spec for spec in store.specs if spec.name == said.features.array)
+    step = max(1, len(ids))
+    if said.reads != "frames" and said.features.pooling is None:
+        step = max(1, BLOCK_VALUES // spec.shape[-1])
+    for start in range(0, max(1, len(ids)), step):
+        yield features_of(about, store, ids[start : start + step])
 
 
 def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ import torch
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Status, open_store
+from obygaze_features.store import ArraySpec, Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.import_features import import_features
-from obygaze_features.store.import_rows import read_recipe
+from obygaze_features.store.import_rows import read_recipe, stated_recipe
 from obygaze_features.store.metadata import unknown_parts
 from tests.kit.files import write
 from tests.kit.store import Malice
@@ -217,3 +218,37 @@ def test_several_arrays_come_from_several_folders(tmp_path):
     assert store.sources["tt1-001"].count("head=") == 2
     with pytest.raises(StoreError, match="made with other items"):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
+
+
+def test_blocks_of_many_small_rows_are_large_and_a_bad_row_fails_alone(tmp_path):
+    many = named(*(f"c{row}" for row in range(20_000)))
+    values = np.arange(40_000, dtype=np.float32).reshape(-1, 2)
+    values[7, 1] = np.nan
+    store = import_features(
+        save(tmp_path / "x.npy", values), many, tmp_path / "s.zarr", in_order=True
+    )
+    assert 100 <= store.blocks <= 150
+    assert list(store.failures) == ["c7"]
+    assert np.array_equal(
+        store.read(missing="nan"),
+        np.where(np.arange(20_000)[:, None] == 7, np.nan, values),
+        equal_nan=True,
+    )
+    numbers = np.full((3, 2), 5)
+    numbers[1] = 2**40
+    path = save(tmp_path / "whole.npy", numbers)
+    whole = import_features(path, named("a", "b", "c"), tmp_path / "w.zarr", ids=["c", "a", "b"])
+    assert whole.failures.keys() == {"a"}
+    assert whole.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
+
+
+def test_an_import_that_smaller_blocks_began_is_resumed(tmp_path):
+    many = named(*(f"c{row}" for row in range(20_000)))
+    path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
+    spec = ArraySpec("native", (2,), "float32", "imported from npy")
+    recipe = replace(stated_recipe({}, {}, None), name="s", arrays=(spec,))
+    begun = StoreWriter.create(tmp_path / "s.zarr", many, recipe, block_rows=64)
+    begun.write_block(0, [Done({"native": np.zeros(2, np.float32)}, None)] * 64)
+    store = import_features(path, many, tmp_path / "s.zarr", in_order=True)
+    assert store.block_rows == 64
+    assert store.status.all()

@@ -15,7 +15,8 @@ from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items
-from obygaze_models.explain.attributions import logits_and_gradients
+from obygaze_models.explain.attributions import explain_clips, logits_and_gradients
+from obygaze_models.saved import inference
 from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
@@ -347,3 +348,24 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),
     ):
         refused(obygaze("models", *arguments), fact, code=code)
+
+
+@pytest.mark.parametrize("model", ["tree", "linear", "mlp"])
+def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
+    folder, wanted = saved[0] / model, [world.ids[5], world.ids[0]]
+    whole = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
+    monkeypatch.setattr(inference, "BLOCK_VALUES", 3 * world.features.shape[1])
+    parts = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
+    assert parts[0].ids == whole[0].ids == world.ids
+    assert np.allclose(parts[0].probabilities, whole[0].probabilities, rtol=0, atol=1e-12)
+    assert parts[0].predicted == whole[0].predicted
+    direct = saved[1][model].predict_proba(world.features)
+    assert np.allclose(parts[0].probabilities, direct, rtol=0, atol=1e-6)
+    for one, two in zip(*(results[1] for results in (parts, whole)), strict=True):
+        assert one["explanation"] == two["explanation"]
+        names, cosines = zip(*(clip.values() for clip in one["nearest"]), strict=True)
+        assert list(names) == [clip["id"] for clip in two["nearest"]]
+        unit = world.features / np.linalg.norm(world.features, axis=1)[:, None]
+        row = world.ids.index(one["id"])
+        expected = np.sort(np.delete(unit @ unit[row], row))[::-1][:5]
+        assert np.allclose(cosines, expected, atol=1e-5)

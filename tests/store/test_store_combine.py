@@ -9,6 +9,7 @@ import obygaze_features as of
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Failed, Status, StoreWriter, subset
+from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -216,3 +217,43 @@ def test_equal_weights_decide_not_the_name(tmp_path):
     message = r"other backbone settings \([^,]+, [^,]+, [^,]+ and \d more\)$"
     with pytest.raises(StoreError, match=f"zarr cannot be merged with .*new.zarr.*{message}"):
         of.merge([after, unlike], tmp_path / "both.zarr")
+
+
+def test_whole_blocks_keep_their_shards(tmp_path):
+    """Blocks 1 and 2 become 0 and 1; the failed row and the row still to do stay as they are."""
+
+    def outcome(row):
+        return None if row == 9 else toys.a_row(row)
+
+    writer = toys.resume(toys.a_store(tmp_path / "toy.zarr", blocks=[]))
+    for block in writer.missing_blocks():
+        writer.write_block(block, [outcome(row) for row in writer.rows_of(block)])
+    store = of.open_store(tmp_path / "toy.zarr")
+    part = subset(store, tmp_path / "part.zarr", ids=store.ids[4:12])
+    for new, old in enumerate(store.records[1:3]):
+        copied = part.records[new]
+        assert copied.block == new
+        assert copied == replace(old, block=new)
+        for spec in store.specs:
+            names = fmt.shard_name(spec, new), fmt.shard_name(spec, old.block)
+            copy, shard = part.path / names[0], store.path / names[1]
+            assert copy.read_bytes() == shard.read_bytes()
+    assert counts(part) == (6, 1, 1)
+    assert part.failures == {"tt1-006": 'cannot be decoded: "moov", not found'}
+    expected = [row for row in range(4, 12) if row not in (toys.FAILED, 9)]
+    values = np.stack([toys.a_row(row).values["native"] for row in expected])
+    assert np.array_equal(part.read(missing="drop"), values.astype(np.float32))
+    assert verify(part.path) == []
+    assert list((part.path / "staging").iterdir()) == []
+
+
+def test_a_shard_that_is_not_the_recorded_one_is_not_copied(tmp_path):
+    """Its chunks are whole, but it is another's: it was exchanged after the commit."""
+    path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
+    name = fmt.shard_name(toys.ARRAYS[0], 0)
+    other = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")
+    (path / name).write_bytes((other / name).read_bytes())
+    store = of.open_store(path)
+    part = subset(store, tmp_path / "part.zarr", ids=store.ids[:4])
+    assert verify(part.path) == []  # the rows were written anew, with a checksum of their own
+    assert np.array_equal(part.read(), store.read(ids=store.ids[:4]))

@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
-from obygaze_features.store import Done, Status, StoreWriter, open_store, row_reader
+from obygaze_features.store import Done, Status, StoreWriter, open_store, reader, row_reader
 from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.location import Folder
+from obygaze_features.store.row_index import RowIndex
 from obygaze_features.store.row_reader import RangeShard
 from tests.kit import store as toys
 from tests.kit.store import final_state, numbers, open_state
@@ -288,3 +289,46 @@ def test_reading_loads_few_of_our_modules(final_store: Path):
     loaded = done.stdout.split()
     assert "obygaze_features.store.reader" in loaded
     assert len(loaded) <= 15, loaded
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_a_large_stores_ids_are_found_as_by_a_dictionary(order):
+    ids = [f"tt{row:03d}-{'a' * (row % 5)}" for row in range(500)] + ["é", "Z", "tt1"]
+    ids = sorted(ids) if order == "sorted" else np.random.default_rng(0).permutation(ids).tolist()
+    row_of = {item_id: row for row, item_id in enumerate(ids)}
+    index = RowIndex(fmt.encode_ids(ids))
+    odd = ["", "tt", "tt000-\0", "tt000", "é\0", "e", "\ud800", "tt001-a" + "a" * 400, "~", "Z "]
+    wanted = [*ids[::-1], *odd]
+    assert index.find(wanted).tolist() == [row_of.get(item_id, -1) for item_id in wanted]
+    assert [item_id in index for item_id in wanted] == [item_id in row_of for item_id in wanted]
+    assert 5 not in index
+    assert len(index.find([])) == 0
+    assert not index.has_duplicates
+    assert RowIndex(fmt.encode_ids([*ids, "Z"])).has_duplicates
+
+
+def test_a_large_store_reads_the_same(path, monkeypatch):
+    small = open_store(path)
+    wanted = ["tt1-005", "tt1-000", "tt9-999", "tt1-006"]
+    monkeypatch.setattr(reader, "DICTIONARY_ROWS", 1)
+    large = open_store(path)
+    for missing in ("nan", "drop"):
+        rows = [store.read("native", wanted, missing=missing) for store in (small, large)]
+        assert np.array_equal(*rows, equal_nan=True)
+    assert [item_id in large for item_id in ("tt1-005", "tt9-999", 5)] == [True, False, False]
+    assert np.array_equal(large["tt1-005"]["frames"], small["tt1-005"]["frames"])
+    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+        large.read("native", wanted)
+    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+        large["tt9-999"]
+    assert large.done_ids(wanted) == ["tt1-005", "tt1-000"]
+
+
+@pytest.mark.parametrize("table", [b"ab\0c", b"\0bc\0", b"\xff\0\0\0"])
+def test_ids_are_checked_without_decoding_them(table):
+    good = np.frombuffer(b"abc\0abcd", np.uint8).reshape(2, 4)
+    fmt.check_ids(good)
+    bad = np.concatenate([good, np.frombuffer(table, np.uint8)[None]])
+    for check in (fmt.check_ids, fmt.decode_ids):
+        with pytest.raises(ValueError):
+            check(bad)

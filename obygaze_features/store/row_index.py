@@ -1,0 +1,52 @@
+"""The row of each id of a large store, in a fifth of the memory of a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class RowIndex:
+    """The rows of ids, found by bisection in a sorted array.
+
+    Parameters
+    ----------
+    table
+        The ids as a store has them: rows of UTF-8, padded with zeros.
+    """
+
+    def __init__(self, table: NDArray[np.uint8]) -> None:
+        keys: NDArray[Any] = np.ascontiguousarray(table).view(f"S{table.shape[1]}").ravel()
+        self._order: NDArray[np.intp] | None = None
+        if (keys[1:] < keys[:-1]).any():
+            self._order = np.argsort(keys, kind="stable")
+            keys = keys[self._order]
+        self._keys = keys
+
+    @property
+    def has_duplicates(self) -> bool:
+        """True if an id has two rows."""
+        return bool((self._keys[1:] == self._keys[:-1]).any())
+
+    def __contains__(self, item_id: object) -> bool:
+        return isinstance(item_id, str) and self.get(item_id, -1) >= 0
+
+    def get(self, item_id: str, default: int) -> int:
+        """Return the row of an id, or the default if no row has it."""
+        row = int(self.find([item_id])[0])
+        return default if row < 0 else row
+
+    def find(self, ids: Sequence[str]) -> NDArray[np.intp]:
+        """Return the row of each id; -1 if no row has it."""
+        width = self._keys.dtype.itemsize
+        encoded = [item_id.encode("utf-8", "surrogatepass") for item_id in ids]
+        # NumPy cuts what is longer, and ignores zeros at the end.
+        can_be = [len(key) <= width and b"\0" not in key for key in encoded]
+        wanted = np.array(encoded, self._keys.dtype)
+        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        is_there = (self._keys[places] == wanted) & np.array(can_be, np.bool_)
+        rows = places if self._order is None else self._order[places]
+        return np.where(is_there, rows, -1)
