@@ -68,11 +68,11 @@ class MarkedFilms:
     @cached_property
     def concepts(self) -> list[str]:
         """The concepts that are marked in any film, the most frequent first."""
-        clips = Counter[str]()
+        clips = dict[str, float]()
         for film in self.films:
             for name, share in film.concepts.items():
-                clips[name] += share * film.clips
-        return [name for name, number in clips.most_common() if number]
+                clips[name] = clips.get(name, 0.0) + share * film.clips
+        return sorted(clips, key=lambda name: -clips[name])
 
     @cached_property
     def most(self) -> float:

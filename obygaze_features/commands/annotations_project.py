@@ -193,9 +193,9 @@ def merge(
     "shows",
     type=click.Choice(["agreement", "levels", "concepts"]),
     default="agreement",
-    help="What figures show: agreement by concept and film; who gives the highest level more often, "
-    "film by film; or the share of each film's clips that have each concept. The last two come "
-    "with their data, a .csv beside the figure.",
+    help="What figures show: agreement by concept and film; who gives the highest level more "
+    "often, film by film; or the share of each film's clips that have each concept. The last two "
+    "come with their data, a .csv beside the figure.",
 )
 @figure_options
 @overwrite_option
@@ -245,18 +245,18 @@ def agreement(
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     folders = [path for path in outputs if path not in figures]
-    tables = []
-    if shows != "agreement":
-        tables = list(dict.fromkeys(path.with_suffix(".csv") for path in figures))
+    tables = [path.with_suffix(".csv") for path in figures if shows != "agreement"]
     for path in outputs:
         require_folder_name(path, *SUFFIXES)
     for path in (*outputs, *tables):
         refuse_to_overwrite(path, overwrite=overwrite)
     report = agreement_report(of.Manifest.load(manifest), labels, Chance(**chance))
+    written = []
     for path in folders:
         report.save(path, overwrite=overwrite)
+        written.append(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
     for path in figures:
-        _save_figure(report, shows, path, overwrite=overwrite)
+        written += _save_figure(report, shows, path, overwrite=overwrite)
     if as_json:
         echo_json(report.to_json())
     else:
@@ -264,32 +264,28 @@ def agreement(
         echo(report.describe(differences=differences), strong=gamma)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
-        if folders or figures:
-            echo()
-        for path in folders:
-            echo(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
-        for path in figures:
-            echo(f"figure -> {path}")
-        for path in tables:
-            echo(f"its data -> {path}")
+        if written:
+            echo("\n" + "\n".join(dict.fromkeys(written)))
     exit_if_left_out(report.remarks)
 
 
-def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> None:
-    """Draw what was asked for; a figure of films has its data beside it."""
+def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
+    """Draw what was asked for; a figure of films has its data beside it. Return what to print."""
     from obygaze_features.annotations import figures, film_figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text
 
     if shows == "agreement":
         save_figure(figures.agreement_figure(report), path, overwrite=overwrite)
-        return
+        return [f"figure -> {path}"]
     if shows == "levels":
-        figure, table = film_figures.levels_by_film(report.marked), report.marked.levels_csv()
+        figure, data = film_figures.levels_by_film(report.marked), report.marked.levels_csv()
     else:
-        figure, table = film_figures.concepts_by_film(report.marked), report.marked.concepts_csv()
+        figure, data = film_figures.concepts_by_film(report.marked), report.marked.concepts_csv()
+    table = path.with_suffix(".csv")
     save_figure(figure, path, overwrite=overwrite)
-    write_text(path.with_suffix(".csv"), table)
+    write_text(table, data)
+    return [f"figure -> {path}", f"its data -> {table}"]
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:

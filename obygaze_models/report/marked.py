@@ -11,7 +11,7 @@ from obygaze_features.annotations.film_figures import levels_by_film
 from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms, count_shares
 from obygaze_features.common.figures import SERIES, inline_svg
 from obygaze_features.manifests import LabelSet, Level
-from obygaze_features.page.html import Html, html, number
+from obygaze_features.page.html import Html, html
 from obygaze_models.report.annotation import Source
 from obygaze_models.report.annotators import Annotators
 
