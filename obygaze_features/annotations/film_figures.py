@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms
 from obygaze_features.common.figures import (
+    EDGE,
     INK,
     LINE,
     NAMES,
@@ -18,6 +20,7 @@ from obygaze_features.common.figures import (
     figure_style,
     figure_width,
     paper,
+    text_width,
     wrap,
 )
 from obygaze_features.common.text import counted
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
 USUAL_IN = 312 / 72
 """The width of a figure of rows, so narrow that no text is below 11 px on a phone."""
 ABOUT = "% of a film’s clips that have the concept, the mean over the annotators"
-TEXT = 9.4
+TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
 """The height of a row of one line, and what each further line adds, in points."""
+HEAD = 130.0
+"""The longest head of a column, in points."""
 MAX_FILMS = 30
 """Of more films only those where annotators differ most."""
 
@@ -60,8 +65,8 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
                 ticks[y + height / 2] = "\n".join(lines)
                 _draw_film(axes, y + height / 2, film, names)
                 y += height
-        _finish_rows(figure, axes, y, ticks)
-        _add_legend(axes, names)
+        around = 66 + 14 * _add_legend(axes, names)
+        _finish_rows(figure, axes, y, around, ticks)
         left_out = f" ({len(shown)} of {len(films)} films, where they differ most)"
         axes.set_xlabel(f"share of a film’s clips{left_out if len(shown) < len(films) else ''}")
         title = f"Who marks {marked.level} more, film by film"
@@ -100,10 +105,13 @@ def _leader(marked: MarkedFilms, film: FilmShares) -> str:
 
 
 def _write_heading(axes: Axes, y: float, leader: str, films: int, names: Sequence[str]) -> None:
-    text = f"{leader} marks more: {counted(films, 'film')}"
+    width = 72 * figure_width(USUAL_IN) - 2 * EDGE
+    text = "".join(wrap(f"{leader} marks more: {counted(films, 'film')}", width, BOLD * TEXT, 1))
     style: Any = {"weight": "bold", "fontsize": TEXT, "va": "center"}
-    style |= {"color": _colour(leader, names), "xycoords": ("axes fraction", "data")}
-    axes.annotate(text, (0, y), bbox={"facecolor": paper(), "edgecolor": "none", "pad": 1}, **style)
+    style |= {"color": _colour(leader, names), "xycoords": ("figure points", "data")}
+    axes.annotate(
+        text, (EDGE, y), bbox={"facecolor": paper(), "edgecolor": "none", "pad": 1}, **style
+    )
 
 
 def _colour(name: str, names: Sequence[str]) -> str:
@@ -118,8 +126,10 @@ def _draw_film(axes: Axes, y: float, film: FilmShares, names: Sequence[str]) -> 
         axes.plot(share, y, "o", color=colour, markersize=6, clip_on=False, zorder=3)
 
 
-def _finish_rows(figure: Figure, axes: Axes, height: float, ticks: Mapping[float, str]) -> None:
-    """Name the rows, let the axis be percentages, and fit the figure to its height in points."""
+def _finish_rows(
+    figure: Figure, axes: Axes, height: float, around: float, ticks: Mapping[float, str]
+) -> None:
+    """Name the rows, let the axis be percentages, and fit the figure to their height in points."""
     from matplotlib.ticker import PercentFormatter
 
     axes.set_ylim(height, 0)
@@ -127,16 +137,29 @@ def _finish_rows(figure: Figure, axes: Axes, height: float, ticks: Mapping[float
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(axis="x")
-    figure.set_figheight((height + 78) / 72)
+    figure.set_figheight((height + around) / 72)
 
 
-def _add_legend(axes: Axes, names: Sequence[str]) -> None:
+def _room() -> float:
+    """Return how wide a text may be that begins at the left end of the axes, in points."""
+    return (1 - NAMES) * 72 * figure_width(USUAL_IN) - EDGE
+
+
+def _add_legend(axes: Axes, names: Sequence[str]) -> int:
+    """Say whose each colour is, and return in how many lines."""
     from matplotlib.lines import Line2D
 
     style: Any = {"marker": "o", "linestyle": "none", "markersize": 6}
-    keys = [Line2D([], [], color=_colour(name, names), label=name, **style) for name in names]
+    labels = ["".join(wrap(name, _room() - 24, TEXT, 1)) for name in names]
+    keys = [
+        Line2D([], [], color=_colour(name, names), label=label, **style)
+        for name, label in zip(names, labels, strict=True)
+    ]
+    widest = max(text_width(label, TEXT) for label in labels) + 36
+    columns = max(1, min(len(names), int(_room() / widest)))
     place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-    axes.legend(handles=keys, ncols=2, handletextpad=0.1, **place)
+    axes.legend(handles=keys, ncols=columns, handletextpad=0.1, **place)
+    return math.ceil(len(names) / columns)
 
 
 def concepts_by_film(marked: MarkedFilms) -> Figure:
@@ -163,12 +186,12 @@ def concepts_by_film(marked: MarkedFilms) -> Figure:
         axes.set_yticks([row + 0.5 for row in range(len(films))], names)
         axes.set_ylim(len(films), 0)
         columns = [column + 0.5 for column in range(len(concepts))]
-        axes.set_xticks(columns, concepts, rotation=60 if cell > 2 * TEXT else 90)
+        heads = ["".join(wrap(name, HEAD, TEXT, 1)) for name in concepts]
+        axes.set_xticks(columns, heads, rotation=90)
         axes.tick_params(axis="x", top=False, labeltop=True, labelbottom=False, labelcolor=INK)
-        for label in axes.get_xticklabels():
-            label.set(ha="left", va="center", rotation_mode="anchor")
         axes.spines["bottom"].set_visible(False)
-        figure.set_figheight((ROW * len(films) + 170) / 72)
+        highest = max(text_width(name, TEXT) for name in heads)
+        figure.set_figheight((ROW * len(films) + highest + 72) / 72)
         title = "What is marked in which film"
         caption(figure, title, ABOUT)
     rows = [f"{film.title}: {_in_words(film.concepts)}" for film in films]

@@ -111,7 +111,8 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         )
         caption = html(
             "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
-            "marked it. Lines: 95% intervals, by the jackknife over films.{}",
+            "marked it.{}{}",
+            " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
             f" Marked in few films or clips, which say little: {join_some(few)}." if few else "",
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
