@@ -21,6 +21,8 @@ from obygaze_features.annotations.agreement import (
     pair_agreement,
     sure_task,
 )
+from obygaze_features.annotations.film_shares import MarkedFilms, count_shares
+from obygaze_features.annotations.grid import films_of
 from obygaze_features.annotations.measures import (
     LINES,
     MEASURES,
@@ -50,7 +52,7 @@ class AgreementReport:
     """Every pair of label sets in every film, and where they differ, the longest first.
 
     `overall` compares each two label sets over all films, concept by concept too; `titles` are
-    the films', `merged` the label sets that are merges.
+    the films', `merged` the label sets that are merges, `marked` what is marked in each film.
     """
 
     manifest: str
@@ -63,6 +65,7 @@ class AgreementReport:
     overall: Sequence[LabelSetAgreement]
     titles: Mapping[str, str]
     merged: frozenset[str]
+    marked: MarkedFilms
 
     def __repr__(self) -> str:
         gamma = digits(self.means["gamma"])
@@ -115,7 +118,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write agreement, means, concepts, concepts_by_film, confusion, differences as CSV."""
+        """Write all tables as CSV, and what is marked in each film."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -146,6 +149,8 @@ class AgreementReport:
             write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
+            write_text(new / "level_shares.csv", self.marked.levels_csv())
+            write_text(new / "concept_shares.csv", self.marked.concepts_csv())
 
     def describe(self, *, differences: int = 10) -> str:
         """For a terminal: the means in sentences, then concepts, films, levels, differences."""
@@ -180,7 +185,8 @@ def agreement_report(
     pairs, remarks = find_pairs(manifest, names)
     label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
     scheme = manifest.shared_scheme(label_sets)
-    distances = distances_of(scheme)
+    distances, titles = distances_of(scheme), film_titles(manifest.items)
+    film_of = dict(zip(manifest.ids, films_of(manifest.items), strict=True))
     return AgreementReport(
         manifest=manifest.name,
         scheme=scheme,
@@ -193,8 +199,9 @@ def agreement_report(
             compare_label_sets(manifest, a, b)
             for a, b in dict.fromkeys((pair.a, pair.b) for pair in pairs)
         ],
-        titles=film_titles(manifest.items),
+        titles=titles,
         merged=frozenset(labels.name for labels in label_sets if labels.origin == "merge"),
+        marked=count_shares(label_sets, scheme.levels[-1:], film_of, titles),
     )
 
 

@@ -27,6 +27,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
+    from obygaze_features.annotations.agreement_report import AgreementReport
     from obygaze_features.annotations.merge import MergedLabels, SavedLabels
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelScheme, LabelSet
@@ -185,8 +186,16 @@ def merge(
     "outputs",
     multiple=True,
     type=PATH,
-    help="A folder that gets all as CSV, or a figure of concepts and films: .svg, .pdf or .png. "
-    "Repeatable.",
+    help="A folder that gets all as CSV, or a figure: .svg, .pdf or .png. Repeatable.",
+)
+@click.option(
+    "--figure",
+    "shows",
+    type=click.Choice(["agreement", "levels", "concepts"]),
+    default="agreement",
+    help="What figures show: agreement by concept and film; who gives the highest level more "
+    "often, film by film; or the share of each film's clips that have each concept. The last two "
+    "come with their data, a .csv beside the figure.",
 )
 @figure_options
 @overwrite_option
@@ -196,6 +205,7 @@ def agreement(
     labels: tuple[str, ...],
     differences: int,
     outputs: tuple[Path, ...],
+    shows: str,
     overwrite: bool,
     as_json: bool,
     **chance: Any,
@@ -224,26 +234,29 @@ def agreement(
       obygaze annotations agreement manifests/mine
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
       obygaze annotations agreement manifests/mine -o agreement.pdf --width 6.5 --ground none
+      obygaze annotations agreement manifests/mine -o who_marks_more.pdf --figure levels
       obygaze annotations agreement manifests/mine --generator uniform --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report, digits
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.annotations.remarks import describe_remarks
-    from obygaze_features.common.figures import SUFFIXES, save_figure
+    from obygaze_features.common.figures import SUFFIXES
     from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
 
     figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     folders = [path for path in outputs if path not in figures]
+    tables = [path.with_suffix(".csv") for path in figures if shows != "agreement"]
     for path in outputs:
         require_folder_name(path, *SUFFIXES)
+    for path in (*outputs, *tables):
         refuse_to_overwrite(path, overwrite=overwrite)
     report = agreement_report(of.Manifest.load(manifest), labels, Chance(**chance))
+    written = []
     for path in folders:
         report.save(path, overwrite=overwrite)
+        written.append(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
     for path in figures:
-        from obygaze_features.annotations.figures import agreement_figure
-
-        save_figure(agreement_figure(report), path, overwrite=overwrite)
+        written += _save_figure(report, shows, path, overwrite=overwrite)
     if as_json:
         echo_json(report.to_json())
     else:
@@ -251,13 +264,28 @@ def agreement(
         echo(report.describe(differences=differences), strong=gamma)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
-        if folders or figures:
-            echo()
-        for path in folders:
-            echo(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
-        for path in figures:
-            echo(f"figure -> {path}")
+        if written:
+            echo("\n" + "\n".join(dict.fromkeys(written)))
     exit_if_left_out(report.remarks)
+
+
+def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
+    """Draw what was asked for; a figure of films has its data beside it. Return what to print."""
+    from obygaze_features.annotations import figures, film_figures
+    from obygaze_features.common.figures import save_figure
+    from obygaze_features.common.files import write_text
+
+    if shows == "agreement":
+        save_figure(figures.agreement_figure(report), path, overwrite=overwrite)
+        return [f"figure -> {path}"]
+    if shows == "levels":
+        figure, data = film_figures.levels_by_film(report.marked), report.marked.levels_csv()
+    else:
+        figure, data = film_figures.concepts_by_film(report.marked), report.marked.concepts_csv()
+    table = path.with_suffix(".csv")
+    save_figure(figure, path, overwrite=overwrite)
+    write_text(table, data)
+    return [f"figure -> {path}", f"its data -> {table}"]
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:

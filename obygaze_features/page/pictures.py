@@ -14,7 +14,10 @@ _JPEG = b"\xff\xd8\xff"
 
 
 def draw_lanes(
-    spans: Mapping[str, tuple[float, float]], lanes: Sequence[Mapping[str, str]], film: str = ""
+    spans: Mapping[str, tuple[float, float]],
+    lanes: Sequence[Mapping[str, str]],
+    film: str = "",
+    length: float = 0.0,
 ) -> Html:
     """A film's clips in each lane's colours; those of one colour that touch are one shape.
 
@@ -25,9 +28,12 @@ def draw_lanes(
     lanes
         Clip -> the class of its colour.
     film
-        For scripts, with the end of the film.
+        For scripts, with the length of the lanes.
+    length
+        Of the lanes, so that films share a scale; by default the end of the last clip.
     """
-    last = max(end for _, end in spans.values())
+    end = max(end for _, end in spans.values())
+    last = max(length, end)
     paths = []
     for place, lane in enumerate(lanes):
         shapes: dict[str, list[tuple[float, float]]] = {}
@@ -52,7 +58,8 @@ def draw_lanes(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
         "{}</svg>",
-        WIDTH, height, height, film, f"{last:g}", WIDTH, height - GAP, Html("".join(paths)),
+        WIDTH, height, height, film, f"{last:g}", f"{WIDTH * end / last:.0f}", height - GAP,
+        Html("".join(paths)),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -105,6 +105,12 @@ def numbered_series(names: Sequence[str]) -> list[Series]:
 def round_up(share: float) -> float:
     """The end of an axis for shares up to `share`: a multiple of a fifth, at most 1."""
     return min(1.0, math.ceil(share * 5 - 1e-9) / 5) or 0.2
+
+
+def start_of_axis(dots: Iterable[Dot], line: float) -> float:
+    """Return the fifth at which an axis begins that holds dots, their intervals and a line."""
+    values = [line, *(end for dot in dots for end in (dot.value, dot.low) if is_defined(end))]
+    return math.floor(5 * min(values) + 1e-9) / 5
 
 
 def grouped_dots(

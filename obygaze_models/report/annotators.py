@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, groupby, pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +22,17 @@ from obygaze_features.annotations.agreement import (
     find_disagreements,
     find_pairs,
 )
-from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma, random_stream
+from obygaze_features.annotations.measures import (
+    Distances,
+    cohen_kappas,
+    confusion,
+    distances_of,
+    gamma,
+    random_stream,
+)
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.figures import inline_svg
+from obygaze_features.manifests import Manifest
 from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
@@ -31,6 +41,8 @@ from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, le
 
 MIN_MARKED = 20
 """On fewer clips an agreement says little."""
+PARTS, MIN_PART = 10, 8
+"""Parts of a film, of which gamma's interval leaves out each, and the clips that a part has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +64,10 @@ class Annotators:
     """The kappa of the levels on all clips, the mean over each two, with its jackknife interval."""
     shared: Mapping[str, int]
     """How many clips of each film two of them have."""
+    kappa_intervals: Mapping[str, tuple[float, float]]
+    """Of each concept, where films are enough."""
+    gamma_intervals: Mapping[str, tuple[float, float] | None]
+    """Of each film, where clips are enough."""
 
     @property
     def all_of_them(self) -> str:
@@ -129,6 +145,7 @@ def load_annotators(source: Source) -> Annotators | None:
     in_films, remarks = find_pairs(manifest, names)
     distances = distances_of(manifest.shared_scheme(own))
     gammas: dict[str, list[float]] = {}
+    by_film = {film: [*same] for film, same in groupby(in_films, key=lambda pair: pair.film)}
     for pair in in_films:
         stream = random_stream(pair.film, pair.a, pair.b)
         value = gamma(*pair.common, distances, stream=stream).gamma
@@ -146,25 +163,108 @@ def load_annotators(source: Source) -> Annotators | None:
         remarks,
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_annotators),
-        _agreement_on_levels(in_films),
+        _kappa_over_films([_rate_levels(pair) for pair in in_films]),
         Counter(manifest[clip].film for clip, sets in given.items() if sets > 1),
+        _concept_intervals(manifest, in_films, pairs),
+        {film: gamma_interval(of_film, distances) for film, of_film in by_film.items()},
     )
 
 
-def _agreement_on_levels(in_films: Sequence[Pair]) -> Estimate:
+class Rated(NamedTuple):
+    """What two annotators said of the clips that both have, in a film or a part of it."""
+
+    group: str
+    names: tuple[str, str]
+    first: Sequence[Hashable]
+    second: Sequence[Hashable]
+
+
+def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np.ndarray:
+    """Return how often each two codes were given, [1 + groups, pairs, K, K].
+
+    The first has all groups, each further one all but one.
+    """
+    groups = list(dict.fromkeys(entry.group for entry in rated))
+    names = list(dict.fromkeys(entry.names for entry in rated))
+    tables = np.zeros((len(groups), len(names), len(codes), len(codes)))
+    for entry in rated:
+        table = confusion(entry.first, entry.second, codes)
+        tables[groups.index(entry.group), names.index(entry.names)] += table
+    counts: np.ndarray = np.einsum("dg,gpij->dpij", leave_each_out(len(groups)), tables)
+    return counts
+
+
+def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
     """Return the kappa of each two on the clips of all films, with its jackknife interval."""
-    if not in_films:
+    if not rated:
         return Estimate(None)
-    films = list(dict.fromkeys(pair.film for pair in in_films))
-    names = list(dict.fromkeys((pair.a, pair.b) for pair in in_films))
-    codes = list(dict.fromkeys(code for pair in in_films for own in pair.common for code in own))
-    tables = np.zeros((len(names), len(films), len(codes), len(codes)))
-    for pair in in_films:
-        place = names.index((pair.a, pair.b)), films.index(pair.film)
-        first, second = ([codes.index(code) for code in own] for own in pair.common)
-        np.add.at(tables[place], (first, second), 1)
-    pooled = np.einsum("df,pfij->pdij", leave_each_out(len(films)), tables)
-    return jackknife(np.mean([cohen_kappas(own) for own in pooled], axis=0))
+    codes = list(dict.fromkeys(code for part in rated for code in (*part.first, *part.second)))
+    return jackknife(cohen_kappas(_count_without_each(rated, codes)).mean(axis=1))
+
+
+def _rate_levels(pair: Pair) -> Rated:
+    return Rated(pair.film, (pair.a, pair.b), *pair.common)
+
+
+def _rate_concept(pair: Pair, concept: str, manifest: Manifest) -> Rated:
+    """Return which shared clips of a film each of two marked with a concept."""
+    levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
+    ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
+    marks = [manifest.labels(name).concepts_of for name in (pair.a, pair.b)]
+    first, second = ([concept in of_clip[clip] for clip in ids] for of_clip in marks)
+    return Rated(pair.film, (pair.a, pair.b), first, second)
+
+
+def _concept_intervals(
+    manifest: Manifest, in_films: Sequence[Pair], agreements: Sequence[LabelSetAgreement]
+) -> dict[str, tuple[float, float]]:
+    """Return the jackknife interval of each concept's kappa, over the pairs that both marked it."""
+    intervals = {}
+    concepts = dict.fromkeys(entry.concept for pair in agreements for entry in pair.concepts)
+    for concept in concepts:
+        rated = [
+            _rate_concept(pair, concept, manifest)
+            for pair in in_films
+            if any(
+                (pair.a, pair.b) == (both.first, both.second)
+                and entry.concept == concept
+                and not both.only_by(entry)
+                for both in agreements
+                for entry in both.concepts
+            )
+        ]
+        if interval := _kappa_over_films(rated).interval:
+            intervals[concept] = interval
+    return intervals
+
+
+def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, float] | None:
+    """Return the interval of a film's gamma, by the jackknife over ten parts of the film.
+
+    Neighbouring clips are alike, so that parts are left out rather than clips. The interval is of
+    log(1 - gamma), which has no upper end. None of few clips, or where a part decides.
+    """
+    rated = []
+    for pair in pairs:
+        first, second = pair.common
+        if len(first) < PARTS * MIN_PART:
+            return None
+        ends = np.linspace(0, len(first), PARTS + 1).round().astype(int).tolist()
+        rated += [
+            Rated(str(low), (pair.a, pair.b), first[low:high], second[low:high])
+            for low, high in pairwise(ends)
+        ]
+    counts = _count_without_each(rated, distances.codes)
+    totals = counts.sum(axis=(-1, -2))
+    distance = (counts * distances.matrix).sum(axis=(-1, -2)) / totals
+    margins = counts.sum(axis=-1), counts.sum(axis=-2)
+    expected = np.einsum("dpi,ij,dpj->dp", margins[0], distances.matrix, margins[1]) / totals**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log((distance / expected).mean(axis=1))
+    if not np.isfinite(logs).all() or (interval := jackknife(logs).interval) is None:
+        return None
+    low, high = interval
+    return 1 - math.exp(high), 1 - math.exp(low)
 
 
 def _title(title: str, clips: int) -> str:
@@ -173,14 +273,15 @@ def _title(title: str, clips: int) -> str:
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
     """Gamma of each film of `titles` (film -> title) as dots, highest first; None without films."""
-    points = [
-        Point(_title(titles[film], annotators.shared[film]), value, kind="annotators")
-        for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1])
-        if film in titles
-    ]
+    points = []
+    for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1]):
+        if film in titles:
+            low, high = annotators.gamma_intervals.get(film) or (None, None)
+            title = _title(titles[film], annotators.shared[film])
+            points.append(Point(title, value, low, high, kind="annotators"))
     if not points:
         return None
-    low = min(point.value or 0.0 for point in points)
+    low = min(end for p in points for end in (p.value, p.low) if end is not None)
     figure = dot_plot(
         points,
         title="How far annotators agree on each film",

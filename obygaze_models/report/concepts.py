@@ -18,7 +18,14 @@ from obygaze_features.page.html import Html, html, number
 from obygaze_models.experiments.annotators import differing_clips
 from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.explain.parts import ConceptQuality, concept_quality
-from obygaze_models.figures.dots import CLEARNESS, Panel, level_series, panel_plot, round_up
+from obygaze_models.figures.dots import (
+    CLEARNESS,
+    Panel,
+    level_series,
+    panel_plot,
+    round_up,
+    start_of_axis,
+)
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ReportRun, default_run
@@ -91,18 +98,21 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         figures.append(detected)
     if head.annotators is not None:
         kappas = head.annotators.kappas
-        low = min([0.0, *kappas.values()])
+        few = [name for name in concepts if head.annotators.few_clips(name)]
+        known = head.annotators.kappa_intervals
+        intervals = {name: ends for name, ends in known.items() if name not in few}
+        dots = [Dot(kappas.get(name), *intervals.get(name, (None, None))) for name in concepts]
         panel = Panel(
-            [[Dot(kappas.get(name))] for name in concepts],
+            [[dot] for dot in dots],
             [Series("kappa", INK)],
             "Cohen’s kappa",
-            limits=(0.0 if low > -0.05 else -1.0, 1.0),
+            limits=(start_of_axis(dots, 0.0), 1.0),
             line=0.0,
         )
-        few = [name for name in concepts if head.annotators.few_clips(name)]
         caption = html(
             "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
-            "marked it.{}",
+            "marked it.{}{}",
+            " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
             f" Marked in few films or clips, which say little: {join_some(few)}." if few else "",
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
@@ -128,6 +138,7 @@ def _detected_figure(
         [[dots.get(name, Dot(None)) for dots in shown.values()] for name in names],
         [Series(label, colour) for label, colour in zip(shown, SERIES, strict=False)],
         "AUROC",
+        limits=(start_of_axis((dot for of in shown.values() for dot in of.values()), 0.5), 1.0),
         line=0.5,
     )
     notes = []

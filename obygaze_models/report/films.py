@@ -4,12 +4,13 @@ model by how much of it annotators were sure of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
 
+from obygaze_features.annotations.film_shares import MarkedFilms
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
@@ -19,6 +20,7 @@ from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
+from obygaze_models.report.marked import dumbbell
 from obygaze_models.report.runs import ScoreRow
 from obygaze_models.scoring.metrics import METRICS, Scores
 
@@ -40,7 +42,10 @@ class FilmStrip:
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, highest first in the column `rank`, the names of their lanes, and whose scores."""
+    """All films, highest first in the column `rank`, the names of their lanes, and whose scores.
+
+    `annotators` are those of the dumbbells.
+    """
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
@@ -48,6 +53,7 @@ class FilmStrips:
     counted: str
     rank: str
     model: str
+    annotators: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -55,7 +61,9 @@ class FilmStrips:
         return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]
 
 
-def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
+def film_strips(
+    head: Headline, ordered: Sequence[Clip], marked: MarkedFilms | None = None
+) -> FilmStrips | None:
     """The strips of the explorer's first run; None where no films are named.
 
     Parameters
@@ -64,6 +72,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         The scores of the first screen; its best model of that run has a lane.
     ordered
         All clips, film by film, in scene order.
+    marked
+        Who marks more in each film, for a column of dumbbells.
     """
     row = head.row if head.rows else None
     source = row.run if row else head.source
@@ -78,16 +88,20 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     share = which + (" to at least one" if annotators and annotators.merged else "")
     means = row.results.predictions if row else None
     label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
-    strips = []
+    shares = {entry.film: entry for entry in marked.films} if marked else {}
+    strips, lengths = [], _lengths(films.values())
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
+        length = lengths[timed]
         spans = {
             clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
             for place, clip in enumerate(same)
         }
-        marked = fmean(clip.level in counted for clip in same)
-        order, numbers = marked, {share: number(marked, form="%")}
+        order = fmean(clip.level in counted for clip in same)
+        numbers = {share: number(order, form="%")}
         if annotators is not None:
+            if marked and film in shares:
+                numbers[f"{marked.level}, each annotator"] = dumbbell(shares[film], marked)
             numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
             numbers["Gamma"] = number(annotators.gammas.get(film))
         if row:
@@ -95,8 +109,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
             order = -1.0 if ranked is None else ranked
             labels = [label_of[clip] for clip in ids if clip in label_of]
             numbers |= _numbers_of_film(row, film, len(ids), labels)
-        lane = draw_lanes(spans, list(lanes.values()), film)
-        ticks = _ticks(same) if timed else ()
+        lane = draw_lanes(spans, list(lanes.values()), film, length)
+        ticks = _ticks(same, length) if timed else ()
         strips.append((-order, FilmStrip(film, same[0].title or film, lane, ticks, numbers)))
     return FilmStrips(
         tuple(strip for _, strip in sorted(strips, key=itemgetter(0))),
@@ -105,6 +119,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         which,
         METRICS["auroc"].title if row else share,
         row.model if row else "",
+        tuple(marked.annotators) if marked and annotators else (),
     )
 
 
@@ -164,13 +179,27 @@ def _scores_of_film(row: ScoreRow, film: str) -> Scores:
     return row.entry.groups.get(film, {})
 
 
-def _ticks(clips: Sequence[Clip]) -> tuple[tuple[float, str], ...]:
-    """Half hours, as shares of the film's length; and its end, to the second in a short film.
+def _lengths(films: Iterable[Sequence[Clip]]) -> dict[bool, float]:
+    """Return the length of the longest film in seconds, and of untimed ones in clips."""
+    lengths = {True: 0.0, False: 0.0}
+    for clips in films:
+        timed = is_timed(clips)
+        length = _end(clips) if timed else float(len(clips))
+        lengths[timed] = max(lengths[timed], length)
+    return lengths
+
+
+def _end(clips: Sequence[Clip]) -> float:
+    return max(clip.end or 0.0 for clip in clips)
+
+
+def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
+    """Return half hours as shares of `length`, and the film's end, to the second in a short film.
 
     None is so near to the end that their words would touch on a telephone.
     """
-    end = max(clip.end or 0.0 for clip in clips)
-    times = [*range(0, int(0.82 * end), TICK_S), end]
+    end = _end(clips)
+    times = [*range(0, int(end - 0.18 * length), TICK_S), end]
     if end < 3600:
-        return tuple((t / end, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
-    return tuple((seconds / end, format_time(seconds).rpartition(":")[0]) for seconds in times)
+        return tuple((t / length, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
+    return tuple((seconds / length, format_time(seconds).rpartition(":")[0]) for seconds in times)

@@ -15,6 +15,7 @@ from obygaze_models.figures.dots import (
     numbered_series,
     panel_plot,
     round_up,
+    start_of_axis,
 )
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.headline import Headline
@@ -43,13 +44,16 @@ def score_figure(head: Headline) -> Html:
     title = METRICS[head.metric].title
     if head.run.kind != "concepts":
         title += f", {head.row.task.title}"
+    low = 0.0
+    if head.metric == "auroc":  # nearly all are above chance
+        low = start_of_axis((Dot(p.value, p.low, p.high) for p in points), 0.5)
     figure = dot_plot(
         points,
         title=title,
         axis="",
         description="; ".join(f"{p.label}: {p.value:.2f}" for p in points if p.value is not None),
         lines=lines,
-        limits=(0.0, 1.0),
+        limits=(low, 1.0),
         interval="95% interval",
         value="model",
         reference="the paper",

@@ -17,6 +17,7 @@ import obygaze_models as om
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.figures import agreement_figure, film_figure
+from obygaze_features.annotations.film_figures import concepts_by_film, levels_by_film
 from obygaze_features.common import figures as common
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.figures import statistics_figure
@@ -302,7 +303,12 @@ def annotated() -> Iterator[Figure]:
     heard = np.array([[-30, np.nan, -9]])
     frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [], heard)
     yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
-    yield agreement_figure(agreement_report(Manifest.load(example_path("minutes"))))  # 20 films
+    marked = projected.agreement().marked
+    yield levels_by_film(marked)
+    yield concepts_by_film(marked)
+    yield agreement_figure(of_twenty := agreement_report(Manifest.load(example_path("minutes"))))
+    yield concepts_by_film(of_twenty.marked)
+    yield levels_by_film(of_twenty.marked)
 
 
 GATE = [pytest.param(*widths, marks=pytest.mark.gate) for widths in ((6.5, 6.5), ("27.94cm", 11))]

@@ -70,7 +70,8 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     shares = [np.mean(own[:, None] == np.unique(first), axis=0) for own in (first, second)]
     for words in (
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator, "
-        f"{sure.all(0).sum()} to both. Both gave the same level to {equal.mean():.0%} of the "
+        f"{sure.all(0).sum()} to both. ",
+        f"Both gave the same level to {equal.mean():.0%} of the "
         f"minutes that they share; chance would give {shares[0] @ shares[1]:.0%}. That is a kappa "
         f"of {kappa:.2f} over all films (95% interval {low:.2f} to {high:.2f}).",
         "they agree most on Indiana Jones and the Last Crusade (1989) (0.64), least on Silver "
@@ -79,13 +80,15 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     ):
         assert words in page.text
     assert "kappaCohen’s kappa: how much more often two agree" in page.text
-    row = next(row for row in page.rows if row[0] == "Juno (2007)" and len(row) == len(names) + 1)
-    for at, cell in enumerate(row[1:]):
+    of_kappas = Page(page.html.partition("agree on each (kappa)")[2])
+    heads = next(row for row in of_kappas.rows if row[0] == "Film")
+    for concept, cell in zip(heads[1:], of_kappas.row("Juno (2007)"), strict=True):
+        at = names.index(concept)
         first, second = (of[labels.groups == JUNO, at] for of in marks)
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
     assert 'title="1 clip with it" class="few"><data value="1">1.00' in page.html
-    heads = ["Film", "Clips", "Sure to at least one", "Same level", "Gamma"]
+    heads = ["Film", "Clips", "Sure to at least one", "Sure, each annotator", "Same level", "Gamma"]
     assert heads in page.rows
     assert page.row("The Ugly Truth (2009)")[1] == "70%"
     assert "Juno (2007), 0:13:00" in page.text.partition("Where they differ longest")[2]
@@ -208,8 +211,13 @@ def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
         names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
         assert "agreement" not in names
         assert explorer_of(html)["clips"][0]["sets"] == []
-        assert [row[1:] for row in page.rows if "(199" in row[0]] == [
-            ["annotators", "100%"], ["annotators", "20%"]]  # fmt: skip
+        assert "dumbbell" not in html.partition("</style>")[2]
+        in_strips, in_heat = (
+            [row[1:] for row in page.rows if "(199" in row[0] and ("annotators" in row) == strips]
+            for strips in (True, False)
+        )
+        assert in_strips == [["annotators", "100%"], ["annotators", "20%"]]
+        assert len(in_heat) == 2
 
 
 def test_three_annotators_of_two_films_of_a_title(tmp_path):

@@ -2,6 +2,7 @@
 const FIRST_ROWS = 10;
 const STEP = 50;
 const STILLS = 3;
+const FOLDED = 5; // as in the style
 const chosen = Object.fromEntries(["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]));
 let drawn = []; // the films' strips
 let listed = []; // the clips of the list
@@ -325,6 +326,18 @@ films_table?.addEventListener("click", (event) => {
   const [clip, clips] = clip_in_strip(event);
   if (clip !== undefined) open_clip(clip, clips);
 });
+
+// On a telephone the list of films is long: its first rows, until all are asked for.
+const more_films = find("more-films");
+more_films?.addEventListener("click", () => {
+  films_table.classList.remove("folded");
+  more_films.hidden = true;
+  films_table.tBodies[0].rows[FOLDED].querySelector("a").focus();
+});
+if (more_films) {
+  films_table.classList.toggle("folded", films_table.tBodies[0].rows.length > FOLDED);
+  more_films.hidden = !films_table.classList.contains("folded");
+}
 
 // Light and dark by the system, unless the reader chooses; nothing is kept.
 const system = matchMedia("(prefers-color-scheme: dark)");

@@ -80,7 +80,7 @@ function read_address() {
   if (clip !== "") open_clip(clip, listed.includes(clip) ? listed : [clip]);
   else {
     if (dialog.open) dialog.close();
-    find("explorer").scrollIntoView();
+    go_to(find("explorer"));
   }
   return missing;
 }
@@ -100,10 +100,15 @@ addEventListener("click", (event) => {
   const section = target && names_choice(location.hash) && document.getElementById(target.hash.slice(1));
   if (!section || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
+  go_to(section);
+});
+
+// The focus goes along, so that the next tab is there.
+function go_to(section) {
   section.tabIndex = -1;
   section.focus({ preventScroll: true });
   section.scrollIntoView();
-});
+}
 
 async function copy_text(text, pressed) {
   const words = pressed.textContent;

@@ -21,6 +21,12 @@ function clip_axis(film, clips) {
   return { spans: slots.map((slot) => [slot, slot + 1]), first: 0, last: Math.max(...slots) + 1 };
 }
 
+// How long the longest film is, so that the strips share one scale: in seconds, or in scenes.
+const longest = (timed) => Math.max(...drawn.filter(({ film }) => film.timed === timed).map(({ film, clips }) => {
+  const { first, last } = clip_axis(film, clips);
+  return last - first;
+}));
+
 // The parts of an axis that no clip with a label covers.
 function unlabelled(axis) {
   const shortest = (axis.last - axis.first) / axis.spans.length / 2;
@@ -79,7 +85,8 @@ function strip(film, clips) {
   const below = BARS.bottom + 6;
   const height = below + LANE * levels.length;
   const axis = clip_axis(film, clips);
-  const across = (at) => (1000 * (at - axis.first)) / (axis.last - axis.first);
+  const across = (at) => (1000 * (at - axis.first)) / longest(film.timed);
+  const end = across(axis.last);
   const spans = axis.spans.map(([from, to]) => [across(from), Math.max(across(to), across(from) + 1.2)]);
   const marks = spans.map(([from, to], at) => clip_mark(clips[at], from, to - from, levels.length, above));
   const svg = make("svg", {
@@ -93,10 +100,10 @@ function strip(film, clips) {
       open_clip(clip, clips);
     },
   },
-  levels.map((_, order) => rect("lane", 0, lane_top(order, levels.length), 1000, LANE - 1, DRAWN)),
+  levels.map((_, order) => rect("lane", 0, lane_top(order, levels.length), end, LANE - 1, DRAWN)),
   blocks(unlabelled(axis).map((gap) => gap.map(across)), below, LANE * levels.length, "absent"),
   sets.map((labels, row) => level_blocks(labels, clips, spans, row * SET_LANE - above, SET_LANE - 3)),
-  marks, has_models ? half_line(1000, (BARS.top + BARS.bottom) / 2) : null);
+  marks, has_models ? half_line(end, (BARS.top + BARS.bottom) / 2) : null);
   const mark_under = (event) => event.target.closest("g");
   const readout = make("p", { class: "readout", "aria-hidden": "true" }, " ");
   const describe = (clip) => { readout.textContent = sentence(clip); };

@@ -1,0 +1,136 @@
+"""Who marks more in which film, and which concepts: shares of each film's clips."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from obygaze_features.common.tables import format_rows
+from obygaze_features.manifests import LabelSet, Level
+
+
+@dataclass(frozen=True)
+class FilmShares:
+    """The shares of a film's clips.
+
+    Parameters
+    ----------
+    film, title
+        Its id, and what people call it.
+    clips
+        How many of its clips are counted.
+    level
+        Annotator -> the share of the clips that have the level.
+    concepts
+        Concept -> the share of the clips that have it, the mean over the annotators.
+    """
+
+    film: str
+    title: str
+    clips: int
+    level: Mapping[str, float]
+    concepts: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedFilms:
+    """The shares of films; `level` names the level that they count."""
+
+    level: str
+    films: Sequence[FilmShares]
+
+    def difference(self, film: FilmShares) -> float:
+        """Return how much more the first of two marks than the second; of three the widest gap."""
+        shares = [*film.level.values()]
+        if len(self.annotators) == 2:
+            return shares[0] - shares[-1]
+        return max(shares) - min(shares)
+
+    @cached_property
+    def by_difference(self) -> list[FilmShares]:
+        """The films, the largest difference first."""
+        return sorted(self.films, key=self.difference, reverse=True)
+
+    @cached_property
+    def annotators(self) -> list[str]:
+        """The annotators who have clips in any film, in order."""
+        return list(dict.fromkeys(name for film in self.films for name in film.level))
+
+    @cached_property
+    def by_marks(self) -> list[FilmShares]:
+        """The films, the one with the most concepts to a clip first."""
+        return sorted(self.films, key=lambda film: -sum(film.concepts.values()))
+
+    @cached_property
+    def concepts(self) -> list[str]:
+        """The concepts that are marked in any film, the most frequent first."""
+        clips = dict[str, float]()
+        for film in self.films:
+            for name, share in film.concepts.items():
+                clips[name] = clips.get(name, 0.0) + share * film.clips
+        return sorted(clips, key=lambda name: -clips[name])
+
+    @cached_property
+    def most(self) -> float:
+        """The largest share of a concept."""
+        return max((share for film in self.films for share in film.concepts.values()), default=0.0)
+
+    def levels_csv(self) -> str:
+        """Return a row a film: the share to which each annotator gave the level."""
+        return format_rows({**_named(film), **film.level} for film in self.by_difference)
+
+    def concepts_csv(self) -> str:
+        """Return a row a film: the share of each concept."""
+        names = self.concepts
+        return format_rows(
+            {**_named(film), **{name: film.concepts.get(name, 0.0) for name in names}}
+            for film in self.by_marks
+        )
+
+
+def _named(film: FilmShares) -> dict[str, Any]:
+    return {"film": film.film, "title": film.title, "clips": film.clips}
+
+
+def count_shares(
+    label_sets: Sequence[LabelSet],
+    levels: Sequence[Level],
+    film_of: Mapping[str, str],
+    titles: Mapping[str, str],
+) -> MarkedFilms:
+    """Count the shares of each film's clips, the widest difference first.
+
+    Parameters
+    ----------
+    label_sets
+        The annotators'. Of two or more, the clips that at least two annotated are counted.
+    levels
+        Those that are counted, such as the highest.
+    film_of, titles
+        Clip -> film -> title.
+    """
+    codes = {level.code for level in levels}
+    annotated = Counter(clip for labels in label_sets for clip in labels.ids)
+    clips_of: dict[str, list[str]] = {}
+    for clip, film in film_of.items():
+        if annotated[clip] >= min(2, len(label_sets)):
+            clips_of.setdefault(film, []).append(clip)
+    films = []
+    for film, clips in clips_of.items():
+        level, concepts = dict[str, float](), dict[str, list[float]]()
+        for labels in label_sets:
+            own = [clip for clip in clips if clip in labels.level_of]
+            if not own:
+                continue
+            level[labels.name] = fmean(labels.level_of[clip] in codes for clip in own)
+            marks = Counter(name for clip in own for name in labels.concepts_of[clip])
+            for name, number in marks.items():
+                concepts.setdefault(name, []).append(number / len(own))
+        means = {name: sum(shares) / len(level) for name, shares in concepts.items()}
+        title = titles.get(film) or film or "-"
+        films.append(FilmShares(film, title, len(clips), level, means))
+    return MarkedFilms(" or ".join(level.name for level in levels), films)

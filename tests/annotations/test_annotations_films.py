@@ -1,0 +1,118 @@
+"""Who marks more in which film, and what is marked there: shares, tables and figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from obygaze_features.annotations.film_figures import MAX_FILMS, concepts_by_film, levels_by_film
+from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms, count_shares
+from obygaze_features.errors import AnnotationError
+from obygaze_features.manifests import LabelSet, Level
+from obygaze_models.data.example import example_path, load_example
+from tests.conftest import run_obygaze
+from tests.kit.files import csv_rows, refused
+
+LOW, HIGH, MARKS = "dim", "pitch dark", ("rain, snow", "door: open")
+
+
+def draw(annotators, clips=60, films=3):
+    """Labels of own levels by chance; each annotator leaves out a few clips."""
+    chance = np.random.default_rng(annotators)
+    film_of = {f"c{row:02}": f"f{row % films}" for row in range(clips)}
+    sets = []
+    for number in range(annotators):
+        ids = [clip for clip in film_of if chance.random() < 0.9]
+        levels = [str(chance.choice([LOW, HIGH])) for _ in ids]
+        concepts = [tuple(name for name in MARKS if chance.random() < 0.4) for _ in ids]
+        sets.append(LabelSet(f"a{number}", ids, levels, concepts))
+    return sets, film_of
+
+
+@pytest.mark.parametrize("annotators", [1, 2, 3])
+def test_shares_are_those_of_a_table_of_all_labels(annotators):
+    sets, film_of = draw(annotators)
+    marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {"f0": "First"})
+    rows = [
+        {"who": labels.name, "clip": clip, "film": film_of[clip],
+         "high": labels.level_of[clip] == HIGH,
+         **{name: name in labels.concepts_of[clip] for name in MARKS}}
+        for labels in sets for clip in labels.ids
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    counted = table[table.groupby("clip")["who"].transform("size") >= min(2, annotators)]
+    by_film = counted.groupby(["film", "who"])[["high", *MARKS]].mean()
+    clips = counted.groupby("film")["clip"].nunique()
+    for film in marked.films:
+        expected = by_film.loc[film.film]
+        assert (film.clips, film.title) == (
+            clips[film.film],
+            {"f0": "First"}.get(film.film, film.film),
+        )
+        assert dict(film.level) == pytest.approx(expected["high"].to_dict())
+        assert dict(film.concepts) == pytest.approx(expected[[*MARKS]].mean().to_dict())
+    high = by_film["high"].unstack()
+    gaps = high["a0"] - high["a1"] if annotators == 2 else high.max(axis=1) - high.min(axis=1)
+    order = [film.film for film in marked.by_difference]
+    assert sorted(gaps[order], reverse=True) == gaps[order].tolist()
+    if annotators == 1:
+        with pytest.raises(AnnotationError, match="two annotators"):
+            levels_by_film(marked)
+
+
+def test_figures_say_every_share_and_leave_out_the_least_differences():
+    sets, film_of = draw(2)
+    marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {})
+    for figure, shares in (
+        (levels_by_film(marked), [film.level for film in marked.films]),
+        (concepts_by_film(marked), [film.concepts for film in marked.films]),
+    ):
+        for of_film in shares:
+            assert all(
+                f"{name} {share:.0%}" in figure.get_label() for name, share in of_film.items()
+            )
+    many = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
+    figure = levels_by_film(MarkedFilms("Dark", many))
+    assert "30 of 40 films, where they differ most" in figure.axes[0].get_xlabel()
+    titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
+    with pytest.raises(AnnotationError, match="no clip"):
+        concepts_by_film(MarkedFilms("Dark", many))
+
+
+def test_titles_lose_their_year_unless_two_films_share_one():
+    of_film = [FilmShares(film, title, 9, {"a": 0.4, "b": 0.2}, {}) for film, title in
+               (("x", "Crash (1996)"), ("y", "Crash (2004)"), ("z", "Juno (2007)"))]  # fmt: skip
+    labels = levels_by_film(MarkedFilms("Sure", of_film)).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["Crash (1996)", "Crash (2004)", "Juno"]
+
+
+def test_the_command_draws_films_with_their_data_beside(tmp_path):
+    example, agreement = load_example(), ("annotations", "agreement", example_path("minutes"))
+    for shows in ("levels", "concepts"):
+        files = [tmp_path / f"{shows}{suffix}" for suffix in (".svg", ".pdf")]
+        out = [part for path in files for part in ("-o", path)]
+        result = run_obygaze(*agreement, *out, "--figure", shows)
+        assert f"its data -> {files[0].with_suffix('.csv')}" in result.stdout
+        assert all(path.stat().st_size > 5_000 for path in files)
+    levels = {row["title"]: row for row in csv_rows(tmp_path / "levels.csv")}
+    concepts = {row["film"]: row for row in csv_rows(tmp_path / "concepts.csv")}
+    assert next(iter(levels)) == "The Help (2011)"
+    assert list(levels)[-1] == "Gone Girl (2014)"
+    for film, title in example.titles.items():
+        own = example.groups == film
+        for name, given in example.y.items():
+            assert float(levels[title][name]) == pytest.approx((given[own] == "S").mean(), abs=1e-6)
+        shares = np.mean([marks[own].mean(axis=0) for marks in example.concepts.values()], axis=0)
+        for name, share in zip(example.concept_names, shares, strict=True):
+            assert float(concepts[film][name]) == pytest.approx(share, abs=1e-6)
+    svg = (tmp_path / "levels.svg").read_text(encoding="utf-8")
+    assert "annotator1 marks more: 13 films" in svg
+    assert "annotator2 marks more: 7 films" in svg
+    new = tmp_path / "new/levels.svg"
+    new.parent.mkdir()
+    new.with_suffix(".csv").write_text("mine")
+    refused(run_obygaze(*agreement, "-o", new, "--figure", "levels"), "levels.csv")
+    assert not new.exists()
+    run_obygaze(*agreement, "-o", tmp_path / "all")
+    for shows, name in (("levels", "level_shares"), ("concepts", "concept_shares")):
+        assert csv_rows(tmp_path / "all" / f"{name}.csv") == csv_rows(tmp_path / f"{shows}.csv")

@@ -1,0 +1,173 @@
+"""Who marks more, what is marked in which film, and how sure agreement is, on the page."""
+
+import re
+from collections import Counter
+from html import unescape
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from scipy.stats import t
+from sklearn.metrics import cohen_kappa_score
+
+import obygaze_models as om
+from obygaze_features import obygaze_scheme
+from obygaze_features.annotations.agreement import find_pairs
+from obygaze_features.annotations.measures import distances_of, gamma
+from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.manifests import Manifest
+from obygaze_models.data.example import example_path
+from obygaze_models.report.annotation import open_annotation
+from obygaze_models.report.annotators import gamma_interval, load_annotators
+from tests.report.conftest import Page
+from tests.report.test_report_explorer import axe
+
+TITANIC, JUNO = "tt0120338", "tt0467406"
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    return om.report(example_path("minutes"), tmp_path_factory.mktemp("marked") / "films.html")
+
+
+@pytest.fixture(scope="module")
+def page(films):
+    return Page(films.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return om.load_example()
+
+
+def part(html, start, end):
+    return html.partition(start)[2].partition(end)[0]
+
+
+def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
+    chart = re.search(r"<title>Who marks Sure more.*?<desc>(.*?)</desc>", page.html, re.S)[1]
+    chart = unescape(chart)
+    heads, *rows = [row for row in page.rows if len(row) == 1 + len(labels.concept_names)]
+    shown = {row[0]: row[1:] for row in rows[: len(labels.titles)]}
+    total = sum(marks.sum(axis=0) for marks in labels.concepts.values())
+    order = [labels.concept_names[at] for at in np.argsort(-total, kind="stable")]
+    assert (heads, len(shown)) == (["Film", *order], 20)
+    for film, title in labels.titles.items():
+        own = labels.groups == film
+        sure = {name: (given[own] == "S").mean() for name, given in labels.y.items()}
+        words = ", ".join(f"{name} {share:.0%}" for name, share in sure.items())
+        assert f"{title}: {words}" in chart
+        cell = f'<data value="{sure["annotator1"] - sure["annotator2"]:.4f}"><svg class="dumbbell"'
+        assert f"<title>{words}</title>" in part(page.html, cell, "</svg>")
+        shares = np.mean([marks[own].mean(axis=0) for marks in labels.concepts.values()], axis=0)
+        by_name = dict(zip(labels.concept_names, shares, strict=True))
+        for name, said in zip(order, shown[title], strict=True):
+            assert abs(float(said.rstrip("%")) - 100 * by_name[name]) <= 0.5 + 1e-9
+    saved = [
+        unquote(address) for address in re.findall('href="data:text/csv[^,]*,(.*?)"', page.html)
+    ]
+    assert [table.splitlines()[0].split(",")[3:5] for table in saved] == [
+        ["annotator1", "annotator2"], order[:2]]  # fmt: skip
+    assert "How far annotators agree on each (kappa)" in page.text
+
+
+def test_the_overlap_adds_up_whatever_the_number_of_annotators(page, labels, tmp_path):
+    first, second = (given == "S" for given in labels.y.values())
+    bar = part(page.html, 'class="overlap"', "</figure>")
+    expected = [(first & ~second).sum(), (first & second).sum(), (second & ~first).sum()]
+    assert [int(n) for n in re.findall(r"flex-grow: (\d+)", bar)] == expected == [393, 277, 192]
+    assert "393 only annotator1 277 both 192 only annotator2" in " ".join(Page(bar).text.split())
+    levels = {"a": "SSSE", "b": "SSEE", "c": "SEES"}
+    segments = [
+        Segment(film, name, 60 * at, 60 * at + 60, "S" if level == "S" else "EN")
+        for film in ("f1", "f2") for name, given in levels.items() for at, level in enumerate(given)
+    ]  # fmt: skip
+    timelines = Timelines.of(
+        "three", segments, films={film: Film(film, 240) for film in ("f1", "f2")}
+    )
+    three = om.report(timelines, tmp_path / "three.html").read_text(encoding="utf-8")
+    marks = Counter("".join(column).count("S") for column in zip(*levels.values(), strict=True))
+    bar = Page(part(three, 'class="overlap"', "</figure>")).text
+    for number in (3, 2, 1):
+        assert f"{2 * marks[number]} {number} of 3 annotators" in bar
+    dots = part(three, '<svg class="dumbbell"', "</svg>")
+    assert re.findall(r'class="(s\d)"', dots) == ["s1", "s2", "s3"]
+    assert "a 75%, b 50%, c 50%" in dots
+
+
+def test_strips_share_one_scale_and_the_phone_folds_the_films(tab, films, labels):
+    minutes = Counter(labels.groups.tolist())
+    ends = {film: max(int(clip[-4:]) for clip in labels.ids if clip.startswith(film))
+            for film in minutes}  # fmt: skip
+    tab.prefer()
+    tab.open(films, width=1280)
+    shape = "document.querySelector('svg[data-film={}] .tested').getBBox().width"
+    widths = [tab.run(shape.format(film)) for film in (JUNO, TITANIC)]
+    longest = max(ends.values())
+    assert widths == pytest.approx([1000 * ends[f] / longest for f in (JUNO, TITANIC)], abs=6)
+    assert tab.run("document.querySelector('#more-films').checkVisibility()") is False
+    tab.click("#films-table th:nth-child(4) button")
+    titles = tab.texts("#films-table tbody th a:not(.remark)")
+    assert (titles[0], titles[-1]) == ("The Help (2011)", "Gone Girl (2014)")
+    tab.choose("choose-film", "")
+    boxes = "[...document.querySelectorAll('.film')].map(e => [e.querySelector('h4').textContent,"
+    boxes += "e.querySelector('.plot .lane').getAttribute('width')])"
+    drawn = {title: float(width) for title, width in tab.run(boxes)}
+    expected = {labels.titles[film]: 1000 * end / longest for film, end in ends.items()}
+    assert drawn == pytest.approx(expected, abs=6)
+    tab.run("document.querySelector('#films-table tbody a').focus()")
+    tab.press("Enter")
+    tab.run("new Promise(done => setTimeout(done, 200))")
+    assert tab.run("document.activeElement.id") == "explorer"
+    for theme in ("light", "dark"):
+        tab.prefer(prefers_color_scheme=theme)
+        tab.open(films, width=390)
+        assert (tab.logged, axe(tab)) == ([], [])
+        rows = "[...document.querySelectorAll('#films-table tbody tr')]"
+        rows += ".filter(e => e.checkVisibility())"
+        assert tab.run(f"{rows}.length") == 5
+        assert tab.run("document.documentElement.scrollHeight") < 12_700
+        tab.click("#more-films")
+        assert tab.run(f"{rows}.length") == 20
+        assert tab.run("document.activeElement.closest('tr').rowIndex") == 6
+    tab.prefer()
+
+
+def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
+    loaded = load_annotators(open_annotation(example_path("minutes")))
+    films = np.unique(labels.groups)
+    for name in ("Body", "Appearance"):
+        at = labels.concept_names.index(name)
+        first, second = (marks[:, at] for marks in labels.concepts.values())
+        kept = [labels.groups != film for film in films]
+        without = np.array([cohen_kappa_score(first[rows], second[rows]) for rows in kept])
+        count, kappa = len(films), cohen_kappa_score(first, second)
+        error = ((count - 1) / count * ((without - without.mean()) ** 2).sum()) ** 0.5
+        half = t.ppf(0.975, count - 1) * error
+        assert loaded.kappa_intervals[name] == pytest.approx((kappa - half, kappa + half))
+
+
+def test_the_interval_of_gamma_covers_it():
+    """Two annotators who see the same in stretches of three clips, and else what they like."""
+    distances, chance = distances_of(obygaze_scheme()), np.random.default_rng(7)
+    shares = [0.5, 0.2, 0.05, 0.25]
+
+    def watch(stretches):
+        seen, *own = chance.choice(distances.codes, p=shares, size=(3, stretches))
+        return [
+            np.where(chance.random(stretches) < 0.7, seen, each).repeat(3).tolist() for each in own
+        ]
+
+    truth = gamma(*watch(60_000), distances).closed_gamma
+    covered = []
+    for _ in range(300):
+        pair = SimpleNamespace(a="anna", b="bert", common=watch(40))
+        low, high = gamma_interval([pair], distances)
+        covered.append(low <= truth <= high)
+    assert 0.9 <= np.mean(covered) <= 0.99
+    few = SimpleNamespace(a="anna", b="bert", common=[own[:79] for own in watch(40)])
+    assert gamma_interval([few], distances) is None
+    [pair] = [p for p in find_pairs(Manifest.load(example_path("minutes")))[0] if p.film == JUNO]
+    low, high = gamma_interval([pair], distances)
+    assert low < gamma(*pair.common, distances).closed_gamma < high
