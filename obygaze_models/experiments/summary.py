@@ -68,7 +68,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     beside = "; chance is 0.50" if main == "auroc" else ""
     if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
-        beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
+        beside = f"; guessing ({name}) scores {guesses[name]:.2f}"
     return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {told_apart}{beside}"
 
 
@@ -166,8 +166,8 @@ def describe_official(record: RunRecord) -> str:
         else f"using no external data, for {name} has random weights"
     )
     return (
-        f"Official measure: {measure}, of all test clips together as its benchmark asks; such a "
-        f"run is marked as {mark}."
+        f"Official measure: {measure}, of all test clips together, as its benchmark asks. Mark "
+        f"such a run as {mark}."
     )
 
 
