@@ -164,7 +164,8 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     assert [*guesses.values()] == ["0.50", "0.40"]
     assert "annotator against annotator" not in displayed
     (detail,) = beside_annotators(head)
-    assert "on average less than they with each other (0.40)" in plain(detail)
+    assert "agrees less with " in detail
+    assert " than they do with each other (0.40)" in plain(detail)
     numbered = renamed(with_record(run, annotators={test: compared}), {model: f"{model}-2"})
     assert f"{model}-2 agrees with" in plain(beside_annotators(first_screen(numbered))[0])
     assert "kappa" not in " ".join(findings(head))
