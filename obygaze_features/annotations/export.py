@@ -160,16 +160,18 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     """Tables for spreadsheets: file name -> text.
 
     ``segments.csv`` and ``films.csv`` are what ``annotations import csv`` reads; ``clips.csv``
-    has a manifest's label sets side by side. ``from`` and ``to`` are start and end for readers:
+    has a manifest's label sets side by side. ``title``, ``from`` and ``to`` are for readers:
     they are not read again. A text that a spreadsheet would compute gets an
     apostrophe before it.
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
     written = {film: details.name or film for film, details in films.items()}
+    titles = timelines.titles
     tables: dict[str, dict[str, Sequence[str]]] = {
         "segments.csv": {
             "film": [written.get(segment.film, segment.film) for segment in segments],
+            "title": [titles.get(segment.film, "") for segment in segments],
             "annotator": [segment.annotator for segment in segments],
             "from": [format_time(segment.start) for segment in segments],
             "to": [format_time(segment.end) for segment in segments],
@@ -189,16 +191,20 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     if manifest is not None:
         _require_clips(timelines, manifest)
         clips = {film: _clips_of(film, manifest) for film in timelines.by_film}
-        tables["clips.csv"] = _clips_table(clips, manifest)
+        tables["clips.csv"] = _clips_table(clips, manifest, titles)
+    for name in tables.keys() - {"films.csv"}:
+        if tables[name]["title"] == tables[name]["film"]:
+            del tables[name]["title"]
     return {name: BYTE_ORDER_MARK + format_spreadsheet(columns) for name, columns in tables.items()}
 
 
 def _clips_table(
-    clips: Mapping[str, Sequence[Item]], manifest: Manifest
+    clips: Mapping[str, Sequence[Item]], manifest: Manifest, titles: Mapping[str, str]
 ) -> dict[str, Sequence[str]]:
     items = [item for of_film in clips.values() for item in of_film]
     columns: dict[str, Sequence[str]] = {
         "film": [film for film, of_film in clips.items() for _ in of_film],
+        "title": [titles[film] for film, of_film in clips.items() for _ in of_film],
         "clip": [item.id for item in items],
         "from": [format_time(item.start or 0) for item in items],
         "to": [format_time(item.end or 0) for item in items],

@@ -55,29 +55,32 @@ def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
     return sorted(remarks, key=key)
 
 
-def describe_remarks(remarks: Sequence[Remark], rest: str) -> Iterator[str]:
-    """Remarks for a terminal, what was left out first; `rest` says where those not shown are.
+def describe_remarks(
+    remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield remarks for a terminal, what was left out first; `rest` says where the others are.
 
     Many remarks of one kind are one line: the first, and how many more there are.
     """
+    titles = known_titles() | dict(titles or {})
     kinds: dict[tuple[str, str], list[Remark]] = {}
     for remark in sorted(remarks, key=lambda remark: remark.done != LEFT_OUT):
         kinds.setdefault((remark.code or remark.what, remark.done), []).append(remark)
     lines: list[tuple[int, str]] = []
     for same in kinds.values():
         if len(same) < MIN_GROUPED:
-            lines += [(1, _describe(remark)) for remark in same]
+            lines += [(1, _describe(remark, titles)) for remark in same]
         else:
             more = f"and {len(same) - 1:,} more like this: {rest}"
-            lines.append((len(same), f"{_describe(same[0])}; {more}"))
+            lines.append((len(same), f"{_describe(same[0], titles)}; {more}"))
     yield from (line for _, line in lines[:MAX_REMARKS_SHOWN])
     printed = sum(count for count, _ in lines[:MAX_REMARKS_SHOWN])
     if (more_remarks := len(remarks) - printed) > 0:
         yield f"and {more_remarks:,} more; {rest}"
 
 
-def _describe(remark: Remark) -> str:
-    titles, names = known_titles(), filter(None, (remark.film, remark.annotator))
+def _describe(remark: Remark, titles: Mapping[str, str]) -> str:
+    names = filter(None, (remark.film, remark.annotator))
     # The names of a row that was left out may be anything.
     who = " ".join(titles.get(n) or (shorten(n) if id_problem(n) else n) for n in names)
     return f"{remark.where}: {f'{who}: ' if who else ''}{remark.what} ({remark.done})"

@@ -120,9 +120,12 @@ class Timelines:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Film -> its title, with the year where we know the film; without one, its id."""
+        """The title of each film, with the year where we know it; else its name in the source."""
         known = known_titles()
-        return {film: known.get(film) or about.title or film for film, about in self.films.items()}
+        return {
+            film: known.get(film) or about.title or about.name or film
+            for film, about in self.films.items()
+        }
 
     def of_films(self, films: Sequence[str]) -> Timelines:
         """The timelines of these films alone."""

@@ -90,7 +90,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         )
     else:
         echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
-        for line in describe_remarks(remarks, str(output / "remarks.csv")):
+        for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
             echo(line)
         if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
             echo(f"{counted(left_out, 'row')} left out")
@@ -141,7 +141,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
         echo(f"and {more:,} more; --json has all")
-    for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv")):
+    for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv"), loaded.titles):
         echo(line)
 
 

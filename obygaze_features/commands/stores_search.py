@@ -125,6 +125,9 @@ def search(
         known = [rank, match.id, row["title"] or "-", row["from"] or "-"]
         table.append([*known, *([moment] if frames else []), f"{match.cosine:.4f}"])
     echo(align(header, table, left=3))
+    for match in matches:
+        if excerpt := clips.excerpt(match.id):
+            echo(f"\n{match.id}: “{excerpt}”")
     if output is not None:
         echo(f"-> {output}")
     else:

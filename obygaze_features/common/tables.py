@@ -25,7 +25,7 @@ CHUNK_ROWS = 128
 #: A column with more distinct cells, most of them, is not searched for cells that are alike.
 MAX_DISTINCT = 4096
 #: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
-MIN_TEXT, MIN_WRAPPED = 10, 30
+MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -400,8 +400,9 @@ def align(
     """Format rows for a terminal: the first `left` columns to the left, numbers to the right.
 
     A table wider than `width`, or with `fit` than the terminal, gets narrower texts: the last
-    column is wrapped, others are cut. If it is still too wide it becomes several tables below each
-    other, each with the first columns.
+    column is wrapped, others are cut. Names of rows of numbers are cut only if they are very long.
+    If it is still too wide, it becomes several tables below each other, each with the first
+    columns.
 
     Examples
     --------
@@ -421,6 +422,8 @@ def align(
         width = min(width or widest, widest)
         least = [max(MIN_TEXT, len(name)) for name in header]
         wrapped = len(first) == len(header)
+        if not wrapped and first:  # numbers move below rather than cut the names of their rows
+            least[0] = max(least[0], min(widths[0], MAX_NAME))
         while sum(widths) + 2 * len(widths) - 2 > width:
             wide = [column for column in first if widths[column] > least[column]]
             if not wide:

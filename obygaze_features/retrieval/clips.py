@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,9 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.page.html import Html, html
 from obygaze_features.page.pictures import draw_lanes
 from obygaze_features.store import Store
+
+EXCERPT_CHARACTERS = 240
+"""The length of a clip's text that searches show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,10 @@ class Clips:
     def level(self, clip: str) -> tuple[str, str]:
         """Return the name and the colour of a clip's level, empty if it has no label."""
         return self.levels.get(self.level_of.get(clip, ""), ("", ""))
+
+    def excerpt(self, clip: str) -> str:
+        """Return the beginning of a clip's text, such as its dialogue; empty if it has none."""
+        return textwrap.shorten(self.item(clip).text, EXCERPT_CHARACTERS, placeholder=" …")
 
     def words(self, clip: str) -> str:
         """All that is known of a clip, in lines, the last of which is its id."""

@@ -152,7 +152,8 @@ def save_matches(
             {"rank": rank, **row, "cosine": f"{row['cosine']:.6f}"}
             for rank, row in enumerate(rows, start=1)
         ]
-        content = format_rows(numbered, _COLUMNS, number=str)
+        columns = [*_COLUMNS, *(["words"] if "words" in rows[0] else [])] if rows else _COLUMNS
+        content = format_rows(numbered, columns, number=str)
     elif output.suffix == ".json":
         content = to_json(rows)
     else:
@@ -163,11 +164,16 @@ def save_matches(
 
 
 def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Matches with the title of their film, and when they start and end in it."""
+    """Return matches with their film's title, when they start and end in it, and their words.
+
+    Words are there only where a source has some.
+    """
     rows = []
-    for match in matches:
+    texts = [clips.item(match.id).text for match in matches]
+    for match, text in zip(matches, texts, strict=True):
         start, end = clips.span(match.id)
-        rows.append(asdict(match) | {"title": clips.film(match.id), "from": start, "to": end})
+        row = asdict(match) | {"title": clips.film(match.id), "from": start, "to": end}
+        rows.append(row | ({"words": text} if any(texts) else {}))
     return rows
 
 
@@ -307,11 +313,13 @@ def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, s
     moment, level = None if match is None else match.time, clips.level(clip)
     likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
     likeness += "" if moment is None else f", nearest at {format_time(moment)}"
+    excerpt = clips.excerpt(clip)
+    words = html('<p class="said">“{}”</p>', excerpt) if excerpt else ""
     return fill(
         "hit", kind="query" if match is None else "hit", clip=clip, name=clips.name(clip),
         picture=html(image, pictures[clip]) if clip in pictures else "",
         href=html(' href="{}{}"', clips.link, clip) if clips.link else "",
         level=level[0], colour=level[1], concepts=", ".join(clips.concepts_of.get(clip, ())),
         percent=0 if match is None else round(max(0.0, 100 * match.cosine)), likeness=likeness,
-        strip=clips.strip(clip, moment),
+        strip=clips.strip(clip, moment), words=words,
     )  # fmt: skip

@@ -130,7 +130,7 @@ def run(
         stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
         echo(
             f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"{loaded.feature} features of {stores}",
+            f"features of {stores} ({loaded.feature})",
             err=True,
         )
     done = om.run_experiment(

@@ -19,7 +19,7 @@ from obygaze_models.commands._shared import path_option, run_folders
 @click.option("--title", help="The page's; by default what is on it, of a single run its name.")
 @path_option(
     "--thumbnails",
-    help="A folder of pictures ID.jpg to hold inside the page, which is then not to be shared.",
+    help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
 )
 @path_option(
     "--analysis",

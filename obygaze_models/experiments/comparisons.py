@@ -140,8 +140,8 @@ class Comparisons:
             return f"No clear difference in {counted(len(tested), 'comparison')}"
         widest = max(clear, key=lambda pair: abs(pair[0].scores[pair[1]].difference.value or 0))
         if len(clear) == 1:
-            return f"1 of {len(tested)} differs: {_describe_difference(*widest)}"
-        return f"{len(clear)} of {len(tested)} differ. The most: {_describe_difference(*widest)}"
+            return f"1 of {len(tested)} differs. {_describe_difference(*widest)}"
+        return f"{len(clear)} of {len(tested)} differ. {_describe_difference(*widest)}"
 
     def table(self, metric: str | None = None) -> str:
         """Return the comparisons as text: a ranked table for each test set."""
@@ -309,10 +309,10 @@ def _describe_difference(comparison: Comparison, key: str) -> str:
         certainty += f", p {_format_p(score.p_value, sign=True)}"
     value = f"{metric.title} {_format(score.difference.value, signed=True)} ({certainty})"
     if not comparison.differs(key) or score.difference.value is None:
-        return f"{names[0]} and {names[1]} do not differ clearly on {comparison.test}: {value}"
+        return f"On {comparison.test}, {names[0]} and {names[1]} do not differ clearly: {value}"
     better = (score.difference.value > 0) is not metric.lower_is_better
     verb = "better" if better else "worse"
-    return f"{names[0]} is {verb} than {names[1]} on {comparison.test}: {value}"
+    return f"On {comparison.test}, {names[0]} is {verb} than {names[1]}: {value}"
 
 
 def _interval(interval: tuple[float, float] | None, *, signed: bool = False) -> str:

@@ -392,12 +392,12 @@ def _describe_lacking(plan: Plan) -> str:
 
 def _describe_zeros(plan: Plan) -> str:
     """Count the tested clips that have features of zeros only; empty if none."""
-    empty = int((~plan.data.X[plan.tested_rows].any(axis=1)).sum())
-    if not empty:
+    blank = len(plan.blank)
+    if not blank:
         return ""
     return (
-        f"{empty:,} of {counted(len(plan.tested_rows), 'tested clip')} have features of zeros only:"
-        " nothing is said or seen in them, or nothing was read; no model can tell them apart"
+        f"{blank:,} of {counted(len(plan.tested_rows), 'tested clip')} have features that are all "
+        "zero: nothing is said or seen in them, or nothing was read. No model can tell them apart"
     )
 
 

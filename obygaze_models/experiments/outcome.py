@@ -466,6 +466,7 @@ class Outcome:
             "versions": plan.versions,
             "balance": experiment.balance or PROTOCOLS[plan.division.protocol].default_balance,
             "tasks": [*dict.fromkeys(plan.tasks)],
+            "blank": plan.blank,
         }
 
 

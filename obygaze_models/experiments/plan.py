@@ -248,6 +248,11 @@ class Plan:
         )
 
     @property
+    def blank(self) -> list[str]:
+        """The tested clips whose features are zeros only."""
+        return [self.data.ids[row] for row in self.tested_rows if not self.data.X[row].any()]
+
+    @property
     def file_names(self) -> dict[str, str]:
         """What messages call the files, before which the column ``media`` names their film."""
         items = self.manifest.items

@@ -323,6 +323,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         How many fits of a model test the same clip, at most.
     tasks
         What is learned or tested; see `task`.
+    blank
+        The tested clips whose features are zeros only.
     annotators
         By test set the models beside each annotator, where the labels were merged of several.
     cuts
@@ -361,6 +363,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     annotators: dict[str, AnnotatorComparison] = {}
     cuts: dict[str, list[float]] = {}
     tasks: list[Task] = []
+    blank: list[str] = []
 
     def __post_init__(self) -> None:
         _check(self.versions, _Versions, "versions")

@@ -65,11 +65,26 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
     guesses = {name: value for name, of in test_set.baselines.items() if (value := of.get(main))}
-    beside = "; chance is 0.50" if main == "auroc" else ""
+    chosen = _how_chosen(record, model)
+    if main == "auroc" and record.task(test).is_binary:
+        area = "; ".join(filter(None, [f"{title} {mean:.2f}", certainty, "chance is 0.50"]))
+        return f"{_given_a_pair(record, scores, chosen, mean)} ({area})"
+    beside = ""
     if guesses and main != "auroc":
         name = max(guesses, key=guesses.__getitem__)
-        beside = f"; the best guess ({name}) has {guesses[name]:.2f}"
-    return f"{_how_chosen(record, model)}: {title} {mean:.2f}{brackets} on {told_apart}{beside}"
+        beside = f"; guessing ({name}) scores {guesses[name]:.2f}"
+    return f"{chosen}: {title} {mean:.2f}{brackets} on {told_apart}{beside}"
+
+
+def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: float) -> str:
+    """Say in words what an AUROC means."""
+    negative, positive = (each.words for each in record.task(scores.test).classes)
+    same = "" if scores.pooled else f" of the same {group_noun(record.films.by)}"
+    comma = "," if "," in chosen else ""
+    return (
+        f"Given one {positive} and one {negative} clip{same}, {chosen}{comma} rates the {positive} "
+        f"one higher {area:.0%} of the time"
+    )
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
@@ -166,8 +181,8 @@ def describe_official(record: RunRecord) -> str:
         else f"using no external data, for {name} has random weights"
     )
     return (
-        f"Official measure: {measure}, of all test clips together as its benchmark asks; such a "
-        f"run is marked as {mark}."
+        f"Official measure: {measure}, of all test clips together, as its benchmark asks. Mark "
+        f"such a run as {mark}."
     )
 
 

@@ -14,8 +14,7 @@ from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.report.runs import ReportRun
 
 NOT_SEEN = (
-    "they cannot be seen, and a bottleneck learns others only from a store of their own, by "
-    "concept_stores"
+    "they cannot be seen; a bottleneck learns them only from a store of their own (concept_stores)"
 )
 
 
@@ -45,7 +44,11 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
         for follows in [FOLLOWS.get(message.code, "")]
     ]
     if not any(run.record.leaked for run in runs):
-        lines.append(Caution("No test clip was used for training or stopping; checked id by id."))
+        lines.append(
+            Caution(
+                "No test clip was used for training or for early stopping; every id was checked."
+            )
+        )
     return lines
 
 

@@ -89,9 +89,9 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         ]
 
     caption = html(
-        "How often annotators marked each concept, by level of the clip{}.{}",
+        "How often annotators marked each concept, by the level of the clip{}.{}",
         "" if source.counts_all else ", in the clips used here",
-        " How a concept is perceived stands beside it." if any(senses.values()) else "",
+        " The sense that perceives a concept stands beside it." if any(senses.values()) else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
@@ -110,10 +110,10 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
             line=0.0,
         )
         caption = html(
-            "How far annotators agree on the concept. 0 is chance; no dot: only one of them "
-            "marked it.{}{}",
+            "How far annotators agree on each concept. 0 is chance; without a dot, only one of "
+            "them marked it.{}{}",
             " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
-            f" Marked in few films or clips, which say little: {join_some(few)}." if few else "",
+            f" Marked in too few films or clips to judge: {join_some(few)}." if few else "",
         )
         figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
     errors = _errors(head, concepts) if head.rows else None
@@ -152,8 +152,8 @@ def _detected_figure(
     if len(models) > len(kinds):
         kinds.append(_learned_how(runs))
     text = (
-        "How well each ranks the test clips with the concept above those without.{} The line is "
-        "chance.{}"
+        "How often each model rates a test clip with the concept above one without it.{} The line "
+        "is chance.{}"
     )
     caption = html(text, "".join(kinds), "".join(notes))
     return _figure(by_sense(names), panel, "Detected by a model", caption)
@@ -161,12 +161,12 @@ def _detected_figure(
 
 def _measured_how(head: Headline) -> str:
     """Say over what a bottleneck's AUROC of a concept is a mean, and on which clips."""
-    clips = "those with it against all others"
+    clips = "clips with it against all others"
     if head.source.about.is_obygaze:
-        clips = "Hard Negative and Sure ones with it against all others but Not Sure ones"
+        clips = "Hard Negative and Sure clips with it against all others except Not Sure"
     return (
-        " A bottleneck measures concepts on its way: mean over its fits, plus and minus a standard "
-        f"deviation (of the tested clips, {clips})."
+        " A bottleneck measures concepts before it decides: the mean over its fits, plus and minus "
+        f"a standard deviation ({clips})."
     )
 
 
@@ -177,7 +177,7 @@ def _learned_how(runs: Sequence[ReportRun]) -> str:
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
         pooled = ", or all test clips together where fewer than two count"
-    return f" A model of one concept: mean over {nouns}, with its 95% interval{pooled}."
+    return f" A model of one concept: the mean over {nouns}, with its 95% interval{pooled}."
 
 
 def _figure(
@@ -225,9 +225,9 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     at = np.array([clip.level for clip in clips])
     shares = [f"{is_wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
-        "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are more "
-        "often wrong than clips that are alike in all other rows{}. At 1 the odds of an error are "
-        "2.7 times as high, at −1 as low.",
+        "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are wrong "
+        "more often than clips that are alike in all other rows{}. At 1 the odds of an error are "
+        "2.7 times higher, at −1 2.7 times lower.",
         row.model,
         number(wrong, form=","),
         number(len(clips), form=","),

@@ -17,11 +17,29 @@ from obygaze_models.report.score_figure import human_against_human
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
+KAPPA_ENDS = "; 1 is full agreement, 0 is chance"
+NEAR = 0.015
+"""A share so near to a fraction is called by its name."""
+_FRACTIONS = {
+    "one in ten": 0.1,
+    "one in five": 0.2,
+    "one in four": 0.25,
+    "one in three": 1 / 3,
+    "two in five": 0.4,
+    "half": 0.5,
+    "three in five": 0.6,
+    "two in three": 2 / 3,
+    "three in four": 0.75,
+    "four in five": 0.8,
+    "nine in ten": 0.9,
+}
+
 
 def findings(head: Headline) -> list[Html]:
-    """The finding; then what annotators marked, and how they agree or what the model does."""
+    """Return the finding; then what annotators marked, and how they agree or what a model does."""
     if not head.rows:
-        return [_annotated(head), *_agreement(head)]
+        shared = _shared_marks(head)
+        return [*shared, _annotated(head, by_all=not shared), *_agreement(head)]
     if head.run.kind == "concepts":
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
@@ -38,7 +56,7 @@ def _named(head: Headline) -> list[Html]:
         return []
     named = head.run.record.experiment.headline == head.row.model
     how = "which the experiment names" if named else "which the experiment lists first"
-    text = "This is about {}, {}. The best of {} on the test clips would look better than it is."
+    text = "This is about {}, {}. The best of {} models would look better here than it is."
     return [html(text, head.row.model, how, number(len(models), form=","))]
 
 
@@ -78,7 +96,8 @@ def _concepts_found(head: Headline) -> Html:
     return html(text, who, what, *counts, title, noun, tested, *parts)
 
 
-def _annotated(head: Headline) -> Html:
+def _annotated(head: Headline, *, by_all: bool = True) -> Html:
+    """Count the marked clips; where wished, also those that all annotators marked."""
     source, clips = head.source, head.source.clips
     films = len({clip.film for clip in clips.values() if clip.film})
     noun = source.noun if len(clips) != 1 else source.noun.removesuffix("s")
@@ -105,11 +124,53 @@ def _annotated(head: Headline) -> Html:
     anyone, everyone = "", Html("")
     if head.annotators is not None:
         anyone = " to at least one annotator" if head.annotators.merged else ""
-        in_all = number(head.annotators.in_all(levels, clips), form=",")
-        everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
+        if by_all:
+            in_all = number(head.annotators.in_all(levels, clips), form=",")
+            everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
     which = " or ".join(names.get(code, code) for code in levels)
     total, verb = number(marked, form=","), "is" if marked == 1 else "are"
     return html("{} of {} {} {}{}{}.", total, of, verb, which, anyone, everyone)
+
+
+def _shared_marks(head: Headline) -> list[Html]:
+    """Say how often annotators agree on the highest level, of the clips to which any gives it."""
+    annotators, source = head.annotators, head.source
+    if annotators is None:
+        return []
+    own = [*annotators.levels.values()]
+    shared = set.intersection(*({*levels} for levels in own))
+    either = [clip for clip in shared if any(of[clip] in source.positives for of in own)]
+    if not either:
+        return []
+    both = annotators.in_all(source.positives, either)
+    who, which = "Two annotators agree", "either"
+    if len(own) > 2:
+        who, which = f"All {len(own)} annotators agree", "any of them"
+    names = " or ".join(source.about.levels.get(code, code) for code in source.positives)
+    marked = "finds objectifying" if source.about.is_obygaze else f"calls {names}"
+    share, counts = share_in_words(both, len(either)), Html("")
+    if len(either) >= MIN_MARKED:
+        counts = html(" ({} of {})", number(both, form=","), number(len(either), form=","))
+    return [
+        html("{} on {} of the {} that {} {}{}.", who, share, source.noun, which, marked, counts)
+    ]
+
+
+def share_in_words(part: int, whole: int) -> str:
+    """Say a share as a fraction where one is near, else in percent; of few, both numbers.
+
+    Examples
+    --------
+    >>> share_in_words(277, 862), share_in_words(3, 4), share_in_words(440, 1000)
+    ('one in three', '3 of 4', '44%')
+    """
+    if whole < MIN_MARKED:
+        return f"{part} of {whole}"
+    share = part / whole
+    for words, fraction in _FRACTIONS.items():
+        if abs(share - fraction) < NEAR:
+            return words
+    return f"{share:.0%}"
 
 
 def _agreement(head: Headline) -> list[Html]:
@@ -123,7 +184,7 @@ def _agreement(head: Headline) -> list[Html]:
         for film, value in annotators.gammas.items()
         if film in titles and annotators.shared[film] >= MIN_MARKED
     }
-    start = " By gamma they"
+    start = " By film they"
     text = "{} to {} of the {}; chance would give {}. That is a kappa of {} over all films ({}).{}"
     who = "Both gave the same level"
     shared = f"{noun} that they share"
@@ -137,12 +198,11 @@ def _agreement(head: Headline) -> list[Html]:
         number(annotators.by_chance, form="%"),
         number(annotators.agreement.value),
         _interval_of(annotators.agreement),
-        _extremes(start, of_films),
+        _extremes(start, "gamma", of_films),
     )
     few = [name for name in annotators.kappas if annotators.few_clips(name)]
     kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in few}
-    start = "Among concepts, by kappa, they"
-    concepts = [_extremes(start, kappas)]
+    concepts = [_extremes("Among concepts they", "kappa", kappas, KAPPA_ENDS)]
     if few:
         text = "{} marked in fewer than {} films or {} clips, too few to judge agreement: {}."
         names = join_some(few)
@@ -157,13 +217,14 @@ def _interval_of(estimate: Estimate) -> Html:
     return html("95% interval {} to {}", *map(number, estimate.interval))
 
 
-def _extremes(start: str, values: Mapping[str, float]) -> Html:
-    """A sentence on the highest and the lowest; empty of fewer than two."""
+def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "") -> Html:
+    """Name the highest and the lowest, with what the ends of the score mean; empty of under two."""
     if len(values) < 2:
         return Html("")
     best, *_, worst = sorted(values, key=lambda name: -values[name])
-    text = "{} agree most on {} ({}), least on {} ({})."
-    return html(text, start, best, number(values[best]), worst, number(values[worst]))
+    text = "{} agree most on {} ({} {}{}), least on {} ({})."
+    highest, lowest = number(values[best]), number(values[worst])
+    return html(text, start, best, score, highest, ends, worst, lowest)
 
 
 def _model(head: Headline, who: str) -> Html:
@@ -175,7 +236,8 @@ def _model(head: Headline, who: str) -> Html:
         score = html("{}, {}{}", row.model, joined(scores), _certainty(head))
         text = "{} gives {} of the clips of a level their level{} ({})."
         return html(text, who, share, row.averaged, score)
-    ranks = _pairs(head)
+    is_told = head.metric == "auroc" and head.interval is not None  # by the verdict
+    ranks = Html("") if is_told else _pairs(head)
     model = joined([html("{}", row.model), *_official_scores(row)])
     if mean["precision"] is None:
         return html("{} ({}) names no clip at all.{}", who, model, ranks)
@@ -215,22 +277,30 @@ def _certainty(head: Headline) -> Html:
 
 
 def _pairs(head: Headline) -> Html:
-    """How often the model rates a positive clip above a negative one of the same film."""
-    row = head.row
-    area = row.entry.mean["auroc"]
+    """Say how often the model rates a positive clip above a negative one of the same film."""
+    area = head.row.entry.mean["auroc"]
     if area is None or head.run.kind != "levels":
         return Html("")
-    names = head.source.about.levels
-    top = " or ".join(names.get(code, code) for code in row.run.positives)
+    return html(" {} ({}).", _given_a_pair(head, area), _area_and_interval(head.row, area))
+
+
+def _given_a_pair(head: Headline, area: float) -> Html:
+    """Say in words what an AUROC of levels means."""
+    row, clip = head.row, head.run.clip_noun
+    negative, positive = (each.words for each in row.task.classes)
     same = "" if row.entry.pooled else f" of the same {row.run.group_noun}"
-    clip = head.run.noun.removesuffix("s")
-    text = " Given one {} and one other {}{}, it rates the {} one higher {} of the time ({}{})."
+    text = "Given one {} and one {} {}{}, it rates the {} one higher {} of the time"
+    return html(text, positive, negative, clip, same, positive, number(area, form="%"))
+
+
+def _area_and_interval(row: ScoreRow, area: float) -> Html:
+    """Format an AUROC with its interval, or why there is none."""
     score = html("{} {}", METRICS["auroc"].title, number(area))
-    ends = row.interval("auroc")
-    certainty = html("; {}", row.few) if row.few else Html("")
-    if ends:
-        certainty = html(", {} to {}", *map(number, ends))
-    return html(text, top, clip, same, top, number(area, form="%"), score, certainty)
+    if row.few:
+        return html("{}; {}", score, row.few)
+    if ends := row.interval("auroc"):
+        return html("{}, {} to {}", score, *map(number, ends))
+    return score
 
 
 def _who(row: ScoreRow) -> str:
@@ -243,26 +313,28 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Say whether the score is above that of guessing; empty where that cannot be said.
+    """Say if the score is above that of guessing; empty where that cannot be said.
 
-    By AUROC, also whether the verdicts are better than guessing.
+    By AUROC, also say if the verdicts are better than guessing.
     """
     row, metric = head.row, head.metric
     if head.run.kind == "classes" or row.entry.mean[metric] is None:
         return Html("")
-    who, ends = _who(row), row.interval(metric)
+    ends = row.interval(metric)
     if metric != "auroc" or ends is None:
         return html("{} {}.", _subject(head), _beside_guess(row, metric, ends))
-    area = html("AUROC {}, {} to {}", *map(number, (row.entry.mean["auroc"], *ends)))
-    if ends[0] > 0.5:
-        ranking = html("{} ranks clips better than chance ({})", who, area)
-    else:
-        who = who[0].lower() + who[1:]
-        ranking = html("We cannot say that {} ranks clips better than chance ({})", who, area)
+    ranking = html("{}{}", _ranks(head, ends), _pairs(head))
     if row.best_guess("f1") is None or row.entry.mean["f1"] is None:
-        return html("{}.", ranking)
-    joint = "but" if ends[0] > 0.5 and not row.beats_guess("f1") else "and"
-    return html("{}, {} its verdicts {}.", ranking, joint, _beside_guess(row, "f1"))
+        return ranking
+    return html("{} Its verdicts {}.", ranking, _beside_guess(row, "f1"))
+
+
+def _ranks(head: Headline, ends: tuple[float, float]) -> str:
+    """Say if the model ranks clips better than chance, by the interval of its AUROC."""
+    who, noun = _who(head.row), head.run.noun
+    if ends[0] > 0.5:
+        return f"{who} ranks {noun} better than chance."
+    return f"We cannot say that {who[0].lower()}{who[1:]} ranks {noun} better than chance."
 
 
 def _subject(head: Headline) -> str:

@@ -10,7 +10,7 @@ from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotation import Source
-from obygaze_models.report.runs import ReportRun
+from obygaze_models.report.runs import ReportRun, senses_of
 from obygaze_models.scoring.metrics import METRICS
 
 LEVELS = {
@@ -21,29 +21,28 @@ LEVELS = {
 }
 """ObyGaze12's levels in its authors' words; the levels of other schemes have only a name."""
 FEATURES = {
-    "native": "the clip’s one vector, as the backbone itself makes it of its frames",
+    "native": "the clip’s single vector, as the backbone computes it",
     "max": "the largest value over a clip’s tokens, number by number",
     "mean": "the mean over a clip’s tokens, number by number",
     "first": "a clip’s first token alone",
 }
-CONCEPT = "; models with concepts measure them, and say by which they decided"
-FIT = "one training of a model. A run has several, with other clips held out or drawn"
+CONCEPT = "; models with concepts measure them and show which ones decided"
+FIT = "one training of a model. A run has several, each with other clips held out or drawn"
 KAPPA = (
-    "Cohen’s kappa: how much more often two agree than by chance, for how often each gives a "
-    "label: 0 is chance, 1 always, below 0 less often than by chance"
+    "Cohen’s kappa: how much more often two agree than by chance, at the rate at which each gives "
+    "a label. 1: always; 0: as often as by chance; below 0: less often"
 )
 GAMMA = (
-    "how far two annotators agree on the levels of a film, where levels that are further apart "
-    "count for more: 1 is always the same level, 0 as in a random order"
+    "how far two annotators agree on the levels of a film; levels that are further apart count "
+    "for more. 1: always the same level; 0: no better than a random order"
 )
 LOG_ODDS = (
-    "the logarithm of how much more probable a level is than its absence: 0 is even, above 0 the "
-    "model says the level, 1 more is 2.7 times the odds. A model adds up the parts of its "
-    "concepts, or stores, in it"
+    "the logarithm of the odds of a level. At 0 both answers are equally likely, and each step of "
+    "1 up makes the odds 2.7 times higher. A model adds up the parts of its concepts, or stores"
 )
 BOTTLENECK = (
-    "post-hoc concept bottleneck model: it decides by the concepts that it measures, so that each "
-    "decision can be read"
+    "post-hoc concept bottleneck model: it measures concepts and decides by these alone, so that "
+    "each decision can be read"
 )
 
 
@@ -99,32 +98,27 @@ def about(runs: Sequence[Source]) -> str:
         if same[0].about.is_obygaze:
             annotated = (
                 "A film objectifies a person where it shows her or him as a thing to be looked at "
-                f"or used. Annotators gave each {noun} a level of that, from {levels['EN']} to "
-                f"{levels['S']}."
+                f"or used. Annotators rated each {noun} from {levels['EN']} to {levels['S']}."
             )
         lines.append(annotated)
         if learned := [run for run in same if isinstance(run, ReportRun)]:
             codes = {warning.code for run in learned for warning in run.record.warnings}
-            unknown = "unknown-origin" in codes
-            by = "features of unknown origin" if unknown else _perceived(learned[0])
-            lines.append(f"For each clip a model says how probable it finds {targets}, by {by}.")
+            source = f"From the {_perceived(learned[0])} alone"
+            if "unknown-origin" in codes:
+                source = "From features of unknown origin"
+            clip = same[0].noun.removesuffix("s")
+            lines.append(
+                f"{source} a model estimates how likely each {clip} is to be marked {targets}."
+            )
     return " ".join(lines)
 
 
 def _perceived(run: ReportRun) -> str:
-    """What the features of a run are about."""
-    features = run.record.features
-    said = "how much is said in it" if features.array == "count" else "what is said in it"
-    parts = features.preprocessing.get("parts", [features.preprocessing])
-    senses = [
-        said
-        if "texts" in part
-        else "what is heard in it"
-        if "extractor" in part
-        else "what its frames show"
-        for part in parts
-    ]
-    return " and ".join(dict.fromkeys(senses))
+    """Return what the features of a run are about, as the start of a sentence."""
+    if run.reads.startswith("number of words"):
+        return "amount of dialogue"
+    names = {"words": "dialogue", "sound": "sound", "frames": "frames"}
+    return " and ".join(names[sense] for sense in senses_of(run.record))
 
 
 def glossary(
@@ -144,7 +138,7 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
     runs = [source for source in sources if isinstance(source, ReportRun)]
     if targets := " or ".join(_positives(runs, levels)):
-        others = "the other levels it tells this from are negative"
+        others = "the levels it is told apart from are negative"
         yield "positive", f"{targets}: what a model looks for; {others}"
     yield from _concept_terms(sources, by_models=CONCEPT if runs else "")
     if runs:
@@ -207,4 +201,4 @@ def _positives(runs: Sequence[Source], levels: Mapping[str, str]) -> Iterator[st
     learned = [run.record.experiment for run in runs if isinstance(run, ReportRun)]
     positives = [code for experiment in learned for code in experiment.positives]
     for code in dict.fromkeys(positives):
-        yield f"{code} ({levels[code]})" if levels.get(code, code) != code else code
+        yield levels.get(code, code)

@@ -31,7 +31,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
             f"Few test clips: {row.test.clips:,} of {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
-            "Other clips might give quite another score."
+            "Other clips could give a very different score."
         )
     return lines
 
@@ -70,10 +70,13 @@ def limits(head: Headline) -> list[str]:
             "labels, the annotators against each other",
             head.human is not None,
         ),
-        (f"how the model does on {head.run.noun} that are {_untested(head)}", _untested(head)),
         (
-            f"that the model sees {_seen(head.run)[1]} itself: it repeats these annotators’ labels "
-            f"by whatever goes with them in these {noun}s",
+            f"how the model does on {head.run.noun} that are {_untested(head)}",
+            _untested(head),
+        ),
+        (
+            f"that the model recognises {_seen(head.run)[1]}: it uses whatever goes with these "
+            f"annotators’ labels in these {noun}s",
             True,
         ),
         (f"that another model, backbone or set of {noun}s would score alike", True),
@@ -84,14 +87,15 @@ def limits(head: Headline) -> list[str]:
 def _limits_of_labels(head: Headline) -> list[str]:
     """What labels alone do not say."""
     noun, group = head.source.noun, head.source.group_noun
+    clip = noun.removesuffix("s")
     if head.annotators is None:
-        return [f"how sure these labels are: no two annotators of these {noun} can be compared"]
+        return [f"how reliable these labels are: no two annotators of these {noun} can be compared"]
     few = len(head.annotators.levels)
-    limits = [f"how others would see these {group}s: {few} annotators are few"]
+    limits = [f"how others would see these {group}s: only {few} annotators marked them"]
     if head.annotators.merged:
         limits.append(
-            f"how much of a {group} {_seen(head.source)[0]}: what one annotator marked in a part "
-            f"of a {noun.removesuffix('s')} makes all of it count"
+            f"what share of a {group} {_seen(head.source)[0]}: a mark by one annotator on part of "
+            f"a {clip} counts as the whole {clip}"
         )
     return limits
 

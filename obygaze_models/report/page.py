@@ -33,6 +33,7 @@ from obygaze_models.report.glossary import about, citation, eyebrow, glossary, p
 from obygaze_models.report.headline import Headline, headline
 from obygaze_models.report.limits import alarms, limits
 from obygaze_models.report.marked import data_link, levels_figure, marked_films, overlap
+from obygaze_models.report.results import MAX_ROWS, differences, results, score_cell
 from obygaze_models.report.runs import (
     ReportRun,
     ScoreTable,
@@ -77,7 +78,7 @@ def report(
     title
         By default what is on the page.
     thumbnails
-        A folder of pictures ID.jpg to hold inside the page; do not share such a page.
+        A folder of pictures (ID.jpg) to embed; do not share a page that contains them.
     analyses
         JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     nearest
@@ -107,7 +108,9 @@ def report(
     opens = head.opens.results if head.rows else None
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
-        _findings(head, runs) | _annotated(head, shown, ordered) | _models(head, runs, tables),
+        _findings(head, runs, tables)
+        | _annotated(head, shown, ordered)
+        | _models(head, runs, tables),
         title=title,
         analyses=[read_analysis(Path(path)) for path in analyses],
         rule=annotation.rule if annotation else "",
@@ -135,10 +138,16 @@ def _templates() -> Environment:
     return pages
 
 
-def _findings(head: Headline, runs: Sequence[ReportRun]) -> dict[str, Any]:
+def _findings(
+    head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
+) -> dict[str, Any]:
     """Return what the first screen shows."""
     return {
         "head": head,
+        "results": results(head, tables),
+        "differences": differences(head, runs),
+        "score_cell": score_cell,
+        "max_results": MAX_ROWS,
         "alarms": alarms(head, runs) if runs else [],
         "findings": findings(head),
         "beside": beside_annotators(head) if runs else [],

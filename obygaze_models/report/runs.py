@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
@@ -66,13 +67,22 @@ def annotators_of(manifest: Manifest, labels: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class ReportRun:
-    """A run of the page; `number` counts the runs, `name` is unique, `feature` names backbone
-    and array.
+    """A run of the page.
+
+    Parameters
+    ----------
+    number, name
+        Its position on the page, and its unique name.
+    feature
+        The backbone and array of its features.
+    reads
+        The same for readers: "words", "frames", and `feature` only where two runs' would be alike.
     """
 
     number: int
     name: str
     feature: str
+    reads: str
     run: Run
     models: tuple[ModelResults, ...]
 
@@ -116,6 +126,20 @@ class ReportRun:
     def noun(self) -> str:
         """What its clips are called."""
         return clip_noun(self.clips.values())
+
+    @property
+    def clip_noun(self) -> str:
+        """The name of a single clip: minute or clip."""
+        return self.noun.removesuffix("s")
+
+    def describe_blank(self, clips: int) -> str:
+        """Describe a number of clips whose features are zeros only."""
+        adjectives = {"words": "wordless", "sound": "silent"}
+        senses = senses_of(self.record)
+        if len(senses) == 1 and senses[0] in adjectives:
+            adjective = adjectives[senses[0]]
+            return counted(clips, f"{adjective} {self.clip_noun}", f"{adjective} {self.noun}")
+        return f"{counted(clips, self.clip_noun, self.noun)} whose features are all zero"
 
     @property
     def counts_all(self) -> bool:
@@ -185,15 +209,44 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
         frames = f" and {record.features.frames}" if record.features.frames else ""
         features.append(f"{record.store.backbone['name']} {words}{frames}")
         fingerprints.setdefault(features[-1], set()).add(record.store.fingerprint)
+    features = [
+        f"{feature} ({run.record.store.name})" if len(fingerprints[feature]) > 1 else feature
+        for run, feature in zip(runs, features, strict=True)
+    ]
     return [
-        ReportRun(
-            number,
-            names[number],
-            f"{feature} ({run.record.store.name})" if len(fingerprints[feature]) > 1 else feature,
-            run,
-            tuple(_models(run)),
+        ReportRun(number, names[number], feature, title, run, tuple(_models(run)))
+        for number, (run, feature, title) in enumerate(
+            zip(runs, features, _titles_of(runs, features), strict=True)
         )
-        for number, (run, feature) in enumerate(zip(runs, features, strict=True))
+    ]
+
+
+def senses_of(record: RunRecord) -> list[str]:
+    """Return what the features of a run are about: words, sound or frames, each once."""
+    preprocessing = record.features.preprocessing
+    senses = []
+    for part in preprocessing.get("parts", [preprocessing]):
+        if "texts" in part:
+            senses.append("words")
+        else:
+            senses.append("sound" if "extractor" in part else "frames")
+    return list(dict.fromkeys(senses))
+
+
+def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
+    """Name what each run reads for people; two that would be alike get the feature, too."""
+    titles = []
+    for run in runs:
+        senses = senses_of(run.record)
+        if senses == ["words"] and run.record.features.array == "count":
+            senses = ["number of words"]
+        titles.append(" and ".join(senses))
+    features_of = dict[str, set[str]]()
+    for title, feature in zip(titles, features, strict=True):
+        features_of.setdefault(title, set()).add(feature)
+    return [
+        f"{title} ({feature})" if len(features_of[title]) > 1 else title
+        for title, feature in zip(titles, features, strict=True)
     ]
 
 

@@ -95,11 +95,11 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
         against = ", against the merged labels"
     by_group: dict[str, list[Point]] = {}
     for row in head.rows[:MAX_MODELS]:
-        parts = [row.model] if differ["model"] or not differ["told_apart"] else []
+        parts = [row.model] if differ["model"] or not (differ["told_apart"] or features) else []
         if differ["told_apart"]:  # they are tested on the same clips: only training differs
             parts.append(row.trained)
         if features:
-            parts.append(row.run.feature)
+            parts.append(row.run.reads)
         if alike[row.model, row.told_apart, row.run.feature] > 1:
             parts.append(row.run.name)
         low, high = row.interval(head.metric) or (None, None)

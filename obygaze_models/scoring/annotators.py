@@ -127,20 +127,22 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         kappas = [f"{name} ({_number(rater.kappa[name], minus)})" for name in self.annotators]
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
-        start = f"{model} agrees with {' and '.join(kappas)}"
+        names = " and ".join(kappas)
+        start = f"{model} agrees with {names}"
         others = f"each other ({_number(self.agreement, minus)})"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
         if self.too_few or rater.interval is None:
-            return f"{start}, they with {others}: {self.too_few or f'one {noun} only'}."
+            return f"{start}; they agree with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
         signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
-        numbers = "mean difference {}, 95% {} to {}, on {}".format(*signed, self.which_clips)
+        numbers = "mean difference {} (95% {} to {}), on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
-            return f"{start}, they with {others}; {films} show no difference ({numbers})."
+            return f"{start}; they agree with {others}. {films} show no difference ({numbers})."
         verdict = "less" if high < 0 else "more"
-        return f"{start}, on average {verdict} than they with {others}: {numbers}."
+        numbers = numbers[0].upper() + numbers[1:]
+        return f"{model} agrees {verdict} with {names} than they do with {others}. {numbers}."
 
 
 def compare_with_annotators(

@@ -148,6 +148,14 @@ def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
     folder = save(tmp_path / "out", files)
     back = of.Timelines.from_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
     assert (back.segments, back.films) == (marked.segments, marked.films)
+    assert (
+        "title" not in table(spreadsheet_files(of.Timelines.of("t", SEGMENTS))["segments.csv"])[0]
+    )
+    rows = table(files["segments.csv"])
+    assert {(row["film"], row["title"]) for row in rows} == {
+        ("juno", "Juno — 2007"),
+        ("leon", "'=Léon"),
+    }
     link = '=HYPERLINK("http://x.example")'
     scheme = LabelScheme("mine", (Level("N", "none"), Level("S", link)))
     timelines = of.Timelines.of("t", [Segment("f", "ann", 0, 1, "S")], scheme=scheme)
@@ -176,6 +184,7 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     assert back.annotators == ["ann", "bob"]
     assert not any("to discuss" in remark.where for remark in back.remarks)
     rows = table(spreadsheet_files(marked, manifest)["clips.csv"])
+    assert {row["title"] for row in rows} == {"Juno — 2007"}
     names = ("clip", "from", "end", "ann", "merged", "ann, concepts", "bob")
     assert [[row[name] for name in names] for row in rows] == [
         ["juno-1", "0:00:00", "10", "Easy Negative", "Hard Negative", "", "Hard Negative"],
@@ -233,7 +242,7 @@ def test_what_timelines_hold(marked, tmp_path, obygaze):
     assert lines[0] == "mine: 5 segments of 2 films by 2 annotators"
     row = next(line.removeprefix("Juno — 2007").split() for line in lines if " ann " in line)
     assert row == ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20", "67%"]
-    assert lines[-1] == "f.csv, line 2: juno bob: ends before it starts (left out)"
+    assert lines[-1] == "f.csv, line 2: Juno — 2007 bob: ends before it starts (left out)"
     lines = obygaze("annotations", "show", tmp_path / "t", "--film", "=léon").stdout.splitlines()
     assert lines[0] == "mine: 1 segment of 1 film by 1 annotator"
     refused(obygaze("annotations", "show", tmp_path / "t", "--film", "Lon"), "did you mean", code=2)

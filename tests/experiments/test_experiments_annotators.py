@@ -199,7 +199,11 @@ def votes_and_models() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], li
 def test_sentence_says_less_more_or_neither():
     votes, models, films = votes_and_models()
     compared = annotators.compare_with_annotators(votes, models, films, ("EN", "S"))
-    words = {"poor": "on average less than", "alike": "show no difference", "better": "more than"}
+    words = {
+        "poor": "agrees less with",
+        "alike": "show no difference",
+        "better": "agrees more with",
+    }
     for name, verdict in words.items():
         assert verdict in compared.sentence(name)
         found = next(rater for rater in compared.raters if rater.name == name)

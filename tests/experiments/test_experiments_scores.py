@@ -259,14 +259,14 @@ def test_the_headline_says_which_models_differ(good, noisy):
     widest = min(clear, key=lambda row: row.scores["auroc"].difference.value)
     difference = widest.scores["auroc"].difference.value
     assert alone.headline("auroc").startswith(
-        "2 of 2 differ. The most: noisy: logistic is worse than good-films: logistic on "
-        f"{widest.test}: AUROC {difference:+.3f} (95% interval "
+        f"2 of 2 differ. On {widest.test}, noisy: logistic is worse than good-films: logistic: "
+        f"AUROC {difference:+.3f} (95% interval "
     )
     score = clear[0].scores["auroc"]
     tiny = replace(score.difference, value=-0.0001, interval=(-0.1, 0.0001))
     same = replace(clear[0], scores={"auroc": replace(score, difference=tiny, p_value=0.9)})
     alone = replace(alone, comparisons=[same])
-    assert " do not differ clearly on " in alone.headline("auroc")
+    assert " do not differ clearly: " in alone.headline("auroc")
     assert "AUROC 0.000 (95% interval -0.100 to 0.000" in alone.headline("auroc")
     assert "-0.000" not in alone.table("auroc")
 

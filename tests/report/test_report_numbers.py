@@ -91,10 +91,9 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
-    area = [entry.mean["auroc"]] * 2
     counts = Counter(clip.level for clip in run.clips().values())
     expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
-    assert values(model) == pytest.approx([*expected, *area, *entry.interval["auroc"]])
+    assert values(model) == pytest.approx(expected)
     models = {fit.model for fit in fits_of(run)}
     assert values(named) == [len(models)]
     assert f"about {entry.model}, which the experiment lists first" in plain(named)
@@ -102,9 +101,9 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in fits_of(run)
              if f.model == entry.model]  # fmt: skip
     f1 = [entry.mean["f1"], head.row.best_guess("f1")[1]]
-    expected = [np.mean(areas), *entry.interval["auroc"], *f1]
+    expected = [np.mean(areas), np.mean(areas), *entry.interval["auroc"], *f1]
     assert values(verdict) == pytest.approx(expected)
-    assert " ranks clips better than chance (AUROC" in verdict
+    assert " ranks clips better than chance. Given one Sure and one " in verdict
     displayed = tips(score_figure(head))
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['auroc']:.2f} (")
 
@@ -165,7 +164,8 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     assert [*guesses.values()] == ["0.50", "0.40"]
     assert "annotator against annotator" not in displayed
     (detail,) = beside_annotators(head)
-    assert "on average less than they with each other (0.40)" in plain(detail)
+    assert "agrees less with " in detail
+    assert " than they do with each other (0.40)" in plain(detail)
     numbered = renamed(with_record(run, annotators={test: compared}), {model: f"{model}-2"})
     assert f"{model}-2 agrees with" in plain(beside_annotators(first_screen(numbered))[0])
     assert "kappa" not in " ".join(findings(head))

@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -358,3 +359,23 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         refused(obygaze(*command), facts, code=2)
     with pytest.raises(of.ObygazeError, match="no picture of any"):
         matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)
+
+
+def test_a_search_shows_the_words_of_what_it_found(obygaze, source, manifest, tmp_path):
+    rows = [manifest[clip] for clip in manifest.items.ids]
+    spoken = {row.id: f"line {number} <said> here" for number, row in enumerate(rows)}
+    items = Items.of(replace(row, text=spoken[row.id]) for row in rows)
+    of.Manifest("spoken", items).save(tmp_path / "spoken")
+    search = ("stores", "search", source.path, "--like", "tt1-003", "--top", 3, "--manifest",
+              tmp_path / "spoken")  # fmt: skip
+    found = json.loads(obygaze(*search, "--json").stdout)
+    assert [row["words"] for row in found] == [spoken[row["id"]] for row in found]
+    printed = obygaze(*search, "-o", tmp_path / "m.csv", code=0).stdout
+    obygaze(*search, "-o", tmp_path / "m.html", code=0)
+    page = text_of((tmp_path / "m.html").read_text())
+    for row in csv_rows(tmp_path / "m.csv"):
+        assert row["words"] == spoken[row["id"]]
+        assert f"“{row['words']}”" in printed
+        assert f"“{row['words']}”" in page
+    without = json.loads(obygaze(*search[:-2], "--json").stdout)
+    assert not any("words" in row for row in without)

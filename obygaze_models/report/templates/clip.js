@@ -109,7 +109,7 @@ function why_parts(clip, marked) {
   const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds by the model that reads this store alone"]
     : ["concept", "how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side"];
   const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. But for rounding the parts add up. “Measures”: ${measures}.`),
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }

@@ -1,0 +1,191 @@
+"""The table of a page's first screen: what each run asks, its score, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from obygaze_features.common.text import format_signed, group_by
+from obygaze_features.page.html import Html, html, number
+from obygaze_models.experiments.compare import compare
+from obygaze_models.experiments.comparisons import SIGNIFICANT, Comparison
+from obygaze_models.experiments.predictions import score_models
+from obygaze_models.report.headline import Headline
+from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
+from obygaze_models.scoring.intervals import Estimate, holm
+from obygaze_models.scoring.metrics import METRICS
+
+MAX_ROWS = 8
+"""Rows in the first screen; a fold-out has the others."""
+MAX_DIFFERENCES = 3
+"""Other runs that the first screen's is compared with."""
+MAX_CONCEPTS = 3
+"""Concepts of a run that are all shown; of more, the best and the lowest."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of the table: a question, what the model reads, its score, a guess's, and a verdict."""
+
+    question: str
+    reads: str
+    verdict: str
+    metric: str
+    score: Estimate
+    guess: float | None
+
+
+def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
+    """Return a row for each test of each run's named model; empty where it would be a single row.
+
+    The first screen's run comes first. Of many concepts, only the best and the lowest have a row.
+    """
+    if not head.rows:
+        return []
+    rows = [row for table in tables for row in table.rows if _is_named(row)]
+    by_run = group_by(rows, lambda row: row.run.number)
+    ordered = sorted(by_run.values(), key=lambda own: own[0].run is not head.run)
+    lines = [line for own in ordered for line in _of_run(own)]
+    return lines if len(lines) > 1 else []
+
+
+def _is_named(row: ScoreRow) -> bool:
+    """Return True for the model that its run's result is about."""
+    return row.model == row.run.record.headline_model
+
+
+def _of_run(rows: Sequence[ScoreRow]) -> Iterator[Result]:
+    """Yield the rows of one run's model."""
+    metric = rows[0].run.record.ranking_metric
+    verdicts = dict(zip(rows, verdicts_of(rows, metric), strict=True))
+    ranked = sorted(rows, key=lambda row: -(row.entry.mean[metric] or 0.0))
+    shown = {row: _question(row) for row in ranked}
+    if rows[0].run.kind == "concepts" and len(rows) > MAX_CONCEPTS:
+        ends = {ranked[0]: "best", ranked[-1]: "lowest"}
+        shown = {row: f"{_question(row)} ({end} of {len(rows)})" for row, end in ends.items()}
+    for row, question in shown.items():
+        score = Estimate(row.entry.mean[metric], row.interval(metric))
+        yield _result(row, metric, question, score, verdicts[row])
+        yield from _without_blank(row, metric)
+
+
+def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict: str) -> Result:
+    words = verdict
+    if metric == "auroc" and score.value is not None and row.task.is_binary:
+        positive = row.concept or row.task.classes[1].words
+        words = f"rates {positive} higher {score.value:.0%} of the time; {verdict}"
+    guess = row.best_guess(metric)
+    reads, title = row.run.reads, METRICS[metric].title
+    return Result(question, reads, words.rstrip("; "), title, score, guess[1] if guess else None)
+
+
+def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
+    """Yield the score on the clips whose features are not all zeros, where some are."""
+    run = row.run
+    if run.kind == "concepts" or not run.record.blank:
+        return
+    table = run.run.predictions()
+    own = table[(table["model"] == row.model) & (table["test"] == row.entry.test)]
+    kept = own[~own["id"].isin(run.record.blank)]
+    if len(kept) in (0, len(own)):
+        return
+    group_of = {clip: about.group for clip, about in run.run.clips().items()}
+    (scores,) = score_models(kept, group_of)
+    score = Estimate(scores.mean[metric], scores.interval[metric])
+    left_out = own["id"].nunique() - kept["id"].nunique()
+    question = f"… without the {run.describe_blank(left_out)}"
+    yield _result(row, metric, question, score, _beside_chance(score, metric))
+
+
+def _question(row: ScoreRow) -> str:
+    """Return what the model was asked of each clip."""
+    task, clip = row.task, row.run.clip_noun
+    if row.concept:
+        return f"Does a {clip} have {row.concept}?"
+    names = [each.words for each in task.classes]
+    question = f"Is a {clip} {', '.join(names[:-1])} or {names[-1]}?"
+    if task.is_binary:
+        question = f"Is a {clip} {names[1]} rather than {names[0]}?"
+    trained = row.run.record.trained_on(row.entry.test)
+    return question if trained == row.entry.test else f"{question} (trained on {row.trained})"
+
+
+def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
+    """Say of each score of one run if it is above guessing, adjusted by Holm for their number."""
+    estimates = [row.above_guess(metric) for row in rows]
+    p_values = holm([estimate.p_value for estimate in estimates])
+    verdicts = []
+    for row, estimate, p_value in zip(rows, estimates, p_values, strict=True):
+        if p_value is None:
+            verdicts.append(row.too_few(metric) or "too few to say")
+            continue
+        verdicts.append(_in_words(metric, p_value < SIGNIFICANT, estimate.value or 0.0))
+    return verdicts
+
+
+def _in_words(metric: str, is_clear: bool, difference: float) -> str:
+    against = "chance" if metric == "auroc" else "guessing"
+    if not is_clear:
+        return f"not clearly better than {against}"
+    return f"better than {against}" if difference > 0 else f"worse than {against}"
+
+
+def _beside_chance(estimate: Estimate, metric: str) -> str:
+    """Say if a score is above chance by its interval; empty of scores without a fixed chance."""
+    if metric != "auroc" or estimate.value is None or estimate.interval is None:
+        return ""
+    low, high = estimate.interval
+    return _in_words(metric, not low <= 0.5 <= high, estimate.value - 0.5)
+
+
+def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
+    """Compare the first screen's model with those of a few other runs that read other features."""
+    if not head.rows or head.run.kind != "levels":
+        return []
+    main = head.run
+    others = [run for run in runs if _is_comparable(run, main)]
+    if len(others) > MAX_DIFFERENCES:
+        return []
+    test, model = head.row.entry.test, head.row.model
+    sentences = []
+    for run in others:
+        other = run.record.headline_model
+        found = compare(main.run, run.run, models=[model, other])
+        for pair in found.comparisons:
+            named = (pair.test, pair.reference.model, pair.model.model) == (test, model, other)
+            is_alike = not pair.differences and not pair.leaks
+            if named and is_alike and pair.model.run != pair.reference.run:
+                sentences.append(_difference(pair, head.metric, main, run))
+    return sentences
+
+
+def _is_comparable(run: ReportRun, main: ReportRun) -> bool:
+    """Return True if a run differs from the first screen's by what it reads."""
+    data, other = run.record.manifest, main.record.manifest
+    same_labels = (data.digest, data.labels) == (other.digest, other.labels)
+    return run.kind == "levels" and run.reads != main.reads and same_labels
+
+
+def _difference(pair: Comparison, metric: str, main: ReportRun, run: ReportRun) -> Html:
+    """Say how much better one run is than another on the same clips."""
+    difference = pair.scores[metric].difference
+    verb = "higher" if (difference.value or 0.0) <= 0 else "lower"
+    text = "On the same {} {}, {} from the {} is {} {} than from the {} ({})."
+    value = number(abs(difference.value or 0.0))
+    certainty = pair.certainty(metric)
+    if difference.interval is not None:
+        low, high = difference.interval  # of the other run minus the first screen's
+        ends = format_signed(-high), format_signed(-low)
+        clear = "" if pair.differs(metric) else "; not a clear difference"
+        certainty = "95% interval {} to {}, paired by {}{}".format(*ends, pair.noun, clear)
+    title = METRICS[metric].title
+    clips = number(pair.clips, form=",")
+    return html(text, clips, main.noun, title, main.reads, value, verb, run.reads, certainty)
+
+
+def score_cell(result: Result) -> Html:
+    """Format a score with its interval."""
+    if result.score.interval is None:
+        return number(result.score.value)
+    text = "{} <small>({}–{})</small>"
+    return html(text, number(result.score.value), *map(number, result.score.interval))
