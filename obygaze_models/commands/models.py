@@ -262,6 +262,9 @@ class _MetricOption(click.Option):
 @click.option(
     "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
 )
+@click.option(
+    "--pooled", is_flag=True, help="Score all clips together, in place of the mean over films."
+)
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
@@ -270,6 +273,7 @@ def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     stores: bool,
+    pooled: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
@@ -292,7 +296,7 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, stores=stores)
+    compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
     table = compared.table(metric)
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
