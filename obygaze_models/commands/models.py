@@ -166,7 +166,8 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     outcome = Outcome(plan, [*plan.skipped, *failed])
     warnings = run_warnings(outcome)
     if as_json:
-        echo_json(to_builtins(outcome.planned(warnings) | {"seconds": seconds}))
+        planned = outcome.planned(warnings) | {"fits": plan.fold_counts(), "seconds": seconds}
+        echo_json(to_builtins(planned))
         return
     echo(describe_plan(plan))
     for skip in failed:
@@ -187,7 +188,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
         echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
-    echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    echo(f"\n{describe_run(done, verbose=verbose)}")
     if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"
         echo(f"\nWhat each store adds (again, by any metric: {again})")

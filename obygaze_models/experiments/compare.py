@@ -222,10 +222,10 @@ def _score(
 ) -> GroupScores:
     """Score the clips of a test set that are among `ids`."""
     record, clips = run.record, run.clips()
-    groups = {clip: clips[clip].group for clip in ids}
+    group_of = dict(zip(clips["id"], clips["group"], strict=True))
     classes = len(record.task(test).classes)
     common = table[table["id"].isin(ids)]
-    return score_groups(join_fits(common, groups, classes, record.measure), pooled=pooled)
+    return score_groups(join_fits(common, group_of, classes, record.measure), pooled=pooled)
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
@@ -269,7 +269,8 @@ def _notes(
             yield RunWarning("left-out", test, text)
     run = sides[0][1]
     clips = run.clips()
-    if unnamed := sum(not clips[clip].group for clip in scored):
+    without_group = clips.loc[clips["group"] == "", "id"]
+    if unnamed := int(without_group.isin(scored).sum()):
         noun = group_noun(run.record.films.by)
         text = f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
         yield RunWarning("no-group", test, text)
@@ -290,6 +291,6 @@ def _leaks(
     """Yield a warning for each run that was trained on clips that are scored here."""
     for ref, run in sides:
         clips = run.clips()
-        if leaked := sum(clips[clip].leaked for clip in scored):
+        if leaked := int(clips.loc[clips["leaked"], "id"].isin(scored).sum()):
             share = f"{leaked} of these {counted(len(scored), 'clip')}"
             yield leak_warning(test, share, ref.run)

@@ -66,7 +66,6 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import (
     RECORD,
     Features,
-    FitRecord,
     LeakCount,
     Machine,
     ManifestRecord,
@@ -307,12 +306,17 @@ class Outcome:
         if not not_saved:
             self.saved.add(planned.place)
             self.explained.extend([result] if self._explains else [])
+        labels = self.plan.labels_of(task)
+        trained = class_counts(labels[fold.train], task)
+        validated = class_counts(labels[fold.validation], task)
         self.fits.append({
             "model": name, "task": task.key, "fit": fold.index, "name": fold.name,
-            "seed": fold.seed, "trained": len(fold.train), "validated": len(fold.validation),
-            "drawn_from": fold.drawn_from, "estimator": planned.spec.name, "reads": fit.reads,
-            "folder": "" if not_saved else f"models/{planned.place}", "not_saved": not_saved,
-            "cut": fit.cut if planned.spec.threshold else None, "facts": fit.facts,
+            "seed": fold.seed, "trained": trained.clips, "validated": validated.clips,
+            "drawn_from": fold.drawn_from, "train_classes": trained.classes,
+            "validation_classes": validated.classes, "estimator": planned.spec.name,
+            "reads": fit.reads, "folder": "" if not_saved else f"models/{planned.place}",
+            "not_saved": not_saved, "cut": fit.cut if planned.spec.threshold else None,
+            "facts": fit.facts,
         })  # fmt: skip
         is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
         self.warnings.extend(
@@ -392,7 +396,7 @@ class Outcome:
 
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
         """Of ``run.json`` what needs no scores."""
-        plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
+        plan, experiment = self.plan, self.plan.experiment
         manifest, attributes = plan.manifest, plan.store.attributes
         official = None
         if plan.measure:
@@ -421,20 +425,7 @@ class Outcome:
             ),
             "features": Features(**plan.about_features(), frames=experiment.frame_array),
             "join": plan.join.brief,
-            "fits": [
-                FitRecord(
-                    task=problem.train.key,
-                    fit=fold.index,
-                    name=fold.name,
-                    seed=fold.seed,
-                    train=class_counts(codes[fold.train], problem.train),
-                    validation=class_counts(codes[fold.validation], problem.train),
-                    drawn_from=fold.drawn_from,
-                )
-                for problem in plan.problems
-                for codes in [problem.train.labels(data)]
-                for fold in plan.folds[problem.train.key]
-            ],
+            "learned": [task for task, folds in plan.folds.items() if folds],
             "skipped": self.skipped,
             "leaked": len(self.leaked),
             "leaks": self.leak_counts,

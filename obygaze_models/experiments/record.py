@@ -127,24 +127,6 @@ class ClassCounts(_Part, frozen=True, kw_only=True):
     classes: dict[str, int]
 
 
-class FitRecord(_Part, frozen=True, kw_only=True):
-    """One fit of each estimator: which clips it trains on and is stopped by.
-
-    Where estimators without validation clips have folds of their own, one of each of these, or of
-    each of the others.
-
-    `drawn_from` counts the clips that the training clips were drawn from; 0 where none are drawn.
-    """
-
-    task: str
-    fit: int
-    name: str
-    seed: int
-    train: ClassCounts
-    validation: ClassCounts
-    drawn_from: int = 0
-
-
 class Skipped(_Part, frozen=True, kw_only=True):
     """What could not be learnt or tested: a fit of a task, one of its tests or its models."""
 
@@ -317,6 +299,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         Which clips came together and which did not.
     leaked
         How many test clips leak in any fit; ``clips.csv`` says which.
+    learned
+        The tasks that models are trained on.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
     fits_per_clip
@@ -344,7 +328,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     store: StoreRecord
     features: Features
     join: Joined
-    fits: Annotated[list[FitRecord], _SOME]
+    learned: Annotated[list[str], _SOME]
     skipped: list[Skipped]
     leaked: int
     leaks: list[LeakCount]
@@ -364,7 +348,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check(self.versions, _Versions, "versions")
-        for name in {*self.tests, *(fit.task for fit in self.fits)}:
+        for name in {*self.tests, *self.learned}:
             self.task(name)
 
     def task(self, name: str) -> Task:
@@ -376,8 +360,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
-        tasks = list(dict.fromkeys(fit.task for fit in self.fits))
-        return test if test in tasks and len(tasks) > 1 else tasks[0]
+        is_learned = test in self.learned and len(self.learned) > 1
+        return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
         """Return what a test's classes are called by their levels' names, and other levels."""

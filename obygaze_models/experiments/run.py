@@ -44,7 +44,14 @@ from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
 from obygaze_models.experiments.reasons import explain_models
 from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES, Run, Tables, format_clips
+from obygaze_models.experiments.run_folder import (
+    EARLIER,
+    RUN_FILES,
+    Run,
+    Tables,
+    clips_frame,
+    format_clips,
+)
 from obygaze_models.experiments.tables import format_fits, format_frame
 
 
@@ -89,12 +96,12 @@ def run_experiment(
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
-            clips = plan.clips(leaked=outcome.leaked)
+            clips = plan.clips(leaked=outcome.leaked).values()
             reasons = explain_models(plan.data, outcome.explained)
             finished.begin()
             tables = {
                 "predictions.csv": format_predictions(plan.tests, outcome.predictions),
-                "clips.csv": format_clips(clips.values()),
+                "clips.csv": format_clips(clips),
                 "fits.csv": format_fits(outcome.fits),
                 "reasons.csv": format_frame(reasons),
             }
@@ -107,7 +114,7 @@ def run_experiment(
             notes = run_warnings(outcome)
             record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
-            run = Run(output, record, Tables(outcome.predictions, clips, reasons))
+            run = Run(output, record, Tables(outcome.predictions, clips_frame(clips), reasons))
             finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:

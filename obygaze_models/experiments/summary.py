@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
@@ -12,6 +13,11 @@ from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from obygaze_models.experiments.run_folder import Run
 
 WIDTH = 100
 MAX_FILM_ROWS = 12
@@ -41,8 +47,7 @@ def headline(record: RunRecord) -> list[str]:
     """Return the result in a line; above it, where not all films are tested, which are."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
-    tasks = {fit.task for fit in record.fits}
-    if len(tasks) > 1:
+    if len(record.learned) > 1:
         return [*first, _range_over_tests(record)]
     test = max(record.tests, key=lambda name: record.tests[name].clips)
     model = record.headline_model
@@ -103,11 +108,12 @@ def _describe_range(values: Mapping[str, float]) -> str:
     return f"{ends}, median {median(values.values()):.2f}"
 
 
-def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
+def describe_run(run: Run, *, verbose: bool = False) -> str:
     """What `obygaze models run` prints below the result, but for its warnings.
 
     `verbose` prints the table of films however many there are.
     """
+    record = run.record
     parts = [_score_table(record, test) for test in record.tests]
     parts += [describe_annotators(record, test) for test in record.annotators]
     if any(len(scores.groups) > 1 for scores in record.scores):
@@ -118,7 +124,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
         notes.append(describe_official(record))
     notes.append(describe_scores(record))
     notes += _legend(record)
-    return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
+    return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record, run.fits())])
 
 
 def describe_scores(record: RunRecord) -> str:
@@ -181,13 +187,15 @@ def describe_cuts(record: RunRecord) -> list[str]:
     ]
 
 
-def describe_balance(record: RunRecord) -> str:
+def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
     """How many clips train, of how many, and how they are balanced."""
-    sizes = [fit.train.clips for fit in record.fits]
+    if fits.empty:  # all models are from outside
+        return ""
+    sizes = fits["trained"].tolist()
     clips = f"{span(sizes)} training clips a fit"
     if not record.balance:
         return f"{clips}; the {record.protocol} protocol fixes them."
-    pools = [fit.drawn_from for fit in record.fits]
+    pools = fits["drawn_from"].tolist()
     if record.balance == "undersample" and any(pools):
         clips = f"{span(sizes)} of {span(pools)} training clips a fit"
     other = _OTHER_BALANCE[record.balance]
@@ -200,13 +208,14 @@ def span(numbers: Sequence[float], form: str = ",") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _describe_clips(record: RunRecord) -> str:
+def _describe_clips(record: RunRecord, fits: pd.DataFrame) -> str:
     first, *missing = record.join.lines()
     lines = [first]
     if record.split:
         lines.append(f"  folds: {record.split}; protocol: {record.protocol}")
     lines += [fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in missing]
-    return "\n".join([*lines, fill(describe_balance(record), WIDTH)])
+    balance = describe_balance(record, fits)
+    return "\n".join([*lines, *([fill(balance, WIDTH)] if balance else [])])
 
 
 def _score_table(record: RunRecord, test: str) -> str:
