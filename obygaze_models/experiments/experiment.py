@@ -24,8 +24,8 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
+from obygaze_models.data.targets import NEGATIVES, Classes
 from obygaze_models.data.tasks import (
-    NEGATIVES,
     Problem,
     concept_task,
     level_classes,
@@ -35,7 +35,6 @@ from obygaze_models.data.tasks import (
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
-from obygaze_models.scoring.metrics import ranking_keys
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -251,7 +250,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             (
                 "score of several classes" if several else "score",
                 self.score,
-                ranking_keys(multiclass=several),
+                Classes().ranking_scores(several=several),
             ),
         ):
             if value is not None and value not in names:

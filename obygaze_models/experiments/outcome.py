@@ -57,7 +57,6 @@ from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
-    class_counts,
     join_tables,
     most_fits_per_clip,
     score_models,
@@ -307,8 +306,8 @@ class Outcome:
             self.saved.add(planned.place)
             self.explained.extend([result] if self._explains else [])
         labels = self.plan.labels_of(task)
-        trained = class_counts(labels[fold.train], task)
-        validated = class_counts(labels[fold.validation], task)
+        trained = task.target.count(task, labels[fold.train])
+        validated = task.target.count(task, labels[fold.validation])
         self.fits.append({
             "model": name, "task": task.key, "fit": fold.index, "name": fold.name,
             "seed": fold.seed, "trained": trained.clips, "validated": validated.clips,

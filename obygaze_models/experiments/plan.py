@@ -499,10 +499,9 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
     what is skipped, and why.
     """
 
-    def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
-        shown = np.unique(plan.labels_of(task)[rows])
-        missing = [title for code, title in enumerate(task.class_titles) if code not in shown]
-        if len(task.classes) - len(missing) >= classes:
+    def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:
+        missing = task.target.missing(task, plan.labels_of(task)[rows], least=classes)
+        if not missing:
             return False
         why = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
@@ -510,7 +509,7 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         return True
 
     train = problem.train
-    if skip(fold.train, "training set", train, len(train.classes)):
+    if skip(fold.train, "training set", train, None):
         return ()
     if validates and skip(fold.validation, "validation set", train, 2):
         return ()

@@ -119,14 +119,6 @@ class Official(_Part, frozen=True, kw_only=True):
     external_data: bool
 
 
-class ClassCounts(_Part, frozen=True, kw_only=True):
-    """Clips in all and of each class; and the positive ones, where there are two classes."""
-
-    clips: int
-    positives: int | None
-    classes: dict[str, int]
-
-
 class Skipped(_Part, frozen=True, kw_only=True):
     """What could not be learnt or tested: a fit of a task, one of its tests or its models."""
 
@@ -374,12 +366,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def ranking_metric(self) -> str:
-        """The score of the experiment, which guesses have, too.
-
-        By default it is one of the ranking: a model that calls all clips positive has a high F1.
-        """
-        default = "auroc" if "f1" in self.scores[0].mean else "f1_macro"
-        return self.experiment.score or default
+        """The score of the experiment, which guesses have, too; by default that of its target."""
+        task = self.task(self.scores[0].test)
+        return self.experiment.score or task.target.default_score(task)
 
     @property
     def main_metric(self) -> str:

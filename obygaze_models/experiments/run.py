@@ -251,7 +251,7 @@ def train_model(
     planned = PlannedFit(name, spec, problem, fold, experiment.balance, soft=soft)
     labels = problem.train.labels(plan.data)
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
-        if len(np.unique(labels[rows])) < len(problem.train.classes):
+        if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
                 f"the {part} clips of {problem.train.key} are not of every class; give a split "
                 "of which a fold, and the others, have clips of each"

@@ -15,7 +15,6 @@ from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.data.tasks import Class, Task
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
@@ -29,6 +28,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
 from obygaze_models.scoring.metrics import METRICS
 

@@ -11,7 +11,6 @@ from obygaze_features.common.text import group_by
 from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments import published
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import average_over_fits, score_over_fits
@@ -21,6 +20,7 @@ from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
+from obygaze_models.scoring.guesses import baselines
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"

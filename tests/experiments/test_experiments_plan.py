@@ -23,7 +23,7 @@ from obygaze_features.manifests import (
     obygaze_scheme,
 )
 from obygaze_models.data.folds import find_leaks
-from obygaze_models.data.tasks import UNUSED
+from obygaze_models.data.targets import UNUSED
 from tests.kit.files import write
 from tests.kit.run import FILMS, LEVELS, SCENES, write_store
 

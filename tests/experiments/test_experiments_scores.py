@@ -23,9 +23,9 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.mediaeval.measure import trec_average_precision
 from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
