@@ -92,8 +92,9 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
     """Return what comparisons say of a model of a run."""
-    stores = tuple(run.record.models[model].stores)
-    return ModelRef(name, model, f"{name}: {model}" if several else model, stores)
+    about = run.record.models[model]
+    title = f"{name}: {about.title}" if several else about.title
+    return ModelRef(name, model, title, tuple(about.stores))
 
 
 def _check_items(runs: Sequence[Run]) -> None:

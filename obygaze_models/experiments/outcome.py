@@ -437,14 +437,20 @@ class Outcome:
 
 def _about_models(plan: Plan) -> dict[str, ModelRecord]:
     """Return what each model of a plan is."""
-    stores = plan.experiment.store_names
+    experiment = plan.experiment
     models = {
         name: ModelRecord(
-            estimator=spec.name, stores=[*(spec.use or stores)], variant_of=spec.variant_of
+            title=experiment.title_of(name),
+            estimator=spec.name,
+            stores=[*(spec.use or experiment.store_names)],
+            variant_of=spec.variant_of,
         )
-        for name, spec in plan.experiment.learners.items()
+        for name, spec in experiment.learners.items()
     }
-    return models | {model.name: ModelRecord() for model in plan.outside}
+    outside = {
+        model.name: ModelRecord(title=experiment.title_of(model.name)) for model in plan.outside
+    }
+    return models | outside
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

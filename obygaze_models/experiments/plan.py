@@ -192,7 +192,7 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Settings, digests and versions: what the numbers depend on."""
-        data, experiment = self.data, structs.replace(self.experiment, predictions=())
+        data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
         annotated = (data.ids, data.levels, data.groups, *marks, *soft)
@@ -419,7 +419,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     store = open_stores(experiment.store, experiment.missing)
     outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
-    experiment.check_headline(names)
+    experiment.check_models(names)
     if not names:
         raise ExperimentError(
             f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"

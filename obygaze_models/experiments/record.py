@@ -186,6 +186,8 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
     Parameters
     ----------
+    title
+        What tables and pages call it.
     estimator
         The name of its estimator; empty for a model from outside.
     stores
@@ -194,6 +196,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
         The model that reads more stores and is otherwise the same; empty where there is none.
     """
 
+    title: str
     estimator: str = ""
     stores: list[str] = []
     variant_of: str = ""
@@ -349,6 +352,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
             if task.key == name:
                 return task
         raise ValueError(f"there is no task {name!r}")
+
+    def title_of(self, model: str) -> str:
+        """Return what tables and pages call a model."""
+        return self.models[model].title
 
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""

@@ -52,7 +52,7 @@ def headline(record: RunRecord) -> list[str]:
     test = max(record.tests, key=lambda name: record.tests[name].clips)
     model = record.headline_model
     comparison = record.annotators.get(test)
-    second = comparison.sentence(model) if comparison else ""
+    second = comparison.sentence(model, name=record.title_of(model)) if comparison else ""
     return [*first, _describe_score(record, test, model), *([second] if second else [])]
 
 
@@ -62,7 +62,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     scores = next(scores for scores in scored if scores.model == model)
     mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
     if mean is None:
-        return f"{model}: {title} is not defined on {told_apart}"
+        return f"{record.title_of(model)}: {title} is not defined on {told_apart}"
     interval = scores.interval[main]
     noun = group_noun(record.films.by)
     certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
@@ -80,11 +80,12 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
 def _how_chosen(record: RunRecord, model: str) -> str:
     """Return the name of the model that the result is about, and how it was chosen of several."""
     models = len({scores.model for scores in record.scores})
+    title = record.title_of(model)
     if models == 1:
-        return model
+        return title
     named = record.experiment.headline == model
     how = "as the experiment asks" if named else "the first listed"
-    return f"{model}, {how} of {models} models"
+    return f"{title}, {how} of {models} models"
 
 
 def _range_over_tests(record: RunRecord) -> str:
@@ -97,7 +98,8 @@ def _range_over_tests(record: RunRecord) -> str:
     }
     title = METRICS[main].title
     if not values:
-        return f"{title} of {model} is not defined on any of {len(record.tests)} test sets"
+        tests = counted(len(record.tests), "test set")
+        return f"{title} of {record.title_of(model)} is not defined on any of {tests}"
     tasks = counted(len(values), "task")
     return f"{_how_chosen(record, model)}: {title} {_describe_range(values)}, on {tasks}"
 
@@ -180,7 +182,7 @@ def describe_official(record: RunRecord) -> str:
 def describe_cuts(record: RunRecord) -> list[str]:
     """Where models say "positive", of those whose cut the validation clips chose."""
     return [
-        f"{name}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
+        f"{record.title_of(name)}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
         "probabilities are moved so that one half is the cut."
         for name, cuts in record.cuts.items()
         if cuts
@@ -226,7 +228,13 @@ def _score_table(record: RunRecord, test: str) -> str:
     for scores in ranked(record, test):
         interval = scores.interval.get(main)
         ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
-        rows.append([scores.model, *(_format(scores.mean[key]) for key in titles), ends])
+        rows.append(
+            [
+                record.title_of(scores.model),
+                *(_format(scores.mean[key]) for key in titles),
+                ends,
+            ]
+        )
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
     if test_set.positives is None:
@@ -247,14 +255,15 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     if any(rater.auroc for rater in comparison.raters):
         columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
+    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
+    named = {name: record.title_of(name) for name in models}
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
         cells += [rater.brier, rater.cross_entropy]
-        rows.append([rater.name, *map(_format, cells)])
+        rows.append([named.get(rater.name, rater.name), *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
-    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
-    sentences = filter(None, map(comparison.f1_sentence, models))
+    sentences = filter(None, map(comparison.f1_sentence, named, named.values()))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
@@ -294,7 +303,9 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             + [_format(s.groups[film][main]) if film in s.groups else "-" for s in models]
             for film in films
         ]
-        return f"{head}\n{align(['', *(scores.model for scores in models)], rows, width=WIDTH)}"
+        return (
+            f"{head}\n{align(['', *(record.title_of(s.model) for s in models)], rows, width=WIDTH)}"
+        )
     lines = [f"{head}; -v prints each"]
     for scores in models:
         values = {
@@ -303,7 +314,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             if (value := group[main]) is not None
         }
         if values:
-            lines.append(f"  {scores.model}: {_describe_range(values)}")
+            lines.append(f"  {record.title_of(scores.model)}: {_describe_range(values)}")
     return "\n".join(lines)
 
 

@@ -167,6 +167,19 @@ def test_the_result_on_concepts_says_how_the_model_was_chosen(make_run, marked):
         assert line.endswith(" on 2 tasks")
 
 
+def test_tables_call_models_by_their_titles(make_run):
+    estimators = ({"name": "logistic", "as": "lr"}, "majority")
+    run = make_run("titled", estimators=estimators, titles={"lr": "what is said"})
+    assert run.record.models["lr"].title == "what is said"
+    assert {row["model"] for row in run.scores()} == {"lr", "majority"}
+    first = headline(run.record)[-1]
+    printed = "\n".join([first, describe_run(run), om.compare(run).table()])
+    assert len(re.findall(r"^what is said  ", printed, re.MULTILINE)) >= 2
+    assert first.startswith("what is said, the first listed of 2 models: AUROC ")
+    assert "minus what is said" in printed
+    assert not re.search(r"\blr\b", printed)
+
+
 def test_the_average_is_said_of_each_test_set(make_run):
     record = make_run("films", protocol="leave-film-out", split=None).record
     [scores, *_] = record.scores
