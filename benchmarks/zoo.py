@@ -34,7 +34,8 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
-from obygaze_models.data.tasks import Problem, concept_targets, two_classes
+from obygaze_models.data.targets import concept_targets
+from obygaze_models.data.tasks import Problem, two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
 from obygaze_models.experiments.fit import FitMemo, FitResult, PlannedFit
 from obygaze_models.experiments.predictions import (

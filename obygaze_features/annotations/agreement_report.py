@@ -22,7 +22,6 @@ from obygaze_features.annotations.agreement import (
     sure_task,
 )
 from obygaze_features.annotations.film_shares import MarkedFilms, count_shares
-from obygaze_features.annotations.grid import films_of
 from obygaze_features.annotations.measures import (
     LINES,
     MEASURES,
@@ -186,7 +185,7 @@ def agreement_report(
     label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
     scheme = manifest.shared_scheme(label_sets)
     distances, titles = distances_of(scheme), film_titles(manifest.items)
-    film_of = dict(zip(manifest.ids, films_of(manifest.items), strict=True))
+    film_of = dict(zip(manifest.ids, manifest.items.span_films, strict=True))
     return AgreementReport(
         manifest=manifest.name,
         scheme=scheme,

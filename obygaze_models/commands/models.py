@@ -166,7 +166,8 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     outcome = Outcome(plan, [*plan.skipped, *failed])
     warnings = run_warnings(outcome)
     if as_json:
-        echo_json(to_builtins(outcome.planned(warnings) | {"seconds": seconds}))
+        planned = outcome.planned(warnings) | {"fits": plan.fold_counts(), "seconds": seconds}
+        echo_json(to_builtins(planned))
         return
     echo(describe_plan(plan))
     for skip in failed:
@@ -187,7 +188,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
         echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
     echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
-    echo(f"\n{describe_run(done.record, verbose=verbose)}")
+    echo(f"\n{describe_run(done, verbose=verbose)}")
     if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"
         echo(f"\nWhat each store adds (again, by any metric: {again})")
@@ -262,6 +263,9 @@ class _MetricOption(click.Option):
 @click.option(
     "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
 )
+@click.option(
+    "--pooled", is_flag=True, help="Score all clips together, in place of the mean over films."
+)
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
@@ -270,6 +274,7 @@ def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     stores: bool,
+    pooled: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
@@ -292,7 +297,7 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, stores=stores)
+    compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
     table = compared.table(metric)
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [

@@ -1,31 +1,21 @@
-"""Tasks: which class each clip is of, as a whole number; and the targets of concepts."""
+"""Tasks: what clips are told apart by, and on which of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
+from obygaze_models.data.targets import CARRIERS, EASY, NEGATIVES, TARGETS, Classes, Target
 from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
     from obygaze_models.data.dataset import ClipDataset
-
-UNUSED = -1
-"""The label of clips that take no part."""
-
-EASY, CARRIERS = "EN", ("HN", "S")
-"""ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
-#: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
-NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
-Target = Literal["classes", "concept"]
-CONCEPT: Target = "concept"
 
 
 class Class(msgspec.Struct, frozen=True):
@@ -60,20 +50,30 @@ class Task(msgspec.Struct, frozen=True):
         The task in sentences, by the names of its levels.
     classes
         What it tells apart.
-    target
-        What decides the class of a clip: its level among the ``classes``, or a ``concept``.
     concept, negatives
-        The concept, and the paper's set of its negatives: ``a`` EN clips only, ``b`` those and HN
-        and S clips without it, ``c`` the latter only. Positives are HN and S clips with it. Where
-        the levels are not ObyGaze's, all clips take part, and only ``b`` has a meaning.
+        The concept that decides, and the paper's set of its negatives: ``a`` EN clips only, ``b``
+        those and HN and S clips without it, ``c`` the latter only. Positives are HN and S clips
+        with it. Where the levels are not ObyGaze's, all clips take part, and only ``b`` has a
+        meaning.
+    target_key
+        The key of its target.
     """
 
     key: str
     title: str
     classes: tuple[Class, ...]
-    target: Target = "classes"
     concept: str = ""
     negatives: str = ""
+    target_key: str = Classes.key
+
+    def __post_init__(self) -> None:
+        if self.target_key not in TARGETS:
+            raise ValueError(unknown_name("target", self.target_key, TARGETS))
+
+    @property
+    def target(self) -> Target:
+        """How its labels become numbers, and its predictions scores."""
+        return TARGETS[self.target_key]
 
     @property
     def is_binary(self) -> bool:
@@ -93,17 +93,13 @@ class Task(msgspec.Struct, frozen=True):
     @property
     def levels(self) -> set[str]:
         """The levels that take part."""
-        if self.target == CONCEPT:
+        if self.concept:
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
         return {level for each in self.classes for level in each.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """Return the number of each clip's class; `UNUSED` where it takes no part."""
-        if self.target == CONCEPT:
-            column = data.concept_names.index(self.concept)
-            return clip_targets(data, self.negatives)[:, column].astype(np.int64)
-        code_of = {level: code for code, each in enumerate(self.classes) for level in each.levels}
-        return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+        """Return the number of each clip's label; `UNUSED` where it takes no part."""
+        return self.target.encode(self, data)
 
     def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
         """Return what tables call each class, and each level of no class, by `level_key`."""
@@ -169,7 +165,6 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
         f"{concept} vs {NEGATIVES[negatives]}",
         f"{concept} vs {against.get(negatives, NEGATIVES[negatives])}",
         classes,
-        CONCEPT,
         concept,
         negatives,
     )
@@ -252,7 +247,7 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
     """The levels whose clips take part in any of the tasks."""
     levels: set[str] = set()
     for task in tasks:
-        if task.target == CONCEPT and not scheme.is_obygaze:
+        if task.concept and not scheme.is_obygaze:
             if task.negatives != "b":
                 raise ExperimentError(
                     f'negatives = "{task.negatives}" takes ObyGaze\'s levels, which the label set '
@@ -263,41 +258,6 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
         else:
             levels |= task.levels
     return levels
-
-
-def concept_targets(
-    levels: Sequence[str],
-    concepts: Array,
-    negatives: str,
-    *,
-    is_obygaze: bool = True,
-) -> Array:
-    """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
-
-    Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
-    the levels are not ObyGaze's (`LabelScheme.is_obygaze`), whatever their codes, each clip shows
-    the concept or is a negative of it.
-    """
-    if negatives not in NEGATIVES:
-        raise ExperimentError(
-            f"negatives {negatives!r} are not known; choose "
-            + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
-        )
-    has_concept = np.asarray(concepts, dtype=bool)
-    if not is_obygaze:
-        return has_concept.astype(np.int8)
-    easy, annotated = (np.isin(levels, group)[:, None] for group in ((EASY,), CARRIERS))
-    among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
-    targets = np.full(has_concept.shape, -1, dtype=np.int8)
-    targets[among & ~has_concept] = 0
-    targets[annotated & has_concept] = 1
-    return targets
-
-
-def clip_targets(data: ClipDataset, negatives: str) -> Array:
-    """Return the `concept_targets` of clips, by the scheme of their levels."""
-    is_obygaze = data.scheme.is_obygaze
-    return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)
 
 
 def measure_of(labels: LabelSet) -> str | None:
@@ -319,7 +279,7 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
     measure, highest = measure_of(labels), scheme.codes[-1:]
 
     def fits(task: Task) -> bool:
-        if task.target == CONCEPT or task.levels != {*scheme.codes}:
+        if task.concept or task.levels != {*scheme.codes}:
             return False
         if task.is_binary:
             return measure == TREC and task.classes[1].levels == tuple(highest)

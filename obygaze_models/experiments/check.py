@@ -21,7 +21,8 @@ TOLERANCE = 1e-6
 def differing_scores(run: Run) -> list[str]:
     """Return what of a run's scores, intervals and guesses is not that of its predictions."""
     record, predictions = run.record, run.predictions()
-    group_of = {clip.id: clip.group for clip in run.clips().values()}
+    clips = run.clips()
+    group_of = dict(zip(clips["id"], clips["group"], strict=True))
     scores = score_models(predictions, group_of, measure=record.measure)
     tasks = [record.task(name) for name in record.tests]
     tests = score_test_sets(predictions, tasks, scores, group_of)

@@ -30,7 +30,9 @@ Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
 """The predictions of all fits of each model on each test set."""
 
 
-def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> Comparisons:
+def compare(
+    *runs: AnyRun, models: Sequence[str] = (), stores: bool = False, pooled: bool = False
+) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
     The reference is the model that the first run's result is about; or the first of `models`.
@@ -44,6 +46,9 @@ def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> 
     stores
         Only what each store adds to a model of several, in runs with ``each_store``: all stores,
         beside each alone and all without it.
+    pooled
+        Score all clips together, not film by film. Probabilities of different fits are then ranked
+        together, although they may be on different scales.
     """
     named = _by_name([as_run(run) for run in runs])
     first = next(iter(named.values()))
@@ -59,7 +64,7 @@ def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> 
     for pair in _store_pairs(refs, named) if stores else _pairs(refs, models, first):
         tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
         for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
-            compared = _compare(pair, test, named, tables)
+            compared = _compare(pair, test, named, tables, pooled=pooled)
             if isinstance(compared, Comparison):
                 comparisons.append(compared)
             else:
@@ -73,6 +78,7 @@ def compare(*runs: AnyRun, models: Sequence[str] = (), stores: bool = False) -> 
         first.record.main_metric,
         tuple(dict.fromkeys(left_out)),
         stores,
+        pooled,
     )
 
 
@@ -86,8 +92,9 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
     """Return what comparisons say of a model of a run."""
-    stores = tuple(run.record.models[model].stores)
-    return ModelRef(name, model, f"{name}: {model}" if several else model, stores)
+    about = run.record.models[model]
+    title = f"{name}: {about.title}" if several else about.title
+    return ModelRef(name, model, title, tuple(about.stores))
 
 
 def _check_items(runs: Sequence[Run]) -> None:
@@ -162,7 +169,7 @@ def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparis
 
 
 def _compare(
-    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables
+    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables, *, pooled: bool
 ) -> Comparison | RunWarning:
     """Compare two models on a test set; or return why they cannot be compared."""
     names = " and ".join(ref.name for ref in pair)
@@ -189,7 +196,7 @@ def _compare(
             f"{other_by}; run both with the same groups"
         )
         return RunWarning("other-groups", test, text)
-    first, second = (_score(run, table, ids, test) for run, table in sides)
+    first, second = (_score(run, table, ids, test, pooled=pooled) for run, table in sides)
     reference_first = [(ref, run) for ref, (run, _) in zip(pair, sides, strict=True)][::-1]
     return Comparison(
         test=test,
@@ -211,13 +218,15 @@ def _compare(
     )
 
 
-def _score(run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str) -> GroupScores:
+def _score(
+    run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str, *, pooled: bool
+) -> GroupScores:
     """Score the clips of a test set that are among `ids`."""
     record, clips = run.record, run.clips()
-    groups = {clip: clips[clip].group for clip in ids}
+    group_of = dict(zip(clips["id"], clips["group"], strict=True))
     classes = len(record.task(test).classes)
     common = table[table["id"].isin(ids)]
-    return score_groups(join_fits(common, groups, classes, record.measure))
+    return score_groups(join_fits(common, group_of, classes, record.measure), pooled=pooled)
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
@@ -261,7 +270,8 @@ def _notes(
             yield RunWarning("left-out", test, text)
     run = sides[0][1]
     clips = run.clips()
-    if unnamed := sum(not clips[clip].group for clip in scored):
+    without_group = clips.loc[clips["group"] == "", "id"]
+    if unnamed := int(without_group.isin(scored).sum()):
         noun = group_noun(run.record.films.by)
         text = f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
         yield RunWarning("no-group", test, text)
@@ -282,6 +292,6 @@ def _leaks(
     """Yield a warning for each run that was trained on clips that are scored here."""
     for ref, run in sides:
         clips = run.clips()
-        if leaked := sum(clips[clip].leaked for clip in scored):
+        if leaked := int(clips.loc[clips["leaked"], "id"].isin(scored).sum()):
             share = f"{leaked} of these {counted(len(scored), 'clip')}"
             yield leak_warning(test, share, ref.run)

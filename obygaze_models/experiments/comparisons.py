@@ -97,12 +97,15 @@ class Comparisons:
         Why models or test sets are left out.
     stores
         Whether the comparisons tell what each store adds.
+    pooled
+        True if scores are of all clips together, not means over films.
     """
 
     comparisons: list[Comparison]
     metric: str
     left_out: tuple[RunWarning, ...] = ()
     stores: bool = False
+    pooled: bool = False
 
     def __str__(self) -> str:
         return self.table()
@@ -169,6 +172,11 @@ class Comparisons:
             f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
             "paired t test"
         )
+        if self.pooled:
+            text = (
+                "Scores are pooled: all clips are scored together, so AUROC and AP also rank clips "
+                f"of different {noun}s and fits. Intervals and p are by the jackknife over {noun}s"
+            )
         if number > 1:
             text += (
                 f", adjusted by Holm for {number} comparisons. An interval is of one "

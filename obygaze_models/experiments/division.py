@@ -16,7 +16,7 @@ from obygaze_features.manifests.splits import cut_files, describe_neighbours
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import N_FOLDS, ByFolds, Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
-from obygaze_models.data.tasks import CONCEPT, Problem, Task
+from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
 #: The authors' file for each pairing of levels; their concepts are learnt from the last one.
@@ -208,7 +208,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
             f"the protocol 'split' for it"
         )
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
-    once = problems[0].train.target != CONCEPT
+    once = not problems[0].train.concept
     split = manifest.split(name)
     runs = find_released_runs(manifest, name, first=split.test_fold - 1 if once else 0)
     tested = {
@@ -225,7 +225,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
 
 
 def _file_of(task: Task) -> str:
-    if task.target == CONCEPT:
+    if task.concept:
         return RELEASED_CONCEPTS
     name = RELEASED.get(frozenset(task.levels))
     if name is None or not task.is_binary or task.classes[1].levels != ("S",):

@@ -24,8 +24,8 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
+from obygaze_models.data.targets import NEGATIVES, Classes
 from obygaze_models.data.tasks import (
-    NEGATIVES,
     Problem,
     concept_task,
     level_classes,
@@ -35,7 +35,6 @@ from obygaze_models.data.tasks import (
 from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
-from obygaze_models.scoring.metrics import ranking_keys
 
 ALL = "all"
 """In place of concepts: all that can be seen."""
@@ -166,6 +165,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     estimators: Annotated[tuple[_Name | dict[str, Any], ...], Meta(
         description="A list of names, or of tables with a name and options. The models to train.",
         examples=[["logistic", {"name": "mlp", "max_iter": 50}]])] = ("mlp",)
+    titles: Annotated[dict[_Name, _Name], Meta(
+        description="A table of models or stores and titles. What tables and pages call them, in "
+        "place of their names.", examples=[{"logistic": "words"}])] = {}
     headline: Annotated[_Name | None, Meta(
         description="The name of an estimator of the list. The model that the result is about, "
         "named before the test; by default the first of `estimators`.", examples=["mlp"])] = None
@@ -223,7 +225,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         _ = self.learners
         # Tables of predictions have further models, which a plan reads.
         if not self.predictions:
-            self.check_headline([*self.learners])
+            self.check_models([*self.learners])
         return self
 
     def _misfits(self) -> Iterator[str]:
@@ -251,7 +253,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             (
                 "score of several classes" if several else "score",
                 self.score,
-                ranking_keys(multiclass=several),
+                Classes().ranking_scores(several=several),
             ),
         ):
             if value is not None and value not in names:
@@ -382,11 +384,39 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             )
         return specs
 
-    def check_headline(self, models: Sequence[str]) -> None:
-        """Raise if `headline` names none of the models."""
+    def check_models(self, models: Sequence[str]) -> None:
+        """Raise if `headline` or `titles` name what is none of the models."""
         if self.headline and self.headline not in models:
             unknown = unknown_name("estimator", self.headline, models)
             raise ExperimentError(f"{self.name!r}: headline: {unknown}")
+        for slip in self._title_slips(models):
+            raise ExperimentError(f"{self.name!r}: titles: {slip}")
+
+    def _title_slips(self, models: Sequence[str]) -> Iterator[str]:
+        """Yield a sentence for each title of nothing, or of two models or stores."""
+        names = [*models, *self.store_names]
+        for name in self.titles:
+            if name not in names:
+                yield unknown_name("model or store", name, names)
+        for alike in (models, self.store_names):
+            shown = [self.titles.get(name, name) for name in alike]
+            for title in self.titles.values():
+                if shown.count(title) > 1:
+                    yield f"two are called {title!r}; give one another title"
+
+    def title_of(self, model: str) -> str:
+        """Return what tables call a model: its title, or else its name.
+
+        A model that reads a part of the stores goes by the titles of its model and of the stores.
+        """
+        spec = self.learners.get(model)
+        if model in self.titles or spec is None or not spec.variant_of:
+            return self.titles.get(model, model)
+        whole, stores = spec.variant_of, self.store_names
+        names = [*_store_variants(whole, stores)]
+        titles = [self.titles.get(store, store) for store in stores]
+        titled = [*_store_variants(self.titles.get(whole, whole), titles)]
+        return titled[names.index(model)]
 
     @property
     def stores(self) -> tuple[str, ...]:

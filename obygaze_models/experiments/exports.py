@@ -42,7 +42,7 @@ from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
-from obygaze_models.experiments.run_folder import Clip, Run
+from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
@@ -124,7 +124,7 @@ def held_out(
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
-    clips = run.clips()
+    clips = clips_by_id(run.clips())
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
     asked = run.predictions()
@@ -257,9 +257,10 @@ def model_words(about: Mapping[str, Any]) -> list[str]:
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
     """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
     names = run.record.manifest.levels
+    by_film = group_by(clips_by_id(run.clips()).values(), lambda clip: clip.film)
     for (tier, film), own in group_by(rows, lambda row: (row.tier, row.film)).items():
         ids = {row.cells["clip"] for row in own}
-        clips = sorted((c for c in run.clips().values() if c.film == film), key=_order)
+        clips = sorted(by_film[film], key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
         places = [
             (c.media, c.title, None if c.id in ids else names.get(c.level, c.level), stretch)

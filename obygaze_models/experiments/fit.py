@@ -19,7 +19,8 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.tasks import Problem, Task, clip_targets
+from obygaze_models.data.targets import clip_targets
+from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,

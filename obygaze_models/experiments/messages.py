@@ -408,7 +408,8 @@ def why_untested(plan: Plan, film: str) -> str:
     needed = plan.experiment.min_clips or FILM_CLIPS
     for task in plan.tasks:
         labels = plan.labels_of(task)[rows]
-        sizes = {title: int((labels == code).sum()) for code, title in enumerate(task.class_titles)}
+        counts = task.target.count(task, labels).classes.values()
+        sizes = dict(zip(task.class_titles, counts, strict=True))
         rarest = min(sizes, key=sizes.__getitem__)
         if plan.division.protocol == "leave-film-out" and sizes[rarest] < needed:
             return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"

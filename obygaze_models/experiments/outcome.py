@@ -57,7 +57,6 @@ from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.predictions import (
-    class_counts,
     join_tables,
     most_fits_per_clip,
     score_models,
@@ -66,7 +65,6 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import (
     RECORD,
     Features,
-    FitRecord,
     LeakCount,
     Machine,
     ManifestRecord,
@@ -331,12 +329,17 @@ class Outcome:
         if not not_saved:
             self.saved.add(planned.place)
             self.explained.extend([result] if self._explains else [])
+        labels = self.plan.labels_of(task)
+        trained = task.target.count(task, labels[fold.train])
+        validated = task.target.count(task, labels[fold.validation])
         self.fits.append({
             "model": name, "task": task.key, "fit": fold.index, "name": fold.name,
-            "seed": fold.seed, "trained": len(fold.train), "validated": len(fold.validation),
-            "drawn_from": fold.drawn_from, "estimator": planned.spec.name, "reads": fit.reads,
-            "folder": "" if not_saved else f"models/{planned.place}", "not_saved": not_saved,
-            "cut": fit.cut if planned.spec.threshold else None, "facts": fit.facts,
+            "seed": fold.seed, "trained": trained.clips, "validated": validated.clips,
+            "drawn_from": fold.drawn_from, "train_classes": trained.classes,
+            "validation_classes": validated.classes, "estimator": planned.spec.name,
+            "reads": fit.reads, "folder": "" if not_saved else f"models/{planned.place}",
+            "not_saved": not_saved, "cut": fit.cut if planned.spec.threshold else None,
+            "facts": fit.facts,
         })  # fmt: skip
         is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
         self.warnings.extend(
@@ -416,7 +419,7 @@ class Outcome:
 
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
         """Of ``run.json`` what needs no scores."""
-        plan, experiment, data = self.plan, self.plan.experiment, self.plan.data
+        plan, experiment = self.plan, self.plan.experiment
         manifest, attributes = plan.manifest, plan.store.attributes
         official = None
         if plan.measure:
@@ -445,20 +448,7 @@ class Outcome:
             ),
             "features": Features(**plan.about_features(), frames=experiment.frame_array),
             "join": plan.join.brief,
-            "fits": [
-                FitRecord(
-                    task=problem.train.key,
-                    fit=fold.index,
-                    name=fold.name,
-                    seed=fold.seed,
-                    train=class_counts(codes[fold.train], problem.train),
-                    validation=class_counts(codes[fold.validation], problem.train),
-                    drawn_from=fold.drawn_from,
-                )
-                for problem in plan.problems
-                for codes in [problem.train.labels(data)]
-                for fold in plan.folds[problem.train.key]
-            ],
+            "learned": [task for task, folds in plan.folds.items() if folds],
             "skipped": self.skipped,
             "leaked": len(self.leaked),
             "leaks": self.leak_counts,
@@ -472,14 +462,20 @@ class Outcome:
 
 def _about_models(plan: Plan) -> dict[str, ModelRecord]:
     """Return what each model of a plan is."""
-    stores = plan.experiment.store_names
+    experiment = plan.experiment
     models = {
         name: ModelRecord(
-            estimator=spec.name, stores=[*(spec.use or stores)], variant_of=spec.variant_of
+            title=experiment.title_of(name),
+            estimator=spec.name,
+            stores=[*(spec.use or experiment.store_names)],
+            variant_of=spec.variant_of,
         )
-        for name, spec in plan.experiment.learners.items()
+        for name, spec in experiment.learners.items()
     }
-    return models | {model.name: ModelRecord() for model in plan.outside}
+    outside = {
+        model.name: ModelRecord(title=experiment.title_of(model.name)) for model in plan.outside
+    }
+    return models | outside
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:

@@ -192,7 +192,7 @@ class Plan:
 
     def identity(self) -> dict[str, Any]:
         """Settings, digests and versions: what the numbers depend on."""
-        data, experiment = self.data, structs.replace(self.experiment, predictions=())
+        data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
         annotated = (data.ids, data.levels, data.groups, *marks, *soft)
@@ -424,7 +424,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     store = open_stores(experiment.store, experiment.missing)
     outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
-    experiment.check_headline(names)
+    experiment.check_models(names)
     if not names:
         raise ExperimentError(
             f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"
@@ -504,10 +504,9 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
     what is skipped, and why.
     """
 
-    def skip(rows: Array, name: str, task: Task, classes: int, where: str = "") -> bool:
-        shown = np.unique(plan.labels_of(task)[rows])
-        missing = [title for code, title in enumerate(task.class_titles) if code not in shown]
-        if len(task.classes) - len(missing) >= classes:
+    def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:
+        missing = task.target.missing(task, plan.labels_of(task)[rows], least=classes)
+        if not missing:
             return False
         why = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
@@ -515,7 +514,7 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         return True
 
     train = problem.train
-    if skip(fold.train, "training set", train, len(train.classes)):
+    if skip(fold.train, "training set", train, None):
         return ()
     if validates and skip(fold.validation, "validation set", train, 2):
         return ()

@@ -7,7 +7,6 @@ A table of predictions is a frame with a row for each model, test set, fit and c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +17,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_models.data.targets import Target, target_of_columns
 from obygaze_models.data.tasks import Task
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.record import (
-    ClassCounts,
     FitScores,
     ModelScores,
     RunRecord,
@@ -34,18 +31,7 @@ from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
 
 ANY_FIT = -1
-PROBABILITY = "probability"
-"""How the columns of probabilities begin."""
-TOLERANCE = 1e-6
-"""How far a probability may be outside 0 and 1."""
 Array = NDArray[Any]
-
-
-def probability_columns(classes: Sequence[str]) -> list[str]:
-    """Return the columns of the probabilities of some classes; two have one."""
-    if len(classes) == 2:
-        return [PROBABILITY]
-    return [f"{PROBABILITY}_{name}" for name in classes]
 
 
 def tabulate(
@@ -53,9 +39,8 @@ def tabulate(
 ) -> pd.DataFrame:
     """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
-    shares = given[:, 1:] if task.is_binary else given
-    names = probability_columns(task.class_keys)
-    return pd.DataFrame(columns | dict(zip(names, shares.T, strict=True)))
+    names, values = task.target.columns(task.class_keys), task.target.to_columns(given)
+    return pd.DataFrame(columns | dict(zip(names, values.T, strict=True)))
 
 
 def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -65,24 +50,21 @@ def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return joined.astype({"model": "category", "test": "category"})
 
 
-def _shares_of(table: pd.DataFrame) -> list[str]:
-    """Return the columns of a table's probabilities."""
-    return [name for name in table.columns if name.startswith(PROBABILITY)]
+def target_of(table: pd.DataFrame) -> Target:
+    """Return the target that a table's predictions are of."""
+    return target_of_columns(table.columns)
 
 
 def probabilities_of(table: pd.DataFrame) -> Array:
     """Return the probabilities of the second of two classes [N], or of each of more [N, C]."""
-    columns = _shares_of(table)
+    columns = target_of(table).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
 
 
 def called_of(table: pd.DataFrame) -> Array:
-    """Return each row's most probable class; of two, the second if it is above one half."""
-    probabilities = probabilities_of(table)
-    if probabilities.ndim == 2:
-        return np.asarray(probabilities.argmax(axis=1))
-    return (probabilities > 0.5).astype(np.int64)
+    """Return what each row's prediction is called: of classes, the most probable one."""
+    return target_of(table).called(probabilities_of(table))
 
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
@@ -93,30 +75,32 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
 
 def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
     """Return ``predictions.csv``."""
-    keys = {task.key: np.array(task.class_keys, dtype=object) for task in tests}
+    task_of = {task.key: task for task in tests}
     labels = np.empty(len(table), dtype=object)
     for test, rows in table.groupby("test", observed=True).indices.items():
-        labels[rows] = keys[str(test)][table["label"].to_numpy(np.int64)[rows]]
+        task = task_of[str(test)]
+        labels[rows] = task.target.format_labels(task, table["label"].to_numpy()[rows])
     return format_frame(table.assign(label=labels)[[*_columns(tests[0])]])
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
     """Read what `format_predictions` wrote."""
     task = record.task(next(iter(record.tests)))
-    shares = probability_columns(task.class_keys)
+    columns = task.target.columns(task.class_keys)
 
     def check(table: pd.DataFrame) -> None:
         if unknown := {*table["test"].unique()} - {*record.tests}:
             raise ValueError(f"the record has no test set {min(unknown)!r}")
         codes = np.empty(len(table), dtype=np.int64)
         for test, rows in table.groupby("test", observed=True).indices.items():
-            keys = pd.Index(record.task(str(test)).class_keys)
-            codes[rows] = keys.get_indexer(pd.Index(table["label"].to_numpy()[rows]))
+            own = record.task(str(test))
+            codes[rows] = own.target.read_labels(own, table["label"].to_numpy()[rows])
         table["label"] = codes
         # As text first: pandas' own parser of numbers rounds some.
-        table[shares] = table[shares].astype(np.float64)
-        within = table[shares].ge(-TOLERANCE) & table[shares].le(1 + TOLERANCE)
-        for row in table[(table["label"] < 0) | ~within.all(axis=1)].itertuples():
+        table[columns] = table[columns].astype(np.float64)
+        allowed = np.all(task.target.allows(table[columns].to_numpy()), axis=1)
+        is_wrong = (codes < 0) | ~allowed
+        for row in table[is_wrong].itertuples():
             raise ValueError(f"fit {row.fit} of {row.model} has other labels or probabilities")
 
     return read_frame(path, _columns(task), check)
@@ -125,7 +109,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
 def _columns(task: Task) -> dict[str, str]:
     """Return the columns of ``predictions.csv``, and how each is read."""
     columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
-    return columns | dict.fromkeys(["label", *probability_columns(task.class_keys)], "str")
+    return columns | dict.fromkeys(["label", *task.target.columns(task.class_keys)], "str")
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
@@ -135,7 +119,7 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     table has ``id``, ``label``, the probabilities, the class that is ``called``, over how many
     ``fits``, and the ``low`` and ``high`` of these: of the last class, if there are many.
     """
-    columns = _shares_of(table)
+    columns = target_of(table).columns_in(table.columns)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
     means = once[columns].mean()
     last = once[columns[-1]]
@@ -183,7 +167,7 @@ def score_models(
     group_of, measure
         As in `join_fits`.
     """
-    models, classes = [], max(2, len(_shares_of(table)))
+    models, classes = [], max(2, len(target_of(table).columns_in(table.columns)))
     for (model, test), own in split_by(table, "model", "test").items():
         fits = split_by(own, "fit")
         by_fit = [score_fit(fit, trec=measure == TREC) for fit in fits.values()]
@@ -233,13 +217,14 @@ def score_test_sets(
     """
     sets, task_of = {}, {task.key: task for task in tasks}
     for name, own in split_by(table, "test").items():
-        clips = own.drop_duplicates("id")
-        counts = class_counts(clips["label"].to_numpy(), task_of[name])
+        clips, task = own.drop_duplicates("id"), task_of[name]
+        counts = task.target.count(task, clips["label"].to_numpy())
         guesses: dict[str, Scores] = {}
         if counts.positives is not None:
             groups = [group for scored in scores if scored.test == name for group in scored.groups]
-            labels = dict(zip(clips["id"], clips["label"].tolist(), strict=True))
-            guesses = score_guesses(labels, group_of, list(dict.fromkeys(groups)))
+            by_group = clips.groupby(clips["id"].map(group_of))["label"]
+            parts = [by_group.get_group(group) for group in dict.fromkeys(groups)]
+            guesses = score_guesses(task.target, parts or [clips["label"]])
         sets[name] = TestSet(
             clips=counts.clips,
             positives=counts.positives,
@@ -250,24 +235,10 @@ def score_test_sets(
     return sets
 
 
-def score_guesses(
-    labels: Mapping[str, int], group_of: Mapping[str, str], groups: Sequence[str]
-) -> dict[str, Scores]:
-    """Return what each way of guessing scores: the mean over groups, or of all clips together."""
-    by_group = group_by(labels, lambda clip: group_of[clip])
-    parts = [by_group[group] for group in groups] or [[*labels]]
-    forms = [baselines(float(np.mean([labels[clip] for clip in part]))) for part in parts]
+def score_guesses(target: Target, parts: Iterable[pd.Series[Any]]) -> dict[str, Scores]:
+    """Return what each way of guessing scores, by the labels of each group: the mean over these."""
+    forms = [target.guesses(labels.to_numpy()) for labels in parts]
     return {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
-
-
-def class_counts(labels: NDArray[Any], task: Task) -> ClassCounts:
-    """Count all clips, those of each class, and the positives of two classes."""
-    count = Counter(labels.tolist())
-    return ClassCounts(
-        clips=len(labels),
-        positives=count[1] if task.is_binary else None,
-        classes={key: count[code] for code, key in enumerate(task.class_keys)},
-    )
 
 
 @dataclass(frozen=True)
@@ -281,8 +252,9 @@ class OutsideModel:
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
         """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
-        names = probability_columns(task.class_titles)
-        if self.columns not in (names, probability_columns(task.class_keys)):
+        target = task.target
+        names = target.columns(task.class_titles)
+        if self.columns not in (names, target.columns(task.class_keys)):
             raise ExperimentError(
                 f"{self.path}: the columns are {', '.join(self.columns)}, and {task.key} needs "
                 f"{', '.join(names)}"
@@ -297,7 +269,7 @@ class OutsideModel:
                 f"is a test clip there ({len(missing)} of {len(ids)} are missing)"
             )
         values = np.array([clips[clip] for clip in ids], dtype=np.float64)
-        return np.column_stack([1 - values, values]) if len(names) == 1 else values
+        return target.from_columns(values)
 
 
 def read_outside(path: Path) -> list[OutsideModel]:
@@ -314,7 +286,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
     models: dict[str, OutsideModel] = {}
     try:
         table = read_table(path, required=("id",))
-        columns = [name for name in table.columns if name.startswith("probability")]
+        columns = target_of_columns(table.columns).columns_in(table.columns)
         if not columns:
             raise ValueError(f"it has no column probability; it has {', '.join(table.columns)}")
         for line, row in zip(table.lines, table.rows(), strict=True):

@@ -119,32 +119,6 @@ class Official(_Part, frozen=True, kw_only=True):
     external_data: bool
 
 
-class ClassCounts(_Part, frozen=True, kw_only=True):
-    """Clips in all and of each class; and the positive ones, where there are two classes."""
-
-    clips: int
-    positives: int | None
-    classes: dict[str, int]
-
-
-class FitRecord(_Part, frozen=True, kw_only=True):
-    """One fit of each estimator: which clips it trains on and is stopped by.
-
-    Where estimators without validation clips have folds of their own, one of each of these, or of
-    each of the others.
-
-    `drawn_from` counts the clips that the training clips were drawn from; 0 where none are drawn.
-    """
-
-    task: str
-    fit: int
-    name: str
-    seed: int
-    train: ClassCounts
-    validation: ClassCounts
-    drawn_from: int = 0
-
-
 class Skipped(_Part, frozen=True, kw_only=True):
     """What could not be learnt or tested: a fit of a task, one of its tests or its models."""
 
@@ -212,6 +186,8 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
     Parameters
     ----------
+    title
+        What tables and pages call it.
     estimator
         The name of its estimator; empty for a model from outside.
     stores
@@ -220,6 +196,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
         The model that reads more stores and is otherwise the same; empty where there is none.
     """
 
+    title: str
     estimator: str = ""
     stores: list[str] = []
     variant_of: str = ""
@@ -317,6 +294,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         Which clips came together and which did not.
     leaked
         How many test clips leak in any fit; ``clips.csv`` says which.
+    learned
+        The tasks that models are trained on.
     tests, scores
         By test set what is in it; and by model and test set what was scored.
     fits_per_clip
@@ -346,7 +325,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     store: StoreRecord
     features: Features
     join: Joined
-    fits: Annotated[list[FitRecord], _SOME]
+    learned: Annotated[list[str], _SOME]
     skipped: list[Skipped]
     leaked: int
     leaks: list[LeakCount]
@@ -367,7 +346,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check(self.versions, _Versions, "versions")
-        for name in {*self.tests, *(fit.task for fit in self.fits)}:
+        for name in {*self.tests, *self.learned}:
             self.task(name)
 
     def task(self, name: str) -> Task:
@@ -377,10 +356,14 @@ class RunRecord(_Part, frozen=True, kw_only=True):
                 return task
         raise ValueError(f"there is no task {name!r}")
 
+    def title_of(self, model: str) -> str:
+        """Return what tables and pages call a model."""
+        return self.models[model].title
+
     def trained_on(self, test: str) -> str:
         """What the models that were tested on `test` were trained to tell apart."""
-        tasks = list(dict.fromkeys(fit.task for fit in self.fits))
-        return test if test in tasks and len(tasks) > 1 else tasks[0]
+        is_learned = test in self.learned and len(self.learned) > 1
+        return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
         """Return what a test's classes are called by their levels' names, and other levels."""
@@ -393,12 +376,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def ranking_metric(self) -> str:
-        """The score of the experiment, which guesses have, too.
-
-        By default it is one of the ranking: a model that calls all clips positive has a high F1.
-        """
-        default = "auroc" if "f1" in self.scores[0].mean else "f1_macro"
-        return self.experiment.score or default
+        """The score of the experiment, which guesses have, too; by default that of its target."""
+        task = self.task(self.scores[0].test)
+        return self.experiment.score or task.target.default_score(task)
 
     @property
     def main_metric(self) -> str:

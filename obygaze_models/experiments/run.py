@@ -55,6 +55,7 @@ from obygaze_models.experiments.run_folder import (
     RUN_FILES,
     Run,
     Tables,
+    clips_frame,
     format_clips,
     load_run,
 )
@@ -104,12 +105,12 @@ def run_experiment(
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # steps this small are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
-            clips = plan.clips(leaked=outcome.leaked)
+            clips = plan.clips(leaked=outcome.leaked).values()
             reasons = explain_models(plan.data, outcome.explained)
             finished.begin()
             tables = {
                 "predictions.csv": format_predictions(plan.tests, outcome.predictions),
-                "clips.csv": format_clips(clips.values()),
+                "clips.csv": format_clips(clips),
                 "fits.csv": format_fits(outcome.fits),
                 "reasons.csv": format_frame(reasons),
             }
@@ -122,7 +123,7 @@ def run_experiment(
             notes = run_warnings(outcome)
             record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
             record = write_record(finished.folder, record)
-            run = Run(output, record, Tables(outcome.predictions, clips, reasons))
+            run = Run(output, record, Tables(outcome.predictions, clips_frame(clips), reasons))
             finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:
@@ -259,7 +260,7 @@ def train_model(
     planned = PlannedFit(name, spec, problem, fold, experiment.balance, soft=soft)
     labels = problem.train.labels(plan.data)
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
-        if len(np.unique(labels[rows])) < len(problem.train.classes):
+        if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
                 f"the {part} clips of {problem.train.key} are not of every class; give a split "
                 "of which a fold, and the others, have clips of each"

@@ -111,7 +111,7 @@ class Tables(NamedTuple):
     """What a run's tables hold; see the methods of `Run`."""
 
     predictions: pd.DataFrame
-    clips: dict[str, Clip]
+    clips: pd.DataFrame
     reasons: pd.DataFrame
 
 
@@ -156,8 +156,8 @@ class Run:
         """The predictions of each fit of each model on each test set."""
         return self._tables.predictions
 
-    def clips(self) -> dict[str, Clip]:
-        """The annotated clips by id, also those that took no part."""
+    def clips(self) -> pd.DataFrame:
+        """The annotated clips, also those that took no part."""
         return self._tables.clips
 
     def reasons(self) -> pd.DataFrame:
@@ -322,11 +322,12 @@ def _read_tables(run: Run) -> Tables:
         if name != ANNOTATORS or name in run.record.files:
             _check_digest(run, name)
     clips = _read_clips(run.folder / "clips.csv")
+    known_ids = {*clips["id"]}
     predictions = read_predictions(run.folder / "predictions.csv", run.record)
     reasons = read_reasons(run.folder / "reasons.csv")
     for table in (predictions, reasons):
         models, ids = {*table["model"].unique()}, {*table["id"].unique()}
-        if not models <= {*run.record.models} or not ids <= clips.keys():
+        if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
                 f"one was edited or is damaged; run it again with: {MAKE}"
@@ -380,6 +381,18 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
     }
 
 
+def clips_frame(clips: Iterable[Clip]) -> pd.DataFrame:
+    """Return clips as a frame, for `Run.clips`."""
+    frame = pd.DataFrame(map(vars, clips), columns=[field.name for field in fields(Clip)])
+    return frame.astype({"start": "float64", "end": "float64", "fold": "Int64", "leaked": "bool"})
+
+
+def clips_by_id(clips: pd.DataFrame) -> dict[str, Clip]:
+    """Return the clips of a frame by id, in its order."""
+    cells: Any = clips.astype(object).where(clips.notna(), None).to_dict("records")
+    return {row["id"]: Clip(**row) for row in cells}
+
+
 def format_clips(clips: Iterable[Clip]) -> str:
     """``clips.csv``."""
     rows = [
@@ -394,8 +407,8 @@ def format_clips(clips: Iterable[Clip]) -> str:
     )
 
 
-def _read_clips(path: Path) -> dict[str, Clip]:
-    """The clips by id, in the table's order."""
+def _read_clips(path: Path) -> pd.DataFrame:
+    """Read ``clips.csv``."""
     rows = read_table(path, required=[field.name for field in fields(Clip)]).rows()
     content = [
         {key: None if key in ("start", "end", "fold") and not row[key] else row[key] for key in row}
@@ -404,4 +417,4 @@ def _read_clips(path: Path) -> dict[str, Clip]:
         for row in rows
     ]
     clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
-    return {clip.id: clip for clip in clips}
+    return clips_frame(clips)

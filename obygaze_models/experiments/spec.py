@@ -12,7 +12,7 @@ from typing import Any
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import NEGATIVES
+from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import (
     PluginError,

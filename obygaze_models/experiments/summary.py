@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
@@ -12,6 +13,11 @@ from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from obygaze_models.experiments.run_folder import Run
 
 WIDTH = 100
 MAX_FILM_ROWS = 12
@@ -41,13 +47,12 @@ def headline(record: RunRecord) -> list[str]:
     """Return the result in a line; above it, where not all films are tested, which are."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
-    tasks = {fit.task for fit in record.fits}
-    if len(tasks) > 1:
+    if len(record.learned) > 1:
         return [*first, _range_over_tests(record)]
     test = max(record.tests, key=lambda name: record.tests[name].clips)
     model = record.headline_model
     comparison = record.annotators.get(test)
-    second = comparison.sentence(model) if comparison else ""
+    second = comparison.sentence(model, name=record.title_of(model)) if comparison else ""
     return [*first, _describe_score(record, test, model), *([second] if second else [])]
 
 
@@ -57,7 +62,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     scores = next(scores for scores in scored if scores.model == model)
     mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
     if mean is None:
-        return f"{model}: {title} is not defined on {told_apart}"
+        return f"{record.title_of(model)}: {title} is not defined on {told_apart}"
     interval = scores.interval[main]
     noun = group_noun(record.films.by)
     certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
@@ -90,11 +95,12 @@ def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: flo
 def _how_chosen(record: RunRecord, model: str) -> str:
     """Return the name of the model that the result is about, and how it was chosen of several."""
     models = len({scores.model for scores in record.scores})
+    title = record.title_of(model)
     if models == 1:
-        return model
+        return title
     named = record.experiment.headline == model
     how = "as the experiment asks" if named else "the first listed"
-    return f"{model}, {how} of {models} models"
+    return f"{title}, {how} of {models} models"
 
 
 def _range_over_tests(record: RunRecord) -> str:
@@ -107,7 +113,8 @@ def _range_over_tests(record: RunRecord) -> str:
     }
     title = METRICS[main].title
     if not values:
-        return f"{title} of {model} is not defined on any of {len(record.tests)} test sets"
+        tests = counted(len(record.tests), "test set")
+        return f"{title} of {record.title_of(model)} is not defined on any of {tests}"
     tasks = counted(len(values), "task")
     return f"{_how_chosen(record, model)}: {title} {_describe_range(values)}, on {tasks}"
 
@@ -118,11 +125,12 @@ def _describe_range(values: Mapping[str, float]) -> str:
     return f"{ends}, median {median(values.values()):.2f}"
 
 
-def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
+def describe_run(run: Run, *, verbose: bool = False) -> str:
     """What `obygaze models run` prints below the result, but for its warnings.
 
     `verbose` prints the table of films however many there are.
     """
+    record = run.record
     parts = [_score_table(record, test) for test in record.tests]
     parts += [describe_annotators(record, test) for test in record.annotators]
     if any(len(scores.groups) > 1 for scores in record.scores):
@@ -133,7 +141,7 @@ def describe_run(record: RunRecord, *, verbose: bool = False) -> str:
         notes.append(describe_official(record))
     notes.append(describe_scores(record))
     notes += _legend(record)
-    return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record)])
+    return "\n\n".join([*parts, "\n".join(notes), _describe_clips(record, run.fits())])
 
 
 def describe_scores(record: RunRecord) -> str:
@@ -189,20 +197,22 @@ def describe_official(record: RunRecord) -> str:
 def describe_cuts(record: RunRecord) -> list[str]:
     """Where models say "positive", of those whose cut the validation clips chose."""
     return [
-        f"{name}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
+        f"{record.title_of(name)}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
         "probabilities are moved so that one half is the cut."
         for name, cuts in record.cuts.items()
         if cuts
     ]
 
 
-def describe_balance(record: RunRecord) -> str:
+def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
     """How many clips train, of how many, and how they are balanced."""
-    sizes = [fit.train.clips for fit in record.fits]
+    if fits.empty:  # all models are from outside
+        return ""
+    sizes = fits["trained"].tolist()
     clips = f"{span(sizes)} training clips a fit"
     if not record.balance:
         return f"{clips}; the {record.protocol} protocol fixes them."
-    pools = [fit.drawn_from for fit in record.fits]
+    pools = fits["drawn_from"].tolist()
     if record.balance == "undersample" and any(pools):
         clips = f"{span(sizes)} of {span(pools)} training clips a fit"
     other = _OTHER_BALANCE[record.balance]
@@ -215,13 +225,14 @@ def span(numbers: Sequence[float], form: str = ",") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _describe_clips(record: RunRecord) -> str:
+def _describe_clips(record: RunRecord, fits: pd.DataFrame) -> str:
     first, *missing = record.join.lines()
     lines = [first]
     if record.split:
         lines.append(f"  folds: {record.split}; protocol: {record.protocol}")
     lines += [fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in missing]
-    return "\n".join([*lines, fill(describe_balance(record), WIDTH)])
+    balance = describe_balance(record, fits)
+    return "\n".join([*lines, *([fill(balance, WIDTH)] if balance else [])])
 
 
 def _score_table(record: RunRecord, test: str) -> str:
@@ -232,7 +243,13 @@ def _score_table(record: RunRecord, test: str) -> str:
     for scores in ranked(record, test):
         interval = scores.interval.get(main)
         ends = "-" if interval is None else "{:.2f}-{:.2f}".format(*interval)
-        rows.append([scores.model, *(_format(scores.mean[key]) for key in titles), ends])
+        rows.append(
+            [
+                record.title_of(scores.model),
+                *(_format(scores.mean[key]) for key in titles),
+                ends,
+            ]
+        )
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
     if test_set.positives is None:
@@ -253,14 +270,15 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     if any(rater.auroc for rater in comparison.raters):
         columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
+    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
+    named = {name: record.title_of(name) for name in models}
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
         cells += [rater.brier, rater.cross_entropy]
-        rows.append([rater.name, *map(_format, cells)])
+        rows.append([named.get(rater.name, rater.name), *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
     head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
-    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
-    sentences = filter(None, map(comparison.f1_sentence, models))
+    sentences = filter(None, map(comparison.f1_sentence, named, named.values()))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
@@ -300,7 +318,9 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             + [_format(s.groups[film][main]) if film in s.groups else "-" for s in models]
             for film in films
         ]
-        return f"{head}\n{align(['', *(scores.model for scores in models)], rows, width=WIDTH)}"
+        return (
+            f"{head}\n{align(['', *(record.title_of(s.model) for s in models)], rows, width=WIDTH)}"
+        )
     lines = [f"{head}; -v prints each"]
     for scores in models:
         values = {
@@ -309,7 +329,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             if (value := group[main]) is not None
         }
         if values:
-            lines.append(f"  {scores.model}: {_describe_range(values)}")
+            lines.append(f"  {record.title_of(scores.model)}: {_describe_range(values)}")
     return "\n".join(lines)
 
 

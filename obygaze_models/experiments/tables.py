@@ -20,10 +20,13 @@ from obygaze_models.experiments.record import MAKE
 FITS = {
     "model": "str", "task": "str", "fit": "int64", "name": "str", "seed": "int64",
     "trained": "int64", "validated": "int64", "drawn_from": "int64",
+    "train_classes": "str", "validation_classes": "str",
     "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
     "cut": "str", "facts": "str",
 }  # fmt: skip
-"""The columns of ``fits.csv``. The facts are JSON; pandas may misread the last digit of a cut."""
+"""The columns of ``fits.csv``. pandas may misread the last digit of a cut."""
+_JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
+"""The columns with an object in each cell."""
 
 
 def format_frame(frame: pd.DataFrame) -> str:
@@ -65,11 +68,11 @@ def read_frame(
 def format_fits(fits: Sequence[Mapping[str, Any]]) -> str:
     """Return ``fits.csv``."""
     frame = pd.DataFrame(fits, columns=[*FITS])
-    return format_frame(frame.assign(facts=frame["facts"].map(json.dumps)))
+    return format_frame(frame.assign(**{name: frame[name].map(json.dumps) for name in _JSON}))
 
 
 def read_fits(path: Path) -> pd.DataFrame:
-    """Read ``fits.csv``; each ``folder`` is within the file's, and the facts are dictionaries."""
+    """Read ``fits.csv``; each ``folder`` is within the file's."""
 
     def check(fits: pd.DataFrame) -> None:
         root = path.parent.resolve()
@@ -77,7 +80,8 @@ def read_fits(path: Path) -> pd.DataFrame:
             if not (root / folder).resolve().is_relative_to(root):
                 raise ValueError(f"{folder} is not in the run")
         fits["cut"] = fits["cut"].map(lambda cell: float(cell or "nan")).astype(np.float64)
-        fits["facts"] = fits["facts"].map(msgspec.json.decode).astype(object)
-        msgspec.convert(fits["facts"].tolist(), list[Facts])
+        for name, kind in _JSON.items():
+            fits[name] = fits[name].map(msgspec.json.decode).astype(object)
+            msgspec.convert(fits[name].tolist(), list[kind])  # type: ignore[valid-type]
 
     return read_frame(path, FITS, check)

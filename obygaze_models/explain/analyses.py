@@ -19,7 +19,8 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import ClipDataset, join_clips
 from obygaze_models.data.stores import Stores
-from obygaze_models.data.tasks import clip_targets, learned_task
+from obygaze_models.data.targets import clip_targets
+from obygaze_models.data.tasks import learned_task
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.mlp import MLPProbe

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_models.data.tasks import concept_targets
+from obygaze_models.data.targets import concept_targets
 from obygaze_models.scoring.metrics import auroc, average_precision
 
 if TYPE_CHECKING:

@@ -240,7 +240,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
-    several = len({fit.task for fit in run.record.fits}) > 1
+    several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
     for entry in concept_quality(reasons, run.clips, is_obygaze=is_obygaze):

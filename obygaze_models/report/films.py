@@ -15,13 +15,13 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
 from obygaze_features.page.pictures import draw_lanes
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.marked import dumbbell
 from obygaze_models.report.runs import ScoreRow
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import METRICS, Scores
 
 TICK_S = 1800

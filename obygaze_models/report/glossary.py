@@ -55,7 +55,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
     record = sources[0].record
     if sources[0].kind == "concepts":
         return record.goal
-    train = record.task(record.fits[0].task).title
+    train = record.task(record.learned[0]).title
     tests = ", ".join(record.task(test).title for test in record.tests)
     return train if tests == train else f"{train}, test on {tests}"
 

@@ -89,7 +89,8 @@ def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
     kept = own[~own["id"].isin(run.record.blank)]
     if len(kept) in (0, len(own)):
         return
-    group_of = {clip: about.group for clip, about in run.run.clips().items()}
+    clips = run.run.clips()
+    group_of = dict(zip(clips["id"], clips["group"], strict=True))
     (scores,) = score_models(kept, group_of)
     score = Estimate(scores.mean[metric], scores.interval[metric])
     left_out = own["id"].nunique() - kept["id"].nunique()

@@ -16,13 +16,20 @@ from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.data.tasks import Class, Task
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import Clip, Run, Unused, annotated_clips, is_remote
+from obygaze_models.experiments.run_folder import (
+    Clip,
+    Run,
+    Unused,
+    annotated_clips,
+    clips_by_id,
+    is_remote,
+)
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
 from obygaze_models.scoring.metrics import METRICS
 
@@ -120,7 +127,13 @@ class ReportRun:
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
         """The annotated clips by id: all of the label set, where the manifest is there."""
-        return with_distinct_titles(self._label_set or self.run.clips())
+        return with_distinct_titles(self._label_set or self.own_clips)
+
+    @cached_property
+    def fits(self) -> list[dict[str, Any]]:
+        """The rows of ``fits.csv`` for the first model that each fold has."""
+        rows: list[Any] = self.run.fits().drop_duplicates(["task", "fit"]).to_dict("records")
+        return rows
 
     @cached_property
     def noun(self) -> str:
@@ -147,11 +160,16 @@ class ReportRun:
         return self._label_set is not None
 
     @cached_property
+    def own_clips(self) -> dict[str, Clip]:
+        """The clips that the run had, by id."""
+        return clips_by_id(self.run.clips())
+
+    @cached_property
     def _label_set(self) -> dict[str, Clip] | None:
         """All clips of the manifest's default label set, where the run's labels are a part of it;
         else those of the run's own set. None where the manifest is gone, or has other labels.
         """
-        own, name = self.run.clips(), self.record.manifest.labels
+        own, name = self.own_clips, self.record.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
             return None
         for labels in (self.manifest.labels(), self.manifest.labels(name)):
@@ -270,7 +288,7 @@ def default_model(run: ReportRun) -> ModelResults:
 
 
 def _models(run: Run) -> Iterator[ModelResults]:
-    several, tests = len({fit.task for fit in run.record.fits}) > 1, run.record.tests
+    several, tests = len(run.record.learned) > 1, run.record.tests
     # Where a test set has no model of its own, the same fit predicts it in each of them.
     table, reasons = run.predictions(), run.reasons()
     for (model, task), own in split_by(
@@ -351,7 +369,7 @@ class ScoreRow:
         guess = self.best_guess(metric)
         if guess is None or self.entry.pooled:
             return Estimate(None)
-        clips = self.run.run.clips()
+        clips = self.run.own_clips
         table = self.run.run.predictions()
         tested = table[(table["model"] == self.model) & (table["test"] == self.entry.test)]
         tested = tested.drop_duplicates("id")

@@ -8,9 +8,8 @@ from itertools import product
 from obygaze_features.common.figures import SERIES
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
-from obygaze_models.data.tasks import NEGATIVES
+from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, table_warnings
@@ -24,6 +23,7 @@ from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, 
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.guesses import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
 """How the paper's figure 3 draws each set of negatives."""

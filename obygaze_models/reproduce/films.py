@@ -11,16 +11,16 @@ from obygaze_features.common.text import group_by
 from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments import published
 from obygaze_models.experiments.messages import notes, table_warnings
 from obygaze_models.experiments.predictions import average_over_fits, score_over_fits
 from obygaze_models.experiments.published import AVERAGES
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.run_folder import Run, clips_by_id
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
+from obygaze_models.scoring.guesses import baselines
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
@@ -62,7 +62,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         return Artifacts([Table()])
     run: Run = runs[TEST]
     scores_of_run = next(scores for scores in run.record.scores if scores.model == MODEL)
-    clips, table = run.clips(), run.predictions()
+    clips, table = clips_by_id(run.clips()), run.predictions()
     first = table[table["model"] == MODEL].drop_duplicates("fit")
     films = {fit: clips[clip].group for fit, clip in zip(first["fit"], first["id"], strict=True)}
     by_film = group_by(
@@ -80,7 +80,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
             values[column] = Value.of(scores.mean[metric], scores.std[metric])
             values[_GUESSES[column]] = Value.of(chance[metric])
         values |= {"clips": Value(len(labels[film])), "of them S": Value(positives)}
-        line = Line(run.clips()[next(iter(labels[film]))].title, "ours", values)
+        line = Line(clips[next(iter(labels[film]))].title, "ours", values)
         lines += line.beside(_of_either_average(papers.get(film)))
     paper = published.published_average() if papers.keys() == by_film.keys() else None
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
@@ -118,7 +118,7 @@ def _average(lines: Sequence[Line]) -> Values:
 def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     """Return the labels of each film's test clips, by id."""
     labels: dict[str, dict[str, int]] = {}
-    clips, table = run.clips(), run.predictions()
+    clips, table = clips_by_id(run.clips()), run.predictions()
     own = table[table["model"] == MODEL]
     for clip, label in zip(own["id"], own["label"].tolist(), strict=True):
         labels.setdefault(clips[clip].film, {})[clip] = label
@@ -140,7 +140,8 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     all_fits = run.predictions()
     is_asked = (all_fits["model"] == MODEL) & (all_fits["test"] == TEST)
     predictions = average_over_fits(all_fits[is_asked])
-    clips = [run.clips()[clip] for clip in predictions["id"]]
+    clip_of = clips_by_id(run.clips())
+    clips = [clip_of[clip] for clip in predictions["id"]]
     is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
     films = factors_of_clips(clips, is_wrong, context.manifest.scheme.codes)
     titles = film_titles(context.manifest.items)

@@ -10,13 +10,13 @@ from typing import Any
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.experiments import published
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.messages import notes, released_leaks, table_warnings
 from obygaze_models.reproduce import context as shared
 from obygaze_models.reproduce.context import Needs, Planned, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import f1_titles
 
 Levels = tuple[str, ...]

@@ -31,7 +31,6 @@ from obygaze_models.data.stores import (
 )
 from obygaze_models.data.tasks import learned_task, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.estimators.classes import check_probabilities, move_cut
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import (
@@ -43,6 +42,7 @@ from obygaze_models.saved.about import (
     seen_in_training,
 )
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
 
 BLOCK_VALUES = 2**22

@@ -120,15 +120,18 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             f"(of all {self.which_clips}, together)."
         )
 
-    def sentence(self, model: str, noun: str = "film", *, minus: str = "-") -> str:
-        """Say whether a model agrees with the annotators as much as they do with each other."""
+    def sentence(self, model: str, noun: str = "film", *, name: str = "", minus: str = "-") -> str:
+        """Say whether a model agrees with the annotators as much as they do with each other.
+
+        It may go by another `name`.
+        """
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
             return ""
-        kappas = [f"{name} ({_number(rater.kappa[name], minus)})" for name in self.annotators]
+        kappas = [f"{who} ({_number(rater.kappa[who], minus)})" for who in self.annotators]
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         names = " and ".join(kappas)
-        start = f"{model} agrees with {names}"
+        start = f"{name or model} agrees with {names}"
         others = f"each other ({_number(self.agreement, minus)})"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."

@@ -103,7 +103,7 @@ class GroupScores:
     class_counts
         How many clips each class has.
     together
-        The values for `estimate_weighted` of the benchmark's measure of all clips together.
+        The values for `estimate_weighted` of the scores that are of all clips together.
     """
 
     values: pd.DataFrame
@@ -159,15 +159,17 @@ class Difference:
     p_value: float | None
 
 
-def score_groups(clips: ScoredClips) -> GroupScores:
+def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
     """Score each group of clips by itself, and average over the rounds.
 
     A group counts if it has clips of every class. Where fewer than two count, all clips are one
-    group without a name. The benchmark's measure, if any, is of all clips together, too.
+    group without a name. The benchmark's measure, if any, is of all clips together, too; with
+    `pooled`, so is every score.
     """
     together = {}
-    if clips.measure:
-        together[clips.measure] = score_pooled(clips)[clips.measure]
+    if pooled or clips.measure:
+        scores = score_pooled(clips)
+        together = scores if pooled else {clips.measure: scores[clips.measure]}
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
     complete: list[int] = []
     left_out: list[int] = []
@@ -177,8 +179,8 @@ def score_groups(clips: ScoredClips) -> GroupScores:
             (complete if has_every_class else left_out).append(number)
     if len(complete) < 2:
         names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
-    scores = [_score_rounds(clips, members == number) for number in complete]
-    values = pd.DataFrame(scores, index=names[complete], dtype=np.float64)  # None becomes NaN
+    by_group = [_score_rounds(clips, members == number) for number in complete]
+    values = pd.DataFrame(by_group, index=names[complete], dtype=np.float64)  # None becomes NaN
     unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
     scored = GroupScores(values, names[left_out].tolist(), unnamed, clips.class_counts, together)
     return replace(scored, unnamed=0) if scored.pooled else scored

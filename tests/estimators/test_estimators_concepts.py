@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
-from obygaze_models.data.tasks import concept_targets
+from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.svm_solver import GRAM_ROWS
 from obygaze_models.estimators.trees import as_tree

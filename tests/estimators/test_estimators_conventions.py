@@ -19,10 +19,10 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import obygaze_models as om
 from examples.plugin.film_lab.centroids import Centroids
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import concept_targets
-from obygaze_models.estimators.baselines import baselines
+from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.scoring.guesses import baselines
 from tests.kit.clips import small_clips
 
 

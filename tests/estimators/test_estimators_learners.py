@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.tasks import concept_targets
+from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators import logistic
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator

@@ -25,7 +25,7 @@ from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
-from tests.kit.predicted import fits_of
+from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import LEVELS, labelled, write_store
 
 FILMS, CLIPS = 5, 96
@@ -134,7 +134,7 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
     differ = {clip for clip in clips if first[clip] != second[clip]}
     assert differing_clips(run, test) == differ
-    clip_of = run.clips()
+    clip_of = clips_of(run)
     scored, wrong = [clip_of[clip] for clip in answers], np.arange(len(answers)) % 3 == 0
     [factors] = factors_of_clips(scored, wrong, LEVELS, by_film=False, differing=differ)
     assert (factors.factors[-1].name, factors.factors[-1].clips) == (DIFFER, len(differ))

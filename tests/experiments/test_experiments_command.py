@@ -110,17 +110,18 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
 
 
 def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
-    record = make_run("films", protocol="leave-film-out", split=None).record
+    run = make_run("films", protocol="leave-film-out", split=None)
+    record = run.record
     scores = record.scores[0]
     groups = {f"film {film}": list(scores.groups.values())[film % FILMS] for film in range(20)}
     scores = [msgspec.structs.replace(scores, groups=groups)]
-    record_of_many = msgspec.structs.replace(record, scores=scores)
+    run_of_many = replace(run, record=msgspec.structs.replace(record, scores=scores))
     means = sorted(group["auroc"] for group in groups.values())
-    text = describe_run(record_of_many)
+    text = describe_run(run_of_many)
     assert f"logistic: from {means[0]:.2f} (film " in text
     assert f"median {np.median(means):.2f}" in text
     assert "AUROC (0.5 is chance) by film, 20 films" in text
-    full = describe_run(record_of_many, verbose=True).splitlines()
+    full = describe_run(run_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
     for count, why in (
         (0, "no films are named"), (4, "the scores are of 4 films, and 5 are needed"),
@@ -131,7 +132,7 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
         changes = {"groups": few, "pooled": count == 0, "interval": nothing}
         scores = [msgspec.structs.replace(record.scores[0], **changes)]
         of_few = msgspec.structs.replace(record, films=films, scores=scores)
-        printed = describe_run(of_few)
+        printed = describe_run(replace(run, record=of_few))
         assert f"no interval: {why}" in " ".join(printed.split())
         assert "the interval is over" not in printed
         assert re.search(r"logistic .* -\n", printed)
@@ -164,6 +165,19 @@ def test_the_result_on_concepts_says_how_the_model_was_chosen(make_run, marked):
         assert line.startswith(f"{chosen}: F1 positive from {scores[0]:.2f} (")
         assert f" to {scores[1]:.2f} (" in line
         assert line.endswith(" on 2 tasks")
+
+
+def test_tables_call_models_by_their_titles(make_run):
+    estimators = ({"name": "logistic", "as": "lr"}, "majority")
+    run = make_run("titled", estimators=estimators, titles={"lr": "what is said"})
+    assert run.record.models["lr"].title == "what is said"
+    assert {row["model"] for row in run.scores()} == {"lr", "majority"}
+    first = headline(run.record)[-1]
+    printed = "\n".join([first, describe_run(run), om.compare(run).table()])
+    assert len(re.findall(r"^what is said  ", printed, re.MULTILINE)) >= 2
+    assert first.startswith("what is said, the first listed of 2 models: AUROC ")
+    assert "minus what is said" in printed
+    assert not re.search(r"\blr\b", printed)
 
 
 def test_the_average_is_said_of_each_test_set(make_run):
@@ -204,7 +218,8 @@ def test_at_most_five_warnings_unless_all_are_asked_for(capsys):
 def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch):
     world = make_world(tmp_path / "world", synthetic="drawn at random")
     toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic", "majority"])
-    record = om.run_experiment(toml, tmp_path / "made").record
+    run = om.run_experiment(toml, tmp_path / "made")
+    record = run.record
     first = lambda items, left, right: left[:1]  # noqa: E731
     monkeypatch.setattr("obygaze_models.experiments.outcome.overlapping", first)
     failing = Mock(side_effect=ExperimentError("it fails"))
@@ -213,7 +228,7 @@ def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch
         run_obygaze("models", "run", toml, "-o", tmp_path / "runs/e", "--dry-run", *options)
         for options in ([], ["--json"])
     )
-    sizes = {fit.train.clips for fit in record.fits}
+    sizes = run.fits()["trained"]
     for fact in (
         f"{2 * record.fit_count} fits: logistic, majority in {record.fit_count} folds",
         f"of {record.films.tested} films", f"each trained on {min(sizes)}", " s on this machine",
@@ -225,6 +240,7 @@ def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch
     planned = json.loads(facts.stdout)
     assert {skip["what"].split(",")[0] for skip in planned["skipped"]} == {"logistic", "majority"}
     assert planned["join"]["labelled"] == 100
+    assert planned["fits"] == dict.fromkeys(["logistic", "majority"], record.fit_count)
     assert not (tmp_path / "runs").exists()
 
 

@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections import defaultdict
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -287,17 +286,18 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
-    alike = [c for c in run.clips().values() if (c.film, c.level) == ("juno", "EN")]
-    ends = {clip.id: clip for clip in (alike[0], alike[-1])}
+    clips = run.clips()
+    ends = clips[(clips["film"] == "juno") & (clips["level"] == "EN")].iloc[[0, -1]].copy()
     monkeypatch.setattr(type(run), "clips", lambda _: ends)
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
-    spans = [(clip.start * 1000, clip.end * 1000) for clip in ends.values()]
+    spans = [*zip(ends["start"] * 1000, ends["end"] * 1000, strict=True)]
     assert [(row.note.start, row.note.end) for row in rows] == spans
     # A clip inside a longer one ends nothing, and a stretch ends with its latest clip.
-    ends[alike[0].id] = replace(alike[0], end=alike[-1].end + 10)
+    latest = ends["end"].max() + 10
+    ends.iloc[0, ends.columns.get_loc("end")] = latest
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
     [span] = [(row.note.start, row.note.end) for row in rows]
-    assert span == (alike[0].start * 1000, alike[-1].end * 1000 + 10_000)
+    assert span == (ends["start"].iloc[0] * 1000, latest * 1000)
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [

@@ -25,7 +25,7 @@ from obygaze_models.explain.significance import random_label_cavs
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import csv_rows, refused
-from tests.kit.predicted import fits_of
+from tests.kit.predicted import clips_of, fits_of
 
 FILMS, CLIPS = 9, 24
 ALONE = ("see", "hear", "read")
@@ -138,7 +138,7 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
         assert heard.std() > 2 * others.to_numpy().std()
         np.testing.assert_array_equal(heard == 0, SILENT[np.isin(ids, fit.ids)])
     assert [w.text for w in run.warnings if w.code == "missing"]
-    assert concept_quality(reasons, run.clips()) == []
+    assert concept_quality(reasons, clips_of(run)) == []
     run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)
     table = csv_rows(min((tmp_path / "tables").glob("*.csv")))
     assert any("hear" in row["parts in the log-odds of S"] for row in table)

@@ -139,8 +139,8 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
     assert benchmark.run(tmp_path / "other", **majority, **task).record.official is None
     # Development is learning and validation together.
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
-    [fit] = run.record.fits
-    assert (fit.train.clips + fit.validation.clips, run.record.leaked) == (100, 0)
+    [fit] = run.fits().to_dict("records")
+    assert (fit["trained"] + fit["validated"], run.record.leaked) == (100, 0)
     # Ranking what a model was trained on is no test; what comes next is told with the sets.
     sets = manifest.split("official")
     turned = Split("turned", sets.ids, [2 - fold for fold in sets.folds])

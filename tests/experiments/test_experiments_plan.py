@@ -23,7 +23,7 @@ from obygaze_features.manifests import (
     obygaze_scheme,
 )
 from obygaze_models.data.folds import find_leaks
-from obygaze_models.data.tasks import UNUSED
+from obygaze_models.data.targets import UNUSED
 from tests.kit.files import write
 from tests.kit.run import FILMS, LEVELS, SCENES, write_store
 
@@ -492,6 +492,24 @@ def test_two_tests_that_are_called_the_same_have_keys_of_their_own():
     assert (problem.train, first.key, second.key) == (first, "A+B vs S", "A+B vs S ~2")
     assert [test.classes[0].levels for test in problem.tests] == [("A+B",), ("A", "B")]
     assert second.title == "a or b vs s"
+
+
+def test_models_go_by_titles_and_variants_by_those_of_stores():
+    asked = {"manifest": "m", "store": ["a.zarr", "b.zarr"], "each_store": True,
+             "positives": ["S"], "train_negatives": ["EN"],
+             "estimators": ["logistic", "majority"]}  # fmt: skip
+    experiment = om.Experiment("x", **asked, titles={"logistic": "words", "b": "sound"})
+    assert {name: experiment.title_of(name) for name in experiment.learners} == {
+        "logistic": "words", "logistic on a alone": "words on a alone",
+        "logistic on b alone": "words on sound alone", "majority": "majority",
+    }  # fmt: skip
+    for titles, message in (
+        ({"logstic": "words"}, "titles: unknown model or store 'logstic'; did you mean logistic"),
+        ({"logistic": "majority"}, "titles: two are called 'majority'"),
+        ({"a": "b"}, "titles: two are called 'b'"),
+    ):
+        with pytest.raises(ExperimentError, match=message):
+            om.Experiment("x", **asked, titles=titles)
 
 
 def test_a_variant_is_not_called_as_another_estimator():

@@ -33,7 +33,7 @@ from obygaze_models.explain.attributions import explain_rows
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_resume import bytes_of
 from tests.kit.files import csv_rows, write
-from tests.kit.predicted import fits_of
+from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, make_world, write_experiment, write_store
 
 
@@ -80,9 +80,9 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
     files = bytes_of(first.folder)
     assert len(files) == 5 + 2 * 9
     assert bytes_of(again.folder) == files
-    pair = make_run("two-seeds", seeds=(0, 7)).record
-    assert len({fit.seed for fit in pair.fits}) == 18
-    assert pair.scores[0].by_fit[:9] == first.record.scores[0].by_fit
+    pair = make_run("two-seeds", seeds=(0, 7))
+    assert pair.fits()["seed"].nunique() == 18
+    assert pair.record.scores[0].by_fit[:9] == first.record.scores[0].by_fit
     trained = [om.load_model(row["folder"])[1]["seen"] for row in make_run("two-seeds").models()]
     assert trained[9:] != trained[:9]
 
@@ -123,10 +123,17 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     unlabelled = missing["without_label"]
     assert unlabelled.clips == len({*world.clips("NS"), no_label})
     assert {*unlabelled.first} < {*world.clips("NS"), no_label}
-    clips = run.clips()
-    assert clips.keys() == set(world.ids) - {no_label}
-    assert [clips[clip].used for clip in (no_features, failed)] == ["no-features"] * 2
-    assert {clips[clip].used for clip in world.clips("NS")} == {"not-in-task"}
+    clips = run.clips().set_index("id")
+    assert {*clips.index} == set(world.ids) - {no_label}
+    assert clips.loc[[no_features, failed], "used"].tolist() == ["no-features"] * 2
+    assert {*clips.loc[world.clips("NS"), "used"]} == {"not-in-task"}
+    assert clips.loc[no_fold, ["used", "fold"]].isna().tolist() == [False, True]
+    rows = {row["id"]: row for row in csv_rows(run.folder / "clips.csv")}
+    for name in ("film", "title", "level", "group", "used"):
+        assert clips[name].tolist() == [rows[clip][name] for clip in clips.index]
+    assert ["|".join(names) for names in clips["concepts"]] == [
+        rows[clip]["concepts"] for clip in clips.index
+    ]
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     [told] = [warning.text for warning in run.warnings if warning.code == "zeros"]
     assert 0 < len(empty & tested) < len(empty)
@@ -147,7 +154,7 @@ def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_pa
     ids = [clip for clip in manifest.ids if fold_of[clip] not in (0, 4)]
     manifest.select(ids=ids).save(tmp_path / "folds")
     run = make_run("folds", manifest=tmp_path / "folds", **one_test)
-    assert len(run.record.fits) == 7
+    assert run.fits()["fit"].nunique() == 7
     assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
@@ -164,16 +171,18 @@ PROTOCOLS = [
 def test_an_experiment_balances_as_it_says(make_run, change, balanced):
     name = "-".join(map(str, change.values()))
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
-    record = make_run(f"balance-{name}", **more, **change).record
+    run = make_run(f"balance-{name}", **more, **change)
+    record, fits = run.record, run.fits()
     protocol = change["protocol"] or "split"
     assert (record.protocol, record.balance) == (protocol, change.get("balance", "undersample"))
-    for fit in record.fits:
-        assert (len(set(fit.train.classes.values())) == 1) == balanced
+    for fit in fits.to_dict("records"):
+        assert sum(fit["train_classes"].values()) == fit["trained"]
+        assert (len(set(fit["train_classes"].values())) == 1) == balanced
         if protocol != "leave-film-out":  # 50 Sure, 100 others, in folds of the same shares
-            assert fit.drawn_from == fit.train.clips * 3 // 2 if balanced else fit.train.clips
+            assert fit["drawn_from"] == fit["trained"] * 3 // 2 if balanced else fit["trained"]
     if protocol == "leak-free":
         text = "80 of 120 training clips a fit" if balanced else "120 training"
-        assert describe_balance(record).startswith(text)
+        assert describe_balance(record, fits).startswith(text)
 
 
 @pytest.mark.gate
@@ -232,7 +241,7 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     assert numbers == {
         "majority": whole, "stopped": stopped, "logistic": whole, "chosen": stopped,
     }  # fmt: skip
-    names = {fit.fit: fit.name for fit in run.record.fits}
+    names = dict(zip(run.fits()["fit"], run.fits()["name"], strict=True))
     assert [names[fit] for fit in whole] == [f"without tt{film}" for film in range(FILMS)]
     assert all(names[fit].startswith(f"without tt{fit // 2}, stopped by tt") for fit in stopped)
     assert run.record.fit_count == 2 * FILMS
@@ -351,7 +360,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
         films = run.record.films
         assert (films.by, films.tested, films.also_trained) == ("director", 5, 0)
         assert run.record.scores[0].films == 5
-        assert "Scores are means over 5 directors" in describe_run(run.record)
+        assert "Scores are means over 5 directors" in describe_run(run)
         seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
         for fit in fits_of(run):
             tested = {group_of[clip] for clip in fit.ids}
@@ -516,7 +525,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
         assert said == {explanation["label"]}
         odds = logit(probability_of[name, clip])
         assert sum(parts.values()) == pytest.approx(odds, abs=1e-4)
-    clip = run.clips()["tt2-007"]
+    clip = clips_of(run)["tt2-007"]
     fold = marked.folds[marked.ids.index(clip.id)] % 3
     assert (clip.film, clip.title, clip.number, clip.fold) == ("tt2", "tt2", 7, fold)
     concepts = Manifest.load(marked.manifest).labels("all").concepts_of
@@ -553,17 +562,18 @@ def test_validation_clips_choose_the_cut(world, make_run):
     assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
     fits = run.fits().set_index("model")
     assert fits.loc["logistic", "cut"].isna().all()
-    assert fits.loc["cut", "name"].tolist() == [fit.name for fit in run.record.fits]
-    for column, counts in (("trained", "train"), ("validated", "validation")):
-        sizes = [getattr(fit, counts).clips for fit in run.record.fits]
-        assert fits.loc["cut", column].tolist() == sizes
-    for before, after, row, fit in zip(plain, cut, saved, run.record.fits, strict=True):
+    for column in ("name", "trained", "validated", "train_classes", "validation_classes"):
+        assert fits.loc["cut", column].tolist() == fits.loc["logistic", column].tolist()
+    for before, after, row in zip(plain, cut, saved, strict=True):
         p, t = before.probabilities, row["cut"]
         np.testing.assert_allclose(after.probabilities, p * (1 - t) / (p + t - 2 * p * t))
         areas = [roc_auc_score(f.labels, f.probabilities) for f in (before, after)]
         assert areas[0] == areas[1]
-        ids = world.clips(*world.levels, folds=[int(fit.name.removeprefix("validation fold "))])
+        ids = world.clips(*world.levels, folds=[int(row["name"].removeprefix("validation fold "))])
         truth = np.isin(ids, world.clips("S"))
+        counts = row["validation_classes"]
+        assert list(counts.values()) == [(~truth).sum(), truth.sum()], counts
+        assert row["validated"] == len(ids)
         model, about = om.load_model(row["folder"])
         raw = model.predict_proba(np.stack([world.rows[clip] for clip in ids]))[:, 1]
         best = max(f1_score(truth, raw > cut_at) for cut_at in [0, *raw])
@@ -589,7 +599,7 @@ def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
     )  # fmt: skip
     run = om.run_experiment(experiment, tmp_path / "run")
     again = om.load_run(tmp_path / "run")
-    for table in ("predictions", "reasons", "fits"):
+    for table in ("predictions", "clips", "reasons", "fits"):
         pd.testing.assert_frame_equal(getattr(again, table)(), getattr(run, table)())
     assert {*again.predictions()["id"]} == {*again.reasons()["id"]} == {*ids}
     assert {*again.predictions()["model"]} == {*again.reasons()["model"]} == {"1"}

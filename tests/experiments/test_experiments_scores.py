@@ -23,9 +23,9 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.baselines import baselines
 from obygaze_models.mediaeval.measure import trec_average_precision
 from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
+from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
@@ -241,6 +241,33 @@ def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
     for row in om.compare(good, noisy).comparisons:
         key = row.model.run, row.model.model, row.test
         assert row.scores["auroc"].model.value == pytest.approx(listed[key])
+
+
+def test_pooled_scores_are_of_the_clips_of_all_films_together(tmp_path):
+    """In the example, words minus length is +.064 pooled, where the mean over films is +.041."""
+    example = tmp_path / "example"
+    run_obygaze("models", "example", example)
+    words, length = (om.run_experiment(example / f"{name}.toml", tmp_path / name)
+                     for name in ("level", "length"))  # fmt: skip
+    areas = [
+        roc_auc_score([row["label"] == "positive" for row in rows],
+                      [float(row["probability"]) for row in rows])
+        for rows in (rows_of(run, "logistic", "EN vs S") for run in (length, words))
+    ]  # fmt: skip
+    [by_film], [pooled] = (
+        om.compare(length, words, pooled=pooled).comparisons for pooled in (False, True)
+    )
+    score = pooled.scores["auroc"]
+    assert (score.reference.value, score.model.value) == pytest.approx(areas)
+    assert (
+        score.difference.value
+        == pytest.approx(areas[1] - areas[0])
+        == pytest.approx(0.0639, abs=5e-5)
+    )
+    assert by_film.scores["auroc"].difference.value == pytest.approx(0.0411, abs=5e-4)
+    printed = run_obygaze("models", "compare", tmp_path / "length", tmp_path / "level", "--pooled")
+    assert "AUROC +0.064" in printed.stdout
+    assert "scored together" in printed.stdout
 
 
 def test_p_values_are_adjusted_for_all_comparisons_of_a_metric(good, noisy):

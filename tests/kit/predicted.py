@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_models import Run
+from obygaze_models.experiments.run_folder import Clip, clips_by_id
 
 
 class FitOf(NamedTuple):
@@ -23,6 +24,11 @@ class FitOf(NamedTuple):
         if self.probabilities.ndim == 2:
             return self.probabilities.argmax(axis=1)
         return (self.probabilities > 0.5).astype(int)
+
+
+def clips_of(run: Run) -> dict[str, Clip]:
+    """The clips by id, in the order of the table."""
+    return clips_by_id(run.clips())
 
 
 def fits_of(run: Run) -> list[FitOf]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from msgspec import Struct, convert, structs, to_builtins
+from pandas.api.types import is_numeric_dtype
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
@@ -19,7 +20,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.experiments.record import RunRecord
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Clip, Run, Tables, load_run
+from obygaze_models.experiments.run_folder import Clip, Run, Tables, clips_frame, load_run
 from obygaze_models.explain.attributions import Attribution, Step
 from obygaze_models.report.page import report as write_report
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
@@ -169,7 +170,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
     """The same models, had they been asked about a number of clips of some films, each once."""
     chance = np.random.default_rng(3)
     per_film = -(-clips // films)
-    by_id = {}
+    annotated = []
     for row in range(clips):
         film, scene = divmod(row, per_film)
         name, start = f"tt{film:07}", scene * 31.5 if timed else None
@@ -180,9 +181,9 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
             start, start + 30 if timed else None, level, concepts, 0,
             "not-in-task" if level == "NS" else "",
         )  # fmt: skip
-        by_id[clip.id] = clip
-    ids = [clip.id for clip in by_id.values() if not clip.used]
-    labels = np.array([int(by_id[clip].level == "S") for clip in ids])
+        annotated.append(clip)
+    ids = [clip.id for clip in annotated if not clip.used]
+    labels = np.array([int(clip.level == "S") for clip in annotated if not clip.used])
     predictions, explained = [], []
     for model in results.record.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
@@ -197,7 +198,8 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
             attribution = Attribution("path", CONCEPTS, said, values, steps=steps)
         own = tabulate_reasons(ids, said, attribution)
         explained.append(own.assign(model=model, task="HN vs S", fit=0))
-    return replace(results, tables=Tables(table_of(predictions), by_id, join_reasons(explained)))
+    tables = Tables(table_of(predictions), clips_frame(annotated), join_reasons(explained))
+    return replace(results, tables=tables)
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
@@ -206,8 +208,8 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
     if isinstance(thing, Run) and thing.tables is None:
         thing = replace(thing, tables=tables_of(thing))
     if isinstance(thing, pd.DataFrame):
-        return thing.apply(lambda cells: cells.map(lambda cell: names.get(cell, cell))
-                           if cells.dtype == "category" else cells)  # fmt: skip
+        return thing.apply(lambda cells: cells if is_numeric_dtype(cells)
+                           else cells.map(lambda cell: renamed(cell, names)))  # fmt: skip
     if isinstance(thing, dict):
         return {renamed(key, names): renamed(value, names) for key, value in thing.items()}
     if isinstance(thing, list | tuple):

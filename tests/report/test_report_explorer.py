@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from obygaze_models.experiments.run_folder import Tables
-from tests.kit.predicted import fits_of
+from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import FILMS, LEVELS, SCENES
 from tests.report.conftest import FORMULAS, explorer_of, grown, render_report
 
@@ -339,7 +339,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
     link, citation = page.run("copied")
     assert link == page.run("location.href")
     assert f"clip={clips['ids'][first]}" in link
-    clip = results["films"].clips()[clips["ids"][first]]
+    clip = clips_of(results["films"])[clips["ids"][first]]
     for part in (
         f"{clip.film}, scene {clip.number} [{clip.id}]. Annotators: all: {LEVELS[clip.level]}; ",
         f"Concepts: {', '.join(sorted(clip.concepts)) or 'none'}. Model: ",
@@ -354,7 +354,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
     at = listed(page)
     assert [row["id"] for row in rows] == [clips["ids"][number] for number in at]
     for number, row in zip(at, rows, strict=True):
-        clip = results["films"].clips()[row["id"]]
+        clip = clips_of(results["films"])[row["id"]]
         assert (row["level"], row["level name"], row["film"]) == ("S", "Sure", clip.film)
         assert set(filter(None, row["concepts"].split("|"))) == set(clip.concepts)
         assert float(row["probability"]) == pytest.approx(p[number])
@@ -424,10 +424,8 @@ FOLDERS = {
 
 def test_films_are_played_from_a_folder_and_nowhere_else(tab, results, page_of):
     run = grown(results["first"], clips=200, timed=True, films=2)
-    clips = {
-        clip.id: replace(clip, start=60.0 * clip.number, end=60.0 * clip.number + 60)
-        for clip in run.clips().values()
-    }
+    scenes = run.clips()["id"].str[-3:].astype(float)
+    clips = run.clips().assign(start=60 * scenes, end=60 * scenes + 60)
     tables = Tables(run.predictions(), clips, run.reasons()[:0])
     minutes = render_report([replace(run, tables=tables)])
     tab.prefer()

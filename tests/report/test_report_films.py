@@ -24,6 +24,7 @@ from obygaze_models.report.film_timelines import film_timelines
 from tests.conftest import run_obygaze
 from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.files import refused
+from tests.kit.predicted import clips_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import Page, explorer_of, grown, plain, render_report
 from tests.report.test_report_explorer import CAPTURE, axe, listed, shown, table_of
@@ -291,12 +292,12 @@ def short_run(results):
 @pytest.fixture(scope="module")
 def film_page(short_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("timeline")
-    clips = [clip for clip in short_run.clips().values() if clip.film != BARE]
+    clips = [clip for clip in clips_of(short_run).values() if clip.film != BARE]
     clips[4] = replace(clips[4], level="S")  # so that the film has a moment
     rows, moments = write_frames(folder, clips)
     Timelines.of("two", SEGMENTS, names={"anna": HOSTILE}).save(folder / "timelines")
     (folder / "pictures").mkdir()
-    for clip in short_run.clips():
+    for clip in short_run.clips()["id"]:
         (folder / "pictures" / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
     more = {"timelines": folder / "timelines", "thumbnails": folder / "pictures"}
     html = render_report([short_run], **tables(folder), **more)
@@ -361,7 +362,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     assert axe(page) == []
     page.choose("choose-film", "2")  # without frames: an axis of clips
     lanes = page.texts(f"{TRACKS} svg", "dataset.lane")
-    concepts = {name for c in short_run.clips().values() if c.film == BARE for name in c.concepts}
+    concepts = {name for c in clips_of(short_run).values() if c.film == BARE for name in c.concepts}
     assert lanes[:3] == ["Labels of clips", "Model, by clip", "Model differs"]
     assert set(lanes[3:]) == concepts
     assert page.logged == []
@@ -416,7 +417,7 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
 
 
 def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
-    clips = list(grown(results["first"], clips=36).clips().values())
+    clips = list(clips_of(grown(results["first"], clips=36)).values())
     rows, moments = write_frames(
         tmp_path, [clip for clip in clips if not clip.id.endswith("002")], in_film=False
     )
@@ -434,7 +435,7 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
 
 
 def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
-    grown_clips = list(grown(results["first"], clips=3).clips().values())
+    grown_clips = list(clips_of(grown(results["first"], clips=3)).values())
     clips = [replace(clip, film="", media=f"{clip.id}.mp4") for clip in grown_clips]
     scenes = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
     write_frames(tmp_path, scenes)
@@ -445,7 +446,7 @@ def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
 
 
 def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
-    clips = [replace(c, film="", media=f"{c.film}.mkv") for c in short_run.clips().values()]
+    clips = [replace(c, film="", media=f"{c.film}.mkv") for c in clips_of(short_run).values()]
     write_frames(tmp_path, [replace(clip, film=clip.media[:-4]) for clip in clips])
     lanes = film_timelines(clips, tmp_path / "frames.csv")["films"]
     assert list(lanes) == list(dict.fromkeys(clip.media[:-4] for clip in clips))
@@ -461,7 +462,7 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
 @pytest.mark.gate
 def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp_path):
     run = grown(results["first"], clips=36)
-    clips = run.clips()
+    clips = clips_of(run)
     write_frames(tmp_path, list(clips.values()), in_film=False)
     for clip in clips:
         (tmp_path / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
@@ -489,5 +490,5 @@ def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp
 @pytest.mark.gate
 def test_2567_clips_of_32_frames_stay_under_5_megabytes(results, tmp_path):
     long_run = grown(results["first"], clips=2567, timed=True)
-    write_frames(tmp_path, long_run.clips().values(), frames=32)
+    write_frames(tmp_path, clips_of(long_run).values(), frames=32)
     assert len(render_report([long_run], **tables(tmp_path)).encode()) < 5e6

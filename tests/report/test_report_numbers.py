@@ -24,7 +24,7 @@ from obygaze_models.report.headline import headline
 from obygaze_models.report.limits import limits
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from obygaze_models.report.score_figure import score_figure
-from tests.kit.predicted import fits_of
+from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
     EXPERIMENTS,
@@ -82,7 +82,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert head.row.model == next(iter(run.record.models))
     verdict, annotated_, model, named = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
-    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips())
+    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips()["id"])
     assert values(annotated_) == [50, 200, agreed]
     entry = next(e for e in run.record.scores if e.model == head.row.model)
     fits = [
@@ -91,7 +91,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
-    counts = Counter(clip.level for clip in run.clips().values())
+    counts = Counter(run.clips()["level"])
     expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
     assert values(model) == pytest.approx(expected)
     models = {fit.model for fit in fits_of(run)}
@@ -243,7 +243,7 @@ def test_the_papers_numbers_stand_beside_ours(results):
         run.record.scores.sort(key=lambda entry: entry.model != "mlp")
         for entry in run.record.scores:
             entry.mean["f1"] = float(entry.model == "mlp")
-        strips = film_strips(first_screen(run), in_scene_order(run.clips())).films
+        strips = film_strips(first_screen(run), in_scene_order(clips_of(run))).films
         papers = {strip.film: strip.numbers.get("Paper") for strip in strips}
         if run is drawn:  # the paper's were trained on all clips as they are
             assert set(papers.values()) == {None}
@@ -280,7 +280,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 def concept_rankings(run, model, concept):
     """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
     ranked, truth = [], {}
-    reasons, clips = run.reasons(), run.clips()
+    reasons, clips = run.reasons(), clips_of(run)
     own = reasons[(reasons["model"] == model) & (reasons["concept"] == concept)]
     for _, rows in own[own["step"].isna()].groupby("fit"):
         counted = rows[[clips[clip].level != "NS" for clip in rows["id"]]]
@@ -326,7 +326,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
     head = first_screen(run)
     marked = {
         name: {
-            level: np.mean([name in c.concepts for c in run.clips().values() if c.level == level])
+            level: np.mean([name in c.concepts for c in clips_of(run).values() if c.level == level])
             for level in ("HN", "S")
         }
         for name in ("Look", "Body", "Posture")
@@ -350,7 +350,7 @@ def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
     means = mean_probabilities(run, head.row.model)
     wrong = [(p > 0.5) != label for label, p in means.values()]
     names = [*order, *(level for level in LEVELS if level != "NS")]
-    clips = [run.clips()[clip] for clip in means]
+    clips = [clips_of(run)[clip] for clip in means]
     marks = [[n == clip.level or n in clip.concepts for n in names] + [clip.id in differing]
              for clip in clips]  # fmt: skip
     fitted = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(marks, wrong)
@@ -403,7 +403,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
         for row, clip in enumerate(ids if "why" in view else ()):
             check = check_path if view["why"]["kind"] == "path" else check_sum
             check(view["why"], row, clip, own, fits[clip])
-    for at, clip in enumerate(map(run.clips().get, clips["ids"])):
+    for at, clip in enumerate(map(clips_of(run).get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
         reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}

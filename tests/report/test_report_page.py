@@ -93,7 +93,7 @@ def test_a_runs_page_tells_its_story(page, run):
         assert words in page.text, words
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     for film in ("tt0", "tt3"):
-        clips = {clip for clip in run.clips() if clip.startswith(film)}
+        clips = {clip for clip in run.clips()["id"] if clip.startswith(film)}
         assert page.row(film)[2] == f"{len(tested & clips)} of {len(clips)}"
     scores = {(e.model, e.test): e for e in run.record.scores}["mlp", "EN vs S"]
     heads = next(row for row in page.rows if row and row[0] == "Model")
@@ -154,7 +154,7 @@ def test_one_film_tested_gives_no_interval(run):
     single = with_record(run, films=films)
     assert f"This tests 1 of {FILMS} films: tt1." in said(alarms, single)
     assert any("other films than tt1" in line for line in said(limits, single))
-    clips = {name: replace(clip, group="tt1") for name, clip in run.clips().items()}
+    clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
     assert "alike in all other rows. At 1" in plain(figures[-1][1])
@@ -346,7 +346,7 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
 
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
-    used = {name: clip for name, clip in run.clips().items() if not clip.used}
+    used = run.clips()[run.clips()["used"] == ""]
     run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
     assert said(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
