@@ -107,6 +107,7 @@ SCENARIOS = {
                      is_sound=lambda path: not (path / "zarr.json").exists()),
     "merge": Scenario("stores merge {data}/open.zarr {data}/more.zarr -o {out}/x.zarr", "x.zarr"),
     "subset": Scenario("stores subset {data}/final.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
+    "subset open": Scenario("stores subset {data}/open.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
     "repair open": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-open.zarr",
                             keeps_intact_rows, code=3, keeps_parts=True),
     # Between two renames it is gone, but beside it; the next repair puts it back.
