@@ -112,6 +112,8 @@ class Preprocessing:
             )
 
 
+MAX_EDGE, MAX_SCALE = 4096, 1e6
+"""Bounds on what a checkpoint may say: pixels of an edge; means and the like."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
     filter="bicubic",
@@ -152,7 +154,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
         BackboneError, path, "has no usable value for {}", foreign=(KeyError, TypeError)
     ):
         edge, crop = _geometry(config, path)
-        return Preprocessing(
+        preprocessing = Preprocessing(
             shortest_edge=edge,
             filter=_FILTERS[config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)],
             crop=crop,
@@ -163,6 +165,19 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
             squash=AUTHOR_SQUASH if mode == "author" else None,
             mode=mode,
         )
+        _require_numbers(preprocessing, path)
+        return preprocessing
+
+
+def _require_numbers(made: Preprocessing, path: Path) -> None:
+    """Raise `BackboneError` for sizes that no frame has, and for means that are no numbers."""
+    edges = (*made.crop, *([] if made.shortest_edge is None else [made.shortest_edge]))
+    if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
+        raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
+    for name, values in (("mean", made.mean), ("std", made.std), ("factor", (made.scale,))):
+        is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
+        if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
+            raise BackboneError(f"{path}: {name} must be a number for each channel (got {values})")
 
 
 def processor_file(checkpoint: Path) -> Path:

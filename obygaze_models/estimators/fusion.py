@@ -221,6 +221,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError("a fusion's scales are not positive numbers, one a column")
         if len(self.models_) != (1 if self.stacker_ is None else len(self._columns)):
             raise ExperimentError("a fusion has other models than stores")
+        codes = [np.asarray(model.classes_) for model in (self, *self.models_)]
+        if any(own.dtype != codes[0].dtype or not np.array_equal(own, codes[0]) for own in codes):
+            raise ExperimentError("a fusion's models have other classes than it")
 
     def lacks(self, X: Any) -> Array:
         """Return True for each store that lacks a clip, [N, stores]."""

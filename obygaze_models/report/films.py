@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
@@ -55,7 +56,7 @@ class FilmStrips:
     model: str
     annotators: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The numbers that any film has."""
         return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]

@@ -227,6 +227,11 @@ def test_clips_own_rule_is_torchvisions(size):
 @pytest.mark.parametrize(("changes", "facts"), [
     ({"image_mean": None}, "image_mean"),
     ({"crop_size": 64}, "crops to 64x64"),
+    ({"image_mean": ["x", "x", "x"]}, "mean must be a number"),
+    ({"image_mean": [float("nan")] * 3}, "mean must be a number"),
+    ({"image_std": [0, 0, 0]}, "std must be a number"),
+    ({"size": {"shortest_edge": 2**31}}, "from 1 to 4096 pixels"),
+    ({"crop_size": 0}, "from 1 to 4096 pixels"),
     ({"resample": 5}, "no usable value for 5"),
     ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
 ])  # fmt: skip

@@ -348,6 +348,8 @@ FORGERIES = [
       for way in ("early", "late")
       for key, value in (("stores", []), ("stores", {"mapping": []}), ("use", ["nope"]),
                          ("use", [["see"]]), ("stores", {"mapping": [["see", 10**9]]}))),
+    ("early fusion", "classes that are no numbers of rows", lambda h, a: a.update(
+        {"model.models_.0.classes_": a["model.models_.0.classes_"].astype("float64")})),
     ("late fusion", "one model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
     # What would crash a process, or take its memory.
     ("knn", "labels", manhattan),
