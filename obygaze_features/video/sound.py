@@ -292,6 +292,8 @@ class _Reader:
             for due in [held, packet] if held else [packet]:
                 try:
                     frames = due.decode()
+                except MemoryError:  # FFmpeg's, too: the worker's limit, and no damage
+                    raise
                 except av.FFmpegError:
                     damaged = begin if due.pts is None else self.time(due.pts)
                     continue
