@@ -31,13 +31,13 @@ def spectrogram(
     from transformers import audio_utils
 
     if options or power != 2.0 or log_mel not in ("dB", "log"):
-        other: NDArray[np.float32] = audio_utils.spectrogram(
+        result: NDArray[np.float32] = audio_utils.spectrogram(
             waveform, window, frame_length=frame_length, hop_length=hop_length,
             mel_filters=mel_filters, fft_length=fft_length, power=power, center=center,
             preemphasis=preemphasis, mel_floor=mel_floor, log_mel=log_mel,
             remove_dc_offset=remove_dc_offset, **options,
         )  # fmt: skip
-        return other
+        return result
     if center:
         waveform = np.pad(waveform, frame_length // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(waveform, frame_length)[::hop_length]

@@ -304,13 +304,15 @@ class _TimedDecoding:
                     self._expected[packet.pts] = position
                 try:
                     self._take(context.decode(packet), since)
+                except MemoryError:  # FFmpeg's, too: the worker's limit, and no damage
+                    raise
                 except av.FFmpegError:
                     self._damage.append(position)
             position += 1
             if position > last:
                 break
         # Take the frames that the decoder still holds; then reset it for the next piece.
-        with contextlib.suppress(av.FFmpegError):
+        with _damage_suppressed():
             self._take(context.decode(None), since)
         context.flush_buffers()
         self._damage += self._expected.values()
@@ -332,6 +334,17 @@ class _TimedDecoding:
                 self._damage.append(position)
             if frame.pts in self._numbers:
                 self._pictures.put(self._numbers[frame.pts], frame)
+
+
+@contextlib.contextmanager
+def _damage_suppressed() -> Iterator[None]:
+    """Suppress FFmpeg's errors, but for a lack of memory."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except av.FFmpegError:
+        pass
 
 
 def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
@@ -449,6 +462,8 @@ def _frames_in_order(
             tick()
             try:
                 frames = context.decode(packet)
+            except MemoryError:
+                raise
             except av.FFmpegError:
                 ended = True
                 break
@@ -460,7 +475,7 @@ def _frames_in_order(
             ):
                 ended = True
                 break
-        with contextlib.suppress(av.FFmpegError):
+        with _damage_suppressed():
             rest = context.decode(None)
             received += len(rest)
             if not ended:

@@ -209,7 +209,7 @@ class _Packets:
 
     @property
     def have_own_times(self) -> bool:
-        """Whether nothing speaks against one frame in each packet, shown at its time."""
+        """True unless packets may hold half a frame, or one that is not shown."""
         times = np.unique(self.pts)
         return self.doubts is None and len(times) == len(self.pts) and NO_TIME not in times[:1]
 

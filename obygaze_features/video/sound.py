@@ -43,7 +43,7 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """Kept beyond the windows of a clip whose end is only known from its file's header."""
 MAX_READINGS = 3
-"""Of a clip: a seek may miss its beginning, and a header may be wrong about its end."""
+"""The most readings of a clip: a seek may miss its start, and a header be wrong about its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
 """The processor's time that decoding may take, and more for each second that it has come to: sound
 is decoded some hundred times as fast as it plays."""
@@ -53,12 +53,12 @@ _TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; divide it int
 Ranges = Sequence[tuple[int, int]]
 """The first sample of each stretch of a clip, and the one after its last; ascending and apart."""
 Windows = Callable[[int, int], Ranges]
-"""From a rate and a clip's number of samples to those of its stretches that are kept."""
+"""A function from a rate and a clip's number of samples to the stretches that are kept."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """What was kept of a clip at each rate; and the `track`, ``2 of 3 (fra)``, of several."""
+    """The excerpts of a clip at each rate; and the `track`, ``2 of 3 (fra)``, of several."""
 
     excerpts: dict[int, Excerpts]
     track: str
@@ -66,7 +66,7 @@ class Sound:
     @property
     def samples(self) -> dict[int, Samples]:
         """All samples of a clip that was kept as a whole."""
-        return {rate: kept[0 : len(kept)] for rate, kept in self.excerpts.items()}
+        return {rate: excerpt[0 : len(excerpt)] for rate, excerpt in self.excerpts.items()}
 
 
 def decode_sound(
@@ -109,14 +109,14 @@ def decode_sound(
             guessed = {rate: max(0, round(last * rate) - round(begin * rate)) for rate in rates}
             ranges = {rate: _merge(windows(rate, (lengths or guessed)[rate])) for rate in rates}
             if end is None and not lengths:
-                ranges = {rate: _widen(kept, rate) for rate, kept in ranges.items()}
+                ranges = {rate: _widen(stretches, rate) for rate, stretches in ranges.items()}
             outputs = _make_outputs(ranges, begin, end, allocate)
             if not reader.read(begin, until, [*outputs.values()], is_sought=is_sought):
                 is_sought = False
                 continue
         _refuse_missing(path, reader, begin, until, seconds)
         excerpts = {rate: output.excerpts() for rate, output in outputs.items()}
-        lengths = {rate: len(kept) for rate, kept in excerpts.items()}
+        lengths = {rate: len(excerpt) for rate, excerpt in excerpts.items()}
         wanted = {rate: windows(rate, length) for rate, length in lengths.items()}
         if all(excerpts[rate].has(*span) for rate, spans in wanted.items() for span in spans):
             return Sound(excerpts, label)
@@ -163,12 +163,12 @@ def _make_outputs(
     allocate: Callable[[int], Samples],
 ) -> dict[int, _Output]:  # fmt: skip
     """Return an output for each rate, one after the other in memory that is silent."""
-    sizes = {rate: sum(end - first for first, end in kept) for rate, kept in ranges.items()}
+    sizes = {rate: sum(end - first for first, end in spans) for rate, spans in ranges.items()}
     memory, used = allocate(max(1, sum(sizes.values()))), 0
     memory[:] = 0
     outputs = {}
-    for rate, kept in ranges.items():
-        outputs[rate] = _Output(rate, begin, end, kept, memory[used : used + sizes[rate]])
+    for rate, stretches in ranges.items():
+        outputs[rate] = _Output(rate, begin, end, stretches, memory[used : used + sizes[rate]])
         used += sizes[rate]
     return outputs
 
@@ -205,7 +205,7 @@ class _Reader:
         is_avi = container.format.name == "avi"
         self._zero = 0.0 if is_avi else (container.start_time or 0) / av.time_base
         self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
-        """When the sound ends by the file's header."""
+        """The end of the sound by the file's header."""
         whole = self.listed if stream.duration else (container.duration or 0) / av.time_base
         self.expected = min(whole, MAX_SECONDS)
         self._grid: tuple[int, int] | None = None
@@ -292,6 +292,8 @@ class _Reader:
             for due in [held, packet] if held else [packet]:
                 try:
                     frames = due.decode()
+                except MemoryError:  # FFmpeg's, too: the worker's limit, and no damage
+                    raise
                 except av.FFmpegError:
                     damaged = begin if due.pts is None else self.time(due.pts)
                     continue

@@ -188,14 +188,14 @@ class Worker:
             allocate=lambda samples: self._memory.array((4 * samples,)).view(np.float32),
         )
         used, spans = 0, {}
-        for rate, kept in sound.excerpts.items():
-            ends = used + np.cumsum([len(piece) for _, piece in kept.pieces])
+        for rate, excerpt in sound.excerpts.items():
+            ends = used + np.cumsum([len(piece) for _, piece in excerpt.pieces])
             used = int(ends[-1])
             places = [
                 (first, end - len(piece), end)
-                for (first, piece), end in zip(kept.pieces, ends.tolist(), strict=True)
+                for (first, piece), end in zip(excerpt.pieces, ends.tolist(), strict=True)
             ]
-            spans[rate] = len(kept), places
+            spans[rate] = len(excerpt), places
         return {"track": sound.track, "spans": spans}
 
     def _decode(

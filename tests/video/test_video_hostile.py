@@ -170,6 +170,29 @@ def test_a_worker_limits_its_own_memory():
         assert (result.stdout.strip(), "MemoryError" in result.stderr) == (str(limit), True)
 
 
+@needs_linux
+@pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi"])
+def test_pictures_that_take_too_much_memory_are_no_damage(tmp_path, name):
+    write(tmp_path / name, seconds=0.25, width=1920, height=1080)
+    request = {"task": "decode", "path": str(tmp_path / name), "start": None, "end": None}
+    request |= {"skip": 0, "samplings": [{"frames": 4}]}
+    code = (
+        "from obygaze_features.video import worker; import sys, tempfile;"
+        "worker.MEMORY_BYTES, worker.MEMORY_BYTES_PER_PIXEL = int(sys.argv[1]), 0;"
+        "file = tempfile.TemporaryFile(); memory = worker.Memory(file.fileno());"
+        "answers = worker.Worker(memory, lambda: None); worker.limit_memory();"
+        f"print(answers.answer({request!r}))"
+    )
+    for limit, is_enough in ((2**24, False), (2**28, True)):
+        result = subprocess.run(
+            [sys.executable, "-c", code, str(limit)], env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        said = result.stdout + result.stderr
+        assert ("'shape': (4, 1080, 1920, 3)" in said) == is_enough
+        assert ("emory" in said, "damaged" in said) == (not is_enough, False), said
+
+
 def test_hearing_a_film_decodes_none_of_its_pictures(tmp_path):
     """In a transport stream only the decoder can number frames; sound needs no numbers."""
     path = write_sound(tmp_path / "film.ts", "aac", NOISE, pictures=4)
