@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +13,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from benchmarks import gpu
+from benchmarks import gpu, hour
 from benchmarks.gpu_device import Bench, Film
 from obygaze_features.backbones.devices import choose_device
 
@@ -53,6 +54,22 @@ def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
         assert {re.split("[ ,]+", label)[1] for label in labels} == {"tiny-xclip"}
     if name == "long":
         assert all("clips of 132 frames" in label for label in labels)
+
+
+def test_an_hour_leaves_out_what_it_has_no_time_for(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        hour.main(["--minutes", "0", "--work", str(tmp_path), "sound", "machine"])
+    lines = capsys.readouterr().out.split("\n")
+    assert [line.split()[0] for line in lines if "left out" in line] == ["machine", "sound"]
+    assert ended.value.code == 1
+
+
+def test_carried_wheels_are_imported_from_a_folder(tmp_path):
+    with zipfile.ZipFile(tmp_path / "lent-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lent/__init__.py", "here = True")
+    assert hour.unpack(tmp_path / "none", tmp_path / "out") == []
+    assert hour.unpack(tmp_path, tmp_path / "out") == [tmp_path / "out"]
+    assert (tmp_path / "out/lent/__init__.py").read_text() == "here = True"
 
 
 @pytest.mark.gpu

@@ -237,6 +237,8 @@ class GpuTensor(torch.Tensor):
         of = lambda arg: arg.values if isinstance(arg, GpuTensor) else arg  # noqa: E731
         inputs, options = tree_map(of, args), tree_map(of, kwargs or {})
         run = partial(operation, *inputs, **options)
+        if schema.name == "aten::cat" and not all(isinstance(part, GpuTensor) for part in args[0]):
+            raise RuntimeError("Expected all tensors to be on the same device")
         if schema.is_mutable:
             if schema.name == "aten::copy_" and not isinstance(args[1], GpuTensor):
                 gpu.upload(*inputs[:2], *inputs[2:] or [False])
