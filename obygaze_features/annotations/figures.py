@@ -351,7 +351,7 @@ def concepts_by_film(marked: MarkedFilms) -> Figure:
         colours = LinearSegmentedColormap.from_list("shares", [paper(), SERIES[0]])
         axes.pcolormesh(shares, cmap=colours, vmin=0, vmax=0.8)
         cell = (1 - NAMES) * 72 * figure.get_figwidth() / len(concepts)
-        style: Any = {"fontsize": max(7.0, min(9.0, cell / 2.2)), "color": INK}
+        style: Any = {"fontsize": max(8.0, min(9.0, cell / 2.2)), "color": INK}
         for row, of_film in enumerate(shares):
             for column, share in enumerate(of_film):
                 middle = column + 0.5, row + 0.5
