@@ -74,11 +74,6 @@ class MarkedFilms:
                 clips[name] = clips.get(name, 0.0) + share * film.clips
         return sorted(clips, key=lambda name: -clips[name])
 
-    @cached_property
-    def most(self) -> float:
-        """The largest share of a concept."""
-        return max((share for film in self.films for share in film.concepts.values()), default=0.0)
-
     def levels_csv(self) -> str:
         """Return a row a film: the share to which each annotator gave the level."""
         return format_rows({**_named(film), **film.level} for film in self.by_difference)

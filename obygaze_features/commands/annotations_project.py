@@ -271,20 +271,17 @@ def agreement(
 
 def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
     """Draw what was asked for; a figure of films has its data beside it. Return what to print."""
-    from obygaze_features.annotations import figures, film_figures
+    from obygaze_features.annotations import figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text
 
     if shows == "agreement":
         save_figure(figures.agreement_figure(report), path, overwrite=overwrite)
         return [f"figure -> {path}"]
-    if shows == "levels":
-        figure, data = film_figures.levels_by_film(report.marked), report.marked.levels_csv()
-    else:
-        figure, data = film_figures.concepts_by_film(report.marked), report.marked.concepts_csv()
-    table = path.with_suffix(".csv")
-    save_figure(figure, path, overwrite=overwrite)
-    write_text(table, data)
+    marked, table = report.marked, path.with_suffix(".csv")
+    draw = figures.levels_by_film if shows == "levels" else figures.concepts_by_film
+    save_figure(draw(marked), path, overwrite=overwrite)
+    write_text(table, marked.levels_csv() if shows == "levels" else marked.concepts_csv())
     return [f"figure -> {path}", f"its data -> {table}"]
 
 

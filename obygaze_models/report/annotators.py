@@ -163,9 +163,9 @@ def load_annotators(source: Source) -> Annotators | None:
         remarks,
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_annotators),
-        _kappa_over_films([_rate_levels(pair) for pair in in_films]),
+        _kappa_over_films([Rated(p.film, (p.a, p.b), *p.common) for p in in_films]),
         Counter(manifest[clip].film for clip, sets in given.items() if sets > 1),
-        _concept_intervals(manifest, in_films, pairs),
+        _concept_intervals(manifest, in_films),
         {film: gamma_interval(of_film, distances) for film, of_film in by_film.items()},
     )
 
@@ -202,38 +202,23 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
     return jackknife(cohen_kappas(_count_without_each(rated, codes)).mean(axis=1))
 
 
-def _rate_levels(pair: Pair) -> Rated:
-    return Rated(pair.film, (pair.a, pair.b), *pair.common)
-
-
-def _rate_concept(pair: Pair, concept: str, manifest: Manifest) -> Rated:
-    """Return which shared clips of a film each of two marked with a concept."""
-    levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
-    ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
-    marks = [manifest.labels(name).concepts_of for name in (pair.a, pair.b)]
-    first, second = ([concept in of_clip[clip] for clip in ids] for of_clip in marks)
-    return Rated(pair.film, (pair.a, pair.b), first, second)
-
-
 def _concept_intervals(
-    manifest: Manifest, in_films: Sequence[Pair], agreements: Sequence[LabelSetAgreement]
+    manifest: Manifest, in_films: Sequence[Pair]
 ) -> dict[str, tuple[float, float]]:
-    """Return the jackknife interval of each concept's kappa, over the pairs that both marked it."""
+    """Return the jackknife interval of each concept's kappa, over each two that both marked it."""
+    marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
-    concepts = dict.fromkeys(entry.concept for pair in agreements for entry in pair.concepts)
-    for concept in concepts:
-        rated = [
-            _rate_concept(pair, concept, manifest)
-            for pair in in_films
-            if any(
-                (pair.a, pair.b) == (both.first, both.second)
-                and entry.concept == concept
-                and not both.only_by(entry)
-                for both in agreements
-                for entry in both.concepts
-            )
-        ]
-        if interval := _kappa_over_films(rated).interval:
+    for concept in sorted(
+        {name for of in marks.values() for names in of.values() for name in names}
+    ):
+        rated = []
+        for pair in in_films:
+            levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
+            ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
+            has = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
+            rated.append(Rated(pair.film, (pair.a, pair.b), *has))
+        both = {r.names for r in rated if any(r.first)} & {r.names for r in rated if any(r.second)}
+        if interval := _kappa_over_films([r for r in rated if r.names in both]).interval:
             intervals[concept] = interval
     return intervals
 
@@ -250,10 +235,9 @@ def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, 
         if len(first) < PARTS * MIN_PART:
             return None
         ends = np.linspace(0, len(first), PARTS + 1).round().astype(int).tolist()
-        rated += [
-            Rated(str(low), (pair.a, pair.b), first[low:high], second[low:high])
-            for low, high in pairwise(ends)
-        ]
+        for number, (low, high) in enumerate(pairwise(ends)):
+            part = first[low:high], second[low:high]
+            rated.append(Rated(str(number), (pair.a, pair.b), *part))
     counts = _count_without_each(rated, distances.codes)
     totals = counts.sum(axis=(-1, -2))
     distance = (counts * distances.matrix).sum(axis=(-1, -2)) / totals

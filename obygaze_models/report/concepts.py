@@ -27,6 +27,7 @@ from obygaze_models.figures.dots import (
     start_of_axis,
 )
 from obygaze_models.figures.sheet import Dot, Series
+from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ReportRun, default_run
 
@@ -97,27 +98,31 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
         figures.append(detected)
     if head.annotators is not None:
-        kappas = head.annotators.kappas
-        few = [name for name in concepts if head.annotators.few_clips(name)]
-        known = head.annotators.kappa_intervals
-        intervals = {name: ends for name, ends in known.items() if name not in few}
-        dots = [Dot(kappas.get(name), *intervals.get(name, (None, None))) for name in concepts]
-        panel = Panel(
-            [[dot] for dot in dots],
-            [Series("kappa", INK)],
-            "Cohen’s kappa",
-            limits=(start_of_axis(dots, 0.0), 1.0),
-            line=0.0,
-        )
-        caption = html(
-            "How far annotators agree on each concept. 0 is chance; without a dot, only one of "
-            "them marked it.{}{}",
-            " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
-            f" Marked in too few films or clips to judge: {join_some(few)}." if few else "",
-        )
-        figures.append(_figure(by_sense(concepts), panel, "Agreed on by annotators", caption))
+        figures.append(_agreed_figure(head.annotators, concepts, by_sense))
     errors = _errors(head, concepts) if head.rows else None
     return [*figures, errors] if errors else figures
+
+
+def _agreed_figure(
+    annotators: Annotators,
+    concepts: Sequence[str],
+    by_sense: Callable[[Sequence[str]], list[list[str]]],
+) -> tuple[Html, Html]:
+    """Draw how far annotators agree on each concept."""
+    few = [name for name in concepts if annotators.few_clips(name)]
+    known = {name: ends for name, ends in annotators.kappa_intervals.items() if name not in few}
+    kappas = annotators.kappas
+    dots = [Dot(kappas.get(name), *known.get(name, (None, None))) for name in concepts]
+    limits = start_of_axis(dots, 0.0), 1.0
+    series = [Series("kappa", INK)]
+    panel = Panel([[dot] for dot in dots], series, "Cohen’s kappa", limits, 0.0)
+    caption = html(
+        "How far annotators agree on each concept. 0 is chance; without a dot, only one of them "
+        "marked it.{}{}",
+        " Lines: the 95% interval of each, by the jackknife over films." if known else "",
+        f" Marked in too few films or clips to judge: {join_some(few)}." if few else "",
+    )
+    return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
 
 
 def _detected_figure(

@@ -4,14 +4,13 @@ model by how much of it annotators were sure of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
 
-from obygaze_features.annotations.film_shares import MarkedFilms
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, html, number
@@ -20,7 +19,6 @@ from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
-from obygaze_models.report.marked import dumbbell
 from obygaze_models.report.runs import ScoreRow
 from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import METRICS, Scores
@@ -43,10 +41,7 @@ class FilmStrip:
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, highest first in the column `rank`, the names of their lanes, and whose scores.
-
-    `annotators` are those of the dumbbells.
-    """
+    """All films, highest first in the column `rank`, the names of their lanes, and whose scores."""
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
@@ -54,7 +49,6 @@ class FilmStrips:
     counted: str
     rank: str
     model: str
-    annotators: tuple[str, ...] = ()
 
     @cached_property
     def columns(self) -> list[str]:
@@ -62,9 +56,7 @@ class FilmStrips:
         return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]
 
 
-def film_strips(
-    head: Headline, ordered: Sequence[Clip], marked: MarkedFilms | None = None
-) -> FilmStrips | None:
+def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     """The strips of the explorer's first run; None where no films are named.
 
     Parameters
@@ -73,8 +65,6 @@ def film_strips(
         The scores of the first screen; its best model of that run has a lane.
     ordered
         All clips, film by film, in scene order.
-    marked
-        Who marks more in each film, for a column of dumbbells.
     """
     row = head.row if head.rows else None
     source = row.run if row else head.source
@@ -89,11 +79,12 @@ def film_strips(
     share = which + (" to at least one" if annotators and annotators.merged else "")
     means = row.results.predictions if row else None
     label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
-    shares = {entry.film: entry for entry in marked.films} if marked else {}
-    strips, lengths = [], _lengths(films.values())
+    strips, longest = [], {True: 0.0, False: 0.0}
+    for same in films.values():
+        longest[is_timed(same)] = max(longest[is_timed(same)], _end(same))
     for film, same in films.items():
         ids, timed = [clip.id for clip in same], is_timed(same)
-        length = lengths[timed]
+        length = longest[timed]
         spans = {
             clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
             for place, clip in enumerate(same)
@@ -101,8 +92,6 @@ def film_strips(
         order = fmean(clip.level in counted for clip in same)
         numbers = {share: number(order, form="%")}
         if annotators is not None:
-            if marked and film in shares:
-                numbers[f"{marked.level}, each annotator"] = dumbbell(shares[film], marked)
             numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
             numbers["Gamma"] = number(annotators.gammas.get(film))
         if row:
@@ -120,7 +109,6 @@ def film_strips(
         which,
         METRICS["auroc"].title if row else share,
         row.model if row else "",
-        tuple(marked.annotators) if marked and annotators else (),
     )
 
 
@@ -180,18 +168,9 @@ def _scores_of_film(row: ScoreRow, film: str) -> Scores:
     return row.entry.groups.get(film, {})
 
 
-def _lengths(films: Iterable[Sequence[Clip]]) -> dict[bool, float]:
-    """Return the length of the longest film in seconds, and of untimed ones in clips."""
-    lengths = {True: 0.0, False: 0.0}
-    for clips in films:
-        timed = is_timed(clips)
-        length = _end(clips) if timed else float(len(clips))
-        lengths[timed] = max(lengths[timed], length)
-    return lengths
-
-
 def _end(clips: Sequence[Clip]) -> float:
-    return max(clip.end or 0.0 for clip in clips)
+    """Return how long a film is, in seconds or else in clips."""
+    return max(clip.end or 0.0 for clip in clips) if is_timed(clips) else float(len(clips))
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:

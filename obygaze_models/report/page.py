@@ -32,7 +32,7 @@ from obygaze_models.report.findings import beside_annotators, findings, store_ta
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
 from obygaze_models.report.headline import Headline, headline
 from obygaze_models.report.limits import alarms, limits
-from obygaze_models.report.marked import data_link, levels_figure, marked_films, overlap
+from obygaze_models.report.marked import levels_figure, marked_films, overlap
 from obygaze_models.report.results import MAX_ROWS, differences, results, score_cell
 from obygaze_models.report.runs import (
     ReportRun,
@@ -161,7 +161,7 @@ def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip])
     """Return what the page says of the films, their annotators, and its words."""
     main, annotators = head.source, head.annotators
     marked = marked_films(main, annotators)
-    films = film_strips(head, ordered, marked)
+    films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     gammas = gamma_figure(annotators, titles) if annotators and films else None
     compared = head.row.run.record.annotators if head.metric else {}
@@ -181,7 +181,6 @@ def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip])
         "tasks": {test: head.row.run.record.task(test) for test in compared},
         "gamma_figure": gammas,
         "marked": marked,
-        "marked_data": data_link(marked.concepts_csv(), "concept_shares.csv"),
         "levels_figure": levels_figure(marked),
         "overlap": overlap(main, annotators),
     }

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from obygaze_features.annotations.film_figures import MAX_FILMS, concepts_by_film, levels_by_film
+from obygaze_features.annotations.figures import MAX_FILMS, concepts_by_film, levels_by_film
 from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms, count_shares
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelSet, Level

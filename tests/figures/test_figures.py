@@ -16,8 +16,12 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.agreement_report import agreement_report
-from obygaze_features.annotations.figures import agreement_figure, film_figure
-from obygaze_features.annotations.film_figures import concepts_by_film, levels_by_film
+from obygaze_features.annotations.figures import (
+    agreement_figure,
+    concepts_by_film,
+    film_figure,
+    levels_by_film,
+)
 from obygaze_features.common import figures as common
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.figures import statistics_figure

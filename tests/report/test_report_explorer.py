@@ -106,7 +106,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     areas = tab.texts("#films-table td:last-child data", "value")
     assert (tab.text("#films-table [aria-sort]"), areas) == ("AUROC", sorted(areas, reverse=True))
     sizes = "getBoundingClientRect()"
-    assert min(tab.texts("#films-table svg", f"{sizes}.width")) > 900
+    assert min(tab.texts("#films-table svg[data-film]", f"{sizes}.width")) > 900
     assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
     assert shown(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."

@@ -91,9 +91,9 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
     assert 'title="1 clip with it" class="few"><data value="1">1.00' in page.html
-    heads = ["Film", "Clips", "Sure to at least one", "Sure, each annotator", "Same level", "Gamma"]
+    heads = ["Film", "Clips", "Sure, each annotator", "Sure to at least one", "Same level", "Gamma"]
     assert heads in page.rows
-    assert page.row("The Ugly Truth (2009)")[1] == "70%"
+    assert page.row("The Ugly Truth (2009)")[2] == "70%"
     assert "Juno (2007), 0:13:00" in page.text.partition("Where they differ longest")[2]
     assert not re.search(r"\bmodel\b", page.text.partition("Film explorer")[0])
     clips = explorer_of(page.html)["clips"][0]
