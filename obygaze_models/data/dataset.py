@@ -27,7 +27,7 @@ NAMED = 5
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
     "without_features": "labelled clips have no features in the store or stores",
-    "without_label": "clips of the store have no label, or one that this task does not use",
+    "without_label": "clips of the store have no label for this task",
 }
 
 

@@ -1,4 +1,4 @@
-"""What a page without a model is of: labels of a manifest, or timelines on a grid of minutes."""
+"""The content of a page without a model: a manifest's labels, or timelines minute by minute."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Annotation:
 
     @property
     def rule(self) -> str:
-        """How the labels were made, where that is known."""
+        """The rule by which the labels were made, if there is one."""
         return str(self.manifest.labels(self.labels).about.get("rule", ""))
 
     @property
@@ -68,12 +68,12 @@ class Annotation:
 
     @cached_property
     def noun(self) -> str:
-        """What its clips are called."""
+        """The name of its clips: minutes or clips."""
         return clip_noun(self.clips.values())
 
     @property
     def group_noun(self) -> str:
-        """What its clips are parts of."""
+        """The name of what its clips are parts of."""
         return "film" if any(clip.film for clip in self.clips.values()) else "clip"
 
     @cached_property
@@ -84,11 +84,11 @@ class Annotation:
 
 
 Source = ReportRun | Annotation
-"""What a page counts clips of."""
+"""A run, or annotations alone."""
 
 
 def open_annotation(source: object) -> Annotation | None:
-    """The labels of a manifest or of timelines, or of the folder of either; None for a run."""
+    """Open the labels of a manifest or of timelines, or of the folder of either; None for a run."""
     if isinstance(source, str | Path):
         folder = Path(source)
         if (folder / "timelines.json").is_file():

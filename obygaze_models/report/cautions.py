@@ -1,4 +1,4 @@
-"""What to keep in mind: cautions on the runs of a page, and which concepts are unreliable."""
+"""Cautions on the runs of a page, and notes on concepts that are unreliable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """All cautions of a page, those of the first screen's run first; each once."""
+    """Return the cautions of a page, each once, those of the first screen's run first."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):
@@ -53,35 +53,35 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """Which concepts of the models are unreliable or left out: a line for each model and reason."""
+    """Say which concepts are unreliable or left out: a line for each model and reason."""
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
         for fit in run.run.fits().to_dict("records"):
             fits[fit["model"], run.number] += 1
             facts = msgspec.convert(fit["facts"], Facts)
-            what = "are unreliable, as their direction may be arbitrary"
+            unreliable = "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", why) for name, why in facts.skipped.items()]
-            reasons += [(warning.subject, what, warning.text) for warning in facts.warnings]
+            reasons += [(warning.subject, unreliable, warning.text) for warning in facts.warnings]
             named = {*(facts.concepts or run.about.senses), *facts.skipped}
             unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in named]
             reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
-            for concept, what, why in reasons:
-                key = fit["model"], what, why.rstrip(".")
+            for concept, flaw, why in reasons:
+                key = fit["model"], flaw, why.rstrip(".")
                 lacks.setdefault(key, []).append((run, concept))
     lines = []
-    for (model, what, reason), marks in lacks.items():
+    for (model, flaw, reason), marks in lacks.items():
         names = {run.number: run.name for run, _ in marks}
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of the {total:,} fits of {model} these concepts {what}: {in_fits}. Why: {reason}."
+        text = f"Of the {total:,} fits of {model} these concepts {flaw}: {in_fits}. Why: {reason}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 
 
 def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
-    """How the runs differ in what scores depend on, so that nobody compares unlike with unlike."""
+    """Yield the differences between runs that scores depend on, such as labels and versions."""
     by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in runs:
         manifest, versions = run.record.manifest, run.record.versions
@@ -105,7 +105,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
 
 
 def _which(names: Sequence[str], total: int) -> str:
-    """The runs that a line applies to: by name where they are few; empty if all."""
+    """Name the runs that a line applies to, or count them if there are many; empty if all."""
     if not names or len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"

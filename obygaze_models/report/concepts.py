@@ -83,7 +83,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     )
 
     def by_sense(names: Sequence[str]) -> list[list[str]]:
-        """The names with their senses, those of a sense together."""
+        """Return the names with their senses, those of a sense together."""
         return [
             [f"{name} ({sense})" if sense else name for name in same]
             for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
@@ -193,7 +193,7 @@ def _figure(
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """What goes with the best model's errors over all films; None without any."""
+    """Draw what goes with the best model's errors over all films; None without any."""
     row = head.row
     if row.run.kind == "concepts":
         return None
@@ -244,7 +244,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
-    """How well each bottleneck of a run detects each concept; of several tasks each has its own."""
+    """Return how well each bottleneck of a run detects each concept, by task."""
     several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
@@ -257,8 +257,10 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
 def _detected_by(
     measured: Mapping[str, Mapping[str, ConceptQuality]], run: ReportRun, runs: Sequence[ReportRun]
 ) -> dict[str, dict[str, Dot]]:
-    """By model the AUROC of each concept: of the first bottleneck of `run`, less and plus a
-    deviation of fits; and of the models of single concepts, with their intervals.
+    """Return by model the AUROC of each concept.
+
+    The first bottleneck of `run` has a deviation over its fits; a model of one concept has its
+    interval.
     """
     detected: dict[str, dict[str, Dot]] = {}
     for model, by_concept in [*measured.items()][:1]:
@@ -288,7 +290,7 @@ def _deviation(entry: ConceptQuality) -> tuple[float | None, float | None]:
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
-    """None if no run has a model with concepts."""
+    """Return the tables of concepts; None if no run has a model with concepts."""
     by_run = {run.number: quality for run in runs if (quality := _quality(run))}
     if not by_run:
         return None
@@ -320,7 +322,7 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
 
 
 def _cell(entry: ConceptQuality | None, metric: str) -> Html:
-    """A mean and its deviation over the fits."""
+    """Format a mean and its deviation over the fits."""
     if entry is None or (mean := getattr(entry, metric)) is None:
         return number(None)
     return html("{} <small>({})</small>", number(mean), number(getattr(entry, f"{metric}_std")))

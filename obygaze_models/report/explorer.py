@@ -35,7 +35,7 @@ from obygaze_models.report.runs import ModelResults, default_model
 
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
-"""So many lanes of annotators a film has at most."""
+"""The most lanes of annotators that a film has."""
 
 
 def explorer_data(
@@ -45,7 +45,7 @@ def explorer_data(
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The data of the explorer; it opens on a model, without one on what was annotated.
+    """Return the data of the explorer, which opens on a model or else on what was annotated.
 
     ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
     of a run) refer to them by number, and to clips by their index in such a set. A column is
@@ -116,7 +116,7 @@ def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
-    """Film by film; in time where all clips of a film have seconds, else by scene number."""
+    """Sort clips by film: in time if all clips of a film have seconds, else by scene number."""
     films = by_film(clips.values())
     for same_film in films.values():
         if is_timed(same_film):
@@ -182,14 +182,14 @@ def _clips(
 
 
 def _seconds(seconds: list[float | None]) -> list[float | None]:
-    """Rounded; an empty list where no clip has a time."""
+    """Round the seconds; return an empty list if no clip has a time."""
     if all(value is None for value in seconds):
         return []
     return [None if value is None else round(value, 2) for value in seconds]
 
 
 def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
-    """The nearest clips of each clip, by index, and their cosines in thousandths."""
+    """Return the nearest clips of each clip, by index, and their cosines in thousandths."""
     neighbours = find_neighbours(store, ids)
     if not neighbours:
         raise ExperimentError(f"{store.where} has none of these runs' clips, such as {ids[0]}")
@@ -202,7 +202,7 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 
 
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
-    """The view of a page without a model: the highest level is what it counts."""
+    """Return the view of a page without a model, which counts the highest level."""
     others = [code for code in source.about.levels if code not in source.positives]
     task = two_classes(source.about.levels, source.positives, others)
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
@@ -239,7 +239,7 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
 
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Sums as means over the fits, which add up as well; a tree's conditions of one fit."""
+    """Return sums as means over the fits, which add up as well; a tree's conditions of one fit."""
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
@@ -260,7 +260,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 
 
 def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """For each clip the conditions of the fit whose probability is nearest to the mean.
+    """Return each clip's conditions in the fit whose probability is nearest to the mean.
 
     Percentiles are among the clips that this fit tested.
     """
@@ -294,8 +294,8 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
             for condition in join_steps(steps.get(clip, []), names, scores, row):
                 percentile, low, high = condition.whole
                 key = concepts.index(condition.concept), low, high
-                place = conditions.setdefault(key, len(conditions))
-                paths[target].append((place, percentile))
+                number_of_condition = conditions.setdefault(key, len(conditions))
+                paths[target].append((number_of_condition, percentile))
     return {
         "kind": "path",
         "concepts": concepts,
@@ -309,7 +309,7 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 def number_column(
     values: Array, *, unit: float | None = None, like: Array | None = None
 ) -> dict[str, Any]:
-    """Whole numbers in a unit that leaves three digits to the largest value (of `like`)."""
+    """Return whole numbers in a unit that leaves three digits to the largest value (of `like`)."""
     if unit is None:
         finite = np.abs(values if like is None else like)
         finite = finite[np.isfinite(finite)]

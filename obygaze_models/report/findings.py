@@ -1,4 +1,4 @@
-"""What was found, in sentences."""
+"""The findings of a page, in sentences."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Which of several models the result is about, and that it was named before the test."""
+    """Say which of several models the result is about; it was named before the test."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
     named = head.run.record.experiment.headline == head.row.model
-    how = "which the experiment names" if named else "which the experiment lists first"
+    reason = "which the experiment names" if named else "which the experiment lists first"
     text = "This is about {}, {}. The best of {} models would look better here than it is."
-    return [html(text, head.row.model, how, number(len(models), form=","))]
+    return [html(text, head.row.model, reason, number(len(models), form=","))]
 
 
 def _concepts_found(head: Headline) -> Html:
@@ -142,21 +142,21 @@ def _shared_marks(head: Headline) -> list[Html]:
     either = [clip for clip in shared if any(of[clip] in source.positives for of in own)]
     if not either:
         return []
-    both = annotators.in_all(source.positives, either)
-    who, which = "Two annotators agree", "either"
+    by_all = annotators.in_all(source.positives, either)
+    who, anyone = "Two annotators agree", "either"
     if len(own) > 2:
-        who, which = f"All {len(own)} annotators agree", "any of them"
+        who, anyone = f"All {len(own)} annotators agree", "any of them"
     names = " or ".join(source.about.levels.get(code, code) for code in source.positives)
     marked = "finds objectifying" if source.about.is_obygaze else f"calls {names}"
-    share, counts = share_in_words(both, len(either)), Html("")
+    share, counts = share_in_words(by_all, len(either)), Html("")
     if len(either) >= MIN_MARKED:
-        counts = html(" ({} of {})", number(both, form=","), number(len(either), form=","))
+        counts = html(" ({} of {})", number(by_all, form=","), number(len(either), form=","))
     return [
-        html("{} on {} of the {} that {} {}{}.", who, share, source.noun, which, marked, counts)
+        html("{} on {} of the {} that {} {}{}.", who, share, source.noun, anyone, marked, counts)
     ]
 
 
-def share_in_words(part: int, whole: int) -> str:
+def share_in_words(part: int, total: int) -> str:
     """Say a share as a fraction where one is near, else in percent; of few, both numbers.
 
     Examples
@@ -164,9 +164,9 @@ def share_in_words(part: int, whole: int) -> str:
     >>> share_in_words(277, 862), share_in_words(3, 4), share_in_words(440, 1000)
     ('one in three', '3 of 4', '44%')
     """
-    if whole < MIN_MARKED:
-        return f"{part} of {whole}"
-    share = part / whole
+    if total < MIN_MARKED:
+        return f"{part} of {total}"
+    share = part / total
     for words, fraction in _FRACTIONS.items():
         if abs(share - fraction) < NEAR:
             return words
@@ -174,7 +174,7 @@ def share_in_words(part: int, whole: int) -> str:
 
 
 def _agreement(head: Headline) -> list[Html]:
-    """Where the annotators agree and where not: by film, and by concept."""
+    """Say where the annotators agree and where not, by film and by concept."""
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
@@ -228,7 +228,7 @@ def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "
 
 
 def _model(head: Headline, who: str) -> Html:
-    """What the model finds, and how it ranks clips."""
+    """Say which clips the model finds, and how it ranks them."""
     row, mean, noun = head.row, head.row.entry.mean, head.run.noun
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
@@ -257,7 +257,7 @@ def _model(head: Headline, who: str) -> Html:
 
 
 def _official_scores(row: ScoreRow) -> list[Html]:
-    """The official measure of a benchmark, if there is one."""
+    """Return the official measure of a benchmark, if there is one."""
     metrics = metrics_of(row.run.record)
     return [_score(row, metric) for metric in metrics if METRICS[metric].official]
 
@@ -267,7 +267,7 @@ def _score(row: ScoreRow, metric: str) -> Html:
 
 
 def _certainty(head: Headline) -> Html:
-    """The interval of the score; or why there is none."""
+    """Return the interval of the score, or why there is none."""
     if head.interval is not None:
         ends = map(number, head.interval)
         text = "; the average over other such {}s would probably be {} to {}"
@@ -366,11 +366,11 @@ _BESIDE_GUESS = {
         "does not rank clips better than guessing",
     ),
 }
-"""By whether a metric is of the ranking."""
+"""The verbs for scores of verdicts (False) and of the ranking (True)."""
 
 
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
-    """Say whether a score is above the best guess's, film by film: a verb and the numbers."""
+    """Say if a score is above the best guess's, film by film: a verb and the numbers."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
     verbs, few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
@@ -391,7 +391,7 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
 
 
 def beside_annotators(head: Headline) -> list[Html]:
-    """Whether it agrees with each annotator as much as they agree with each other."""
+    """Say if the model agrees with each annotator as much as they agree with each other."""
     compared, own = head.compared, head.annotators
     if not compared:
         return []
@@ -411,7 +411,7 @@ def beside_annotators(head: Headline) -> list[Html]:
 def store_tables(
     head: Headline, runs: Sequence[ReportRun]
 ) -> dict[tuple[str, str, str], list[list[str]]]:
-    """What each of several stores adds to each model, of all runs that tell."""
+    """Return what each of several stores adds to each model, of the runs that compare stores."""
     tables = {}
     for run in runs:
         if run.record.experiment.each_store:

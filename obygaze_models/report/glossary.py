@@ -1,4 +1,4 @@
-"""For readers who do not know the paper: two sentences, a list of terms, and what to cite."""
+"""An introduction of two sentences, a glossary, and what to cite."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BOTTLENECK = (
 
 
 def eyebrow(sources: Sequence[Source]) -> str:
-    """What stands above the title: how many runs, or what the only one tells apart."""
+    """Return the line above the title: how many runs, or what the only run tells apart."""
     if len(sources) > 1:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
@@ -61,7 +61,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
-    """What a reader finds: the only run's name, or what was annotated."""
+    """Return the title: the only run's name, or what was annotated."""
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
@@ -70,7 +70,7 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:
-    """A line for each concept of ObyGaze's scheme; none where levels are of another scheme."""
+    """Return a line for each concept of ObyGaze's scheme; empty for another scheme."""
     if not about.is_obygaze:
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
@@ -81,7 +81,7 @@ def concept_meanings(about: ManifestRecord) -> dict[str, str]:
 
 
 def about(runs: Sequence[Source]) -> str:
-    """What was annotated, and what the models predict; a sentence for each scheme of several."""
+    """Say what was annotated and what the models predict, for each scheme of levels."""
     schemes: dict[tuple[tuple[str, str], ...], list[Source]] = {}
     for run in runs:
         schemes.setdefault(tuple(run.about.levels.items()), []).append(run)
@@ -124,7 +124,7 @@ def _perceived(run: ReportRun) -> str:
 def glossary(
     runs: Sequence[Source], *, kappa: bool = False, gamma: bool = False
 ) -> list[tuple[str, str]]:
-    """The terms that occur on the page, and what they mean; kappa and gamma where they do."""
+    """Return the terms that occur on the page, with their meanings."""
     agreement = {"kappa": KAPPA} if kappa else {}
     agreement |= {"gamma": GAMMA} if gamma else {}
     # Each once; but a level and a concept of one name are two terms.
@@ -182,7 +182,7 @@ def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
 
 
 def citation(sources: Sequence[Source]) -> str:
-    """Each source once; the paper of ObyGaze's task only where its levels are what is learned."""
+    """Return each source once; ObyGaze's paper only if its levels are used."""
     manifests = [source.about for source in sources]
     cited = [of.citation or f"{of.name}, whose manifest has no citation" for of in manifests]
     if any(of.is_obygaze for of in manifests):

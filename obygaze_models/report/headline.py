@@ -39,7 +39,7 @@ class Headline:
 
     @property
     def opens(self) -> ScoreRow:
-        """What the explorer opens on: the first model that gives reasons, if one does."""
+        """The model that the explorer opens on: the first that gives reasons, if one does."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
@@ -54,7 +54,7 @@ class Headline:
 
     @property
     def human(self) -> float | None:
-        """One annotator's F1 against another on the same task, where no model is beside them."""
+        """The F1 of one annotator against another on the same task, if no model is beside them."""
         if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
         record, test = self.row.run.record, self.row.entry.test
@@ -65,9 +65,9 @@ class Headline:
 def headline(
     tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
 ) -> Headline:
-    """The best models on the largest test set of the explorer's first run, and of runs like it.
+    """Rank the models on the largest test set of the explorer's first run, and of runs like it.
 
-    Without a model only what was annotated.
+    Without a model there are no rows.
     """
     if isinstance(source, Annotation):
         return Headline(source, "", (), annotators)

@@ -1,4 +1,4 @@
-"""What changes the conclusion of a page, and what may not be concluded."""
+"""Alarms that change the conclusion of a page, and limits of what may be concluded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ MAX_LIMITS = 3
 
 
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
-    """What changes the conclusion: features made up or of unknown origin, leaks, few clips, one
-    film tested.
+    """Return what changes the conclusion.
+
+    Features that are made up or of unknown origin, leaks, few clips, a single tested film.
     """
     record, row = head.run.record, head.row
     # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
@@ -37,7 +38,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def limits(head: Headline) -> list[str]:
-    """What may not be concluded, the gravest first."""
+    """Return what may not be concluded, the gravest first."""
     if not head.rows:
         return _limits_of_labels(head)
     record = head.row.run.record
@@ -85,7 +86,7 @@ def limits(head: Headline) -> list[str]:
 
 
 def _limits_of_labels(head: Headline) -> list[str]:
-    """What labels alone do not say."""
+    """Return what labels alone do not say."""
     noun, group = head.source.noun, head.source.group_noun
     clip = noun.removesuffix("s")
     if head.annotators is None:
@@ -113,7 +114,7 @@ def _is_no_better(head: Headline) -> bool:
 
 
 def _untested(head: Headline) -> str:
-    """The levels that the best model's test leaves out, in words; empty of other tasks."""
+    """Name the levels that the best model's test leaves out; empty for other tasks."""
     if head.run.kind != "levels":
         return ""
     tested = head.row.task.levels
@@ -121,7 +122,7 @@ def _untested(head: Headline) -> str:
 
 
 def _seen(source: Source) -> tuple[str, str]:
-    """What parts of a film do, and what a model is to see: in words of the source's levels."""
+    """Name what parts of a film do, and what a model looks for, by the source's levels."""
     names = source.about.levels
     if source.about.is_obygaze:
         return "objectifies", "objectification"

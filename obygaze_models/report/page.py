@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 Origin = AnyRun | Manifest | Timelines
-"""What a page is made of."""
+"""A source of a page."""
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 
 
@@ -206,7 +206,7 @@ def _models(
 def _open(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """The runs; or where there are none, what was annotated."""
+    """Open the runs; or, if there are none, the annotations."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]

@@ -1,4 +1,4 @@
-"""The table of a page's first screen: what each run asks, its score, and a verdict in words."""
+"""The table of a page's first screen: each run's question, its score, and a verdict."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from obygaze_features.common.text import format_signed, group_by
+from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, html, number
 from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT, Comparison
@@ -59,11 +60,11 @@ def _of_run(rows: Sequence[ScoreRow]) -> Iterator[Result]:
     metric = rows[0].run.record.ranking_metric
     verdicts = dict(zip(rows, verdicts_of(rows, metric), strict=True))
     ranked = sorted(rows, key=lambda row: -(row.entry.mean[metric] or 0.0))
-    shown = {row: _question(row) for row in ranked}
+    questions = {row: _question(row) for row in ranked}
     if rows[0].run.kind == "concepts" and len(rows) > MAX_CONCEPTS:
         ends = {ranked[0]: "best", ranked[-1]: "lowest"}
-        shown = {row: f"{_question(row)} ({end} of {len(rows)})" for row, end in ends.items()}
-    for row, question in shown.items():
+        questions = {row: f"{_question(row)} ({end} of {len(rows)})" for row, end in ends.items()}
+    for row, question in questions.items():
         score = Estimate(row.entry.mean[metric], row.interval(metric))
         yield _result(row, metric, question, score, verdicts[row])
         yield from _without_blank(row, metric)
@@ -86,14 +87,14 @@ def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
         return
     table = run.run.predictions()
     own = table[(table["model"] == row.model) & (table["test"] == row.entry.test)]
-    kept = own[~own["id"].isin(run.record.blank)]
-    if len(kept) in (0, len(own)):
+    spoken = own[~own["id"].isin(run.record.blank)]
+    if len(spoken) in (0, len(own)):
         return
     clips = run.run.clips()
     group_of = dict(zip(clips["id"], clips["group"], strict=True))
-    (scores,) = score_models(kept, group_of)
+    (scores,) = score_models(spoken, group_of)
     score = Estimate(scores.mean[metric], scores.interval[metric])
-    left_out = own["id"].nunique() - kept["id"].nunique()
+    left_out = own["id"].nunique() - spoken["id"].nunique()
     question = f"… without the {run.describe_blank(left_out)}"
     yield _result(row, metric, question, score, _beside_chance(score, metric))
 
@@ -143,28 +144,38 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
     """Compare the first screen's model with those of a few other runs that read other features."""
     if not head.rows or head.run.kind != "levels":
         return []
-    main = head.run
-    others = [run for run in runs if _is_comparable(run, main)]
-    if len(others) > MAX_DIFFERENCES:
+    comparable = [run for run in runs if _is_comparable(run, head)]
+    if len(comparable) > MAX_DIFFERENCES:
         return []
-    test, model = head.row.entry.test, head.row.model
     sentences = []
-    for run in others:
-        other = run.record.headline_model
-        found = compare(main.run, run.run, models=[model, other])
-        for pair in found.comparisons:
-            named = (pair.test, pair.reference.model, pair.model.model) == (test, model, other)
-            is_alike = not pair.differences and not pair.leaks
-            if named and is_alike and pair.model.run != pair.reference.run:
-                sentences.append(_difference(pair, head.metric, main, run))
+    for run in comparable:
+        pair = _compare_with(run, head)
+        if pair is not None:
+            sentences.append(_difference(pair, head.metric, head.run, run))
     return sentences
 
 
-def _is_comparable(run: ReportRun, main: ReportRun) -> bool:
-    """Return True if a run differs from the first screen's by what it reads."""
-    data, other = run.record.manifest, main.record.manifest
-    same_labels = (data.digest, data.labels) == (other.digest, other.labels)
-    return run.kind == "levels" and run.reads != main.reads and same_labels
+def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
+    """Compare a run's model with the first screen's; None if more than the features differ."""
+    model, rival = head.row.model, run.record.headline_model
+    try:
+        compared = compare(head.run.run, run.run, models=[model, rival])
+    except ExperimentError:  # they share no clips
+        return None
+    for pair in compared.comparisons:
+        is_named = (pair.reference.model, pair.model.model) == (model, rival)
+        is_across = pair.test == head.row.entry.test and pair.model.run != pair.reference.run
+        if is_named and is_across and head.metric in pair.scores:
+            return None if pair.differences or pair.leaks else pair
+    return None
+
+
+def _is_comparable(run: ReportRun, head: Headline) -> bool:
+    """Return True if a run answers the first screen's question from other features."""
+    data, main_data = run.record.manifest, head.run.record.manifest
+    same_labels = (data.digest, data.labels) == (main_data.digest, main_data.labels)
+    same_test = run.kind == "levels" and head.row.entry.test in run.record.tests
+    return same_labels and same_test and run.reads != head.run.reads
 
 
 def _difference(pair: Comparison, metric: str, main: ReportRun, run: ReportRun) -> Html:

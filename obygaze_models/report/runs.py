@@ -61,7 +61,7 @@ class ModelResults:
 
     @property
     def gives_reasons(self) -> bool:
-        """Whether its reasons lead to the prediction; a network's sensitivities do not."""
+        """True if its reasons lead to the prediction; a network's sensitivities do not."""
         return bool((self.reasons["kind"] != "sensitivity").any())
 
 
@@ -117,7 +117,7 @@ class ReportRun:
 
     @property
     def group_noun(self) -> str:
-        """What its clips were kept together by; clips where no film is named."""
+        """The name of the groups that its clips were kept together by, such as film."""
         return self.record.films.noun
 
     def in_groups(self, text: str) -> str:
@@ -137,7 +137,7 @@ class ReportRun:
 
     @cached_property
     def noun(self) -> str:
-        """What its clips are called."""
+        """The name of its clips: minutes or clips."""
         return clip_noun(self.clips.values())
 
     @property
@@ -156,7 +156,7 @@ class ReportRun:
 
     @property
     def counts_all(self) -> bool:
-        """Whether `clips` are all of the label set, rather than those that the run had."""
+        """True if `clips` are all of the label set, not only those that the run had."""
         return self._label_set is not None
 
     @cached_property
@@ -186,7 +186,7 @@ class ReportRun:
 
     @property
     def protocol(self) -> str:
-        """How clips were split."""
+        """The protocol by which clips were split."""
         return str(self.record.protocol)
 
     @cached_property
@@ -203,7 +203,7 @@ class ReportRun:
 
     @property
     def kind(self) -> str:
-        """What its models tell apart: two sets of levels, several classes, or concepts."""
+        """The kind of task: "levels" (two sets of them), "classes" (several) or "concepts"."""
         experiment = self.record.experiment
         if experiment.concepts:
             return "concepts"
@@ -269,7 +269,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """The run that tested the most clips; of levels rather than concepts, and without leaks."""
+    """Choose the run that tested the most clips; of levels rather than concepts, without leaks."""
     return max(
         runs,
         key=lambda run: (
@@ -281,7 +281,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 
 
 def default_model(run: ReportRun) -> ModelResults:
-    """The model with the best main score, among those that give reasons if there are any."""
+    """Choose the model with the best main score, among those that give reasons if any does."""
     metric = run.record.main_metric
     scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
@@ -336,7 +336,7 @@ class ScoreRow:
 
     @property
     def few(self) -> str:
-        """Why an interval would look surer than it is; empty where it is not."""
+        """The reason why an interval would look too narrow; empty if there is none."""
         return self.too_few("")
 
     def too_few(self, metric: str) -> str:
@@ -345,7 +345,7 @@ class ScoreRow:
         return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
 
     def interval(self, metric: str) -> tuple[float, float] | None:
-        """The interval of the score, where there are clips and films enough."""
+        """Return the interval of a score, if there are enough clips and films."""
         return None if self.few else self.entry.interval.get(metric)
 
     @property
@@ -357,7 +357,7 @@ class ScoreRow:
 
     @property
     def averaged(self) -> str:
-        """Over what a score is a mean; empty where all clips are scored together."""
+        """The groups that a score is a mean over; empty if all clips are scored together."""
         return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
 
     def above_guess(self, metric: str) -> Estimate:
@@ -389,17 +389,17 @@ class ScoreRow:
 
     @property
     def task(self) -> Task:
-        """What it was tested on."""
+        """The task that it was tested on."""
         return self.run.record.task(self.entry.test)
 
     @property
     def trained(self) -> str:
-        """What was told apart in training, and by whose labels."""
+        """The task that it was trained on, and whose labels."""
         return self.run.record.trained_on(self.entry.test) + self._by_whom
 
     @property
     def told_apart(self) -> str:
-        """What was told apart in training, and in testing where that differs."""
+        """The task of training, and that of testing if it differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
         return (test if train == test else f"{train} → {test}") + self._by_whom
 
@@ -432,7 +432,7 @@ class ScoreTable:
 
     @property
     def caption(self) -> str:
-        """What stands in a cell."""
+        """The meaning of the cells."""
         means = [row for row in self.rows if not row.entry.pooled]
         groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in means))
         what = "Of all test clips together"
@@ -467,7 +467,7 @@ class ScoreTable:
 
 
 def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
-    """A table a kind; protocols without leaks first, then by test set."""
+    """Return a table for each kind of task; protocols without leaks come first."""
     by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
     order = list(PROTOCOLS.values())
     for run in sorted(runs, key=lambda run: order.index(find_protocol(run.protocol))):

@@ -27,7 +27,7 @@ MAX_MODELS = 12
 
 
 def score_figure(head: Headline) -> Html:
-    """The best models, annotators against each other and the best guess on one axis.
+    """Draw the best models, annotators against each other and the best guess on one axis.
 
     Each average has a heading of its own.
     """
@@ -66,7 +66,7 @@ def score_figure(head: Headline) -> Html:
 
 
 def _level_figure(head: Headline) -> Html:
-    """How often each annotator gave each level."""
+    """Draw how often each annotator gave each level."""
     names = head.source.about.levels
     sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
     given = dict(head.annotators.levels) if head.annotators else sets

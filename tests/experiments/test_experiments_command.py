@@ -49,7 +49,10 @@ def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
     assert note == "Tests 10 of 100 clips"
     record = json.loads((tmp_path / "runs/sure/run.json").read_text(encoding="utf-8"))
     score = record["scores"][0]["mean"]["auroc"]
-    assert first.startswith(f"logistic: AUROC {score:.2f} (too few clips to say) on ")
+    assert (
+        f"logistic rates the Sure one higher {score:.0%} of the time (AUROC {score:.2f}; too few"
+        in first
+    )
     assert wrote.startswith("Wrote runs/sure;")
     assert "Easy Negative vs Sure: 5 of 10 positive" in tables
     assert max(map(len, tables)) <= 100

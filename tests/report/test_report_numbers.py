@@ -167,7 +167,7 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     assert "agrees less with " in detail
     assert " than they do with each other (0.40)" in plain(detail)
     numbered = renamed(with_record(run, annotators={test: compared}), {model: f"{model}-2"})
-    assert f"{model}-2 agrees with" in plain(beside_annotators(first_screen(numbered))[0])
+    assert f"{model}-2 agrees less with anna" in plain(beside_annotators(first_screen(numbered))[0])
     assert "kappa" not in " ".join(findings(head))
     anna, bert = (labels.level_of for labels in annotators[1])
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])

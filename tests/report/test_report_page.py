@@ -86,7 +86,7 @@ def test_a_runs_page_tells_its_story(page, run):
     for words in (
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
-        "50 clips of the store have no label, or one that this task does not use",
+        "50 clips of the store have no label for this task",
         f"Of the {FILMS} films in the test sets, {FILMS} have other clips in training",
         "3 fits share one test fold",
     ):  # fmt: skip
