@@ -373,8 +373,9 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
 def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) -> NDArray[np.bool_]:
     """Mark the concepts that a label set gives: a row for each clip, a column for each concept."""
     names = scheme.concept_names
-    rows = {given: [name in given for name in names] for given in {*labels.concepts}}
-    return np.array([rows[labels.concepts_of[i]] for i in ids], bool).reshape(-1, len(names))
+    concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
+    marks = {given: [name in given for name in names] for given in {*concepts}}
+    return np.array([marks[given] for given in concepts], bool).reshape(-1, len(names))
 
 
 def _concept_agreements(

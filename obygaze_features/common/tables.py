@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -313,7 +314,7 @@ def _needs_quotes(column: tuple[str, Sequence[str]]) -> bool:
     return any(mark in text for mark in ',"\r\n')
 
 
-def map_cells(function: Callable[[str], V], cells: Sequence[str]) -> list[V]:
+def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
     """Return a function's value for each cell; it is called once for those that are alike.
 
     The first cell for which it raises is the first that would.

@@ -477,8 +477,9 @@ class LabelSet(IdTable):
             return
         scheme = scheme_in(about, path, default)
         yield from repeated_ids(table)
-        levels = {text: _level_problems(text, scheme) for text in {*table["level"]}}
-        concepts = {text: _concept_problems(text, scheme) for text in {*table.get("concepts")}}
+        levels = {text: _unknown([text], scheme.level) for text in {*table["level"]}}
+        cells = {*table.get("concepts")}
+        concepts = {text: _unknown(split_concepts(text), scheme.concept) for text in cells}
         if not any(levels.values()) and not any(concepts.values()):
             return
         for row, texts in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
@@ -509,32 +510,22 @@ class LabelSet(IdTable):
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "level": self.levels,
-            "concepts": _joined(self.concepts),
+            "concepts": map_cells(SEPARATOR.join, list(map(tuple, self.concepts))),
         }
         if self.ratio:
             columns["ratio"] = self.ratio
         return format_table({**columns, **self.extra})
 
 
-def _joined(concepts: Sequence[tuple[str, ...]]) -> list[str]:
-    texts = {names: SEPARATOR.join(names) for names in {*concepts}}
-    return [texts[names] for names in concepts]
-
-
-def _level_problems(text: str, scheme: LabelScheme) -> list[str]:
-    return list(_problems_of([text], scheme.level))
-
-
-def _concept_problems(text: str, scheme: LabelScheme) -> list[str]:
-    return list(_problems_of(split_concepts(text), scheme.concept))
-
-
-def _problems_of(texts: Iterable[str], look_up: Callable[[str], str]) -> Iterator[str]:
+def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
+    """Return what `look_up` raises for each of some texts, if anything."""
+    problems = []
     for text in texts:
         try:
             look_up(text)
         except ManifestError as error:
-            yield str(error)
+            problems.append(str(error))
+    return problems
 
 
 def split_concepts(text: str) -> list[str]:

@@ -374,7 +374,7 @@ class Manifest:
         scheme = self._scheme_of(labels.name, labels.about)
         for noun, given, names in (
             ("level", labels.levels, scheme.codes),
-            ("concept", chain(*{*labels.concepts}), scheme.concept_names),
+            ("concept", chain(*{*map(tuple, labels.concepts)}), scheme.concept_names),
         ):
             if unknown := sorted(set(given).difference(names)):
                 raise ManifestError(
