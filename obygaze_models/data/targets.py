@@ -35,7 +35,10 @@ NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 
 class Counts(NamedTuple):
-    """How many clips there are, of each class, and positive ones, where there are two classes."""
+    """How many clips there are, of each class, and positive ones, where there are two classes.
+
+    A target without classes counts all its clips as one.
+    """
 
     clips: int
     positives: int | None
@@ -57,6 +60,14 @@ class Classes:
             return clip_targets(data, task.negatives)[:, column].astype(np.int64)
         code_of = {level: code for code, each in enumerate(task.classes) for level in each.levels}
         return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+
+    def takes_part(self, labels: Array) -> Array:
+        """Return True for each clip that takes part in a task, by its label."""
+        return labels >= 0
+
+    def strata(self, labels: Array) -> Array:
+        """Return the whole numbers by which folds are drawn and balanced; `UNUSED` without part."""
+        return labels
 
     def format_labels(self, task: Task, labels: Array) -> Array:
         """Return the cells of labels in a file: the keys of the classes."""

@@ -101,6 +101,10 @@ class Task(msgspec.Struct, frozen=True):
         """Return the number of each clip's label; `UNUSED` where it takes no part."""
         return self.target.encode(self, data)
 
+    def strata(self, data: ClipDataset) -> Array:
+        """Return the whole numbers by which folds are drawn; `UNUSED` for clips without a part."""
+        return self.target.strata(self.labels(data))
+
     def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
         """Return what tables call each class, and each level of no class, by `level_key`."""
         alone = {level_key(level): level for level in levels}

@@ -57,9 +57,9 @@ class Division:
     ) -> Sequence[Fold]:
         """Return the folds of one problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
-        tests = {task.key: task.labels(data) for task in problem.tests}
+        tests = {task.key: task.strata(data) for task in problem.tests}
         how: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
-        folds = splitter.make_folds(problem.train.labels(data), tests, **how)
+        folds = splitter.make_folds(problem.train.strata(data), tests, **how)
         if self.protocol != "split":
             return folds
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]

@@ -468,7 +468,8 @@ def class_table(plan: Plan, task: Task) -> str:
     if plan.division.protocol == "leave-film-out":
         head, units = group_noun(data.grouped_by), data.groups
     names: dict[Any, Any] = plan.file_names if data.grouped_by == "media" else {-1: "none"}
-    units, labels = units[labels >= 0], labels[labels >= 0]
+    taking_part = task.target.takes_part(labels)
+    units, labels = units[taking_part], labels[taking_part]
     rows = [
         [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]
         for unit in np.unique(units).tolist()

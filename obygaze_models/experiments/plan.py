@@ -224,7 +224,9 @@ class Plan:
         """The films of the test clips, how many also train, and why others are not tested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
-        testable = np.any([task.labels(self.data) >= 0 for task in self.tests], axis=0)
+        testable = np.any(
+            [task.target.takes_part(self.labels_of(task)) for task in self.tests], axis=0
+        )
         tested = {*films[self.tested_rows].tolist()} - {""}
         both = {
             film

@@ -99,7 +99,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
         # As text first: pandas' own parser of numbers rounds some.
         table[columns] = table[columns].astype(np.float64)
         allowed = np.all(task.target.allows(table[columns].to_numpy()), axis=1)
-        is_wrong = (codes < 0) | ~allowed
+        is_wrong = ~(task.target.takes_part(codes) & allowed)
         for row in table[is_wrong].itertuples():
             raise ValueError(f"fit {row.fit} of {row.model} has other labels or probabilities")
 

@@ -294,7 +294,7 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
     folds, last = data.folds, plan.division.last
     if not plan.division.fold_of:
         folds, last = draw_folds(labels, seed), N_FOLDS - 1
-    rows = np.flatnonzero((labels >= 0) & (folds >= 0))
+    rows = np.flatnonzero(problem.train.target.takes_part(labels) & (folds >= 0))
     classes = len(problem.train.classes)
     held = next(
         (own for fold in range(last, -1, -1) for own in [folds[rows] == fold]

@@ -303,8 +303,9 @@ def evaluate(
     measure = official_measure(truth, scheme, [task])
     no_features = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, no_features, scheme.concept_names, labels=labels)
-    code_of = dict(zip(clips.ids, task.labels(clips).tolist(), strict=True))
-    code_of = {clip: code for clip, code in code_of.items() if code >= 0}
+    own = task.labels(clips)
+    rows = np.flatnonzero(task.target.takes_part(own)).tolist()
+    code_of = {clips.ids[row]: own[row] for row in rows}
     if not code_of:
         raise ExperimentError(f"no clip of {manifest.name} takes part in {about.said.task}")
     predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
