@@ -19,6 +19,7 @@ from benchmarks.gpu_passes import WORKERS
 from benchmarks.result import Result
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import limit_gpu_share, spare_memory
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.extraction import Summary, extract
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
 from obygaze_features.manifests import Item, Items, Manifest
@@ -119,6 +120,7 @@ def _extract(
 def _extractor_rate(backbone: Backbone, threads: int) -> float:
     """Windows a second that become the network's input on the CPU."""
     sampling = backbone.sampling
+    assert isinstance(sampling, SoundSampling)
     noise = np.random.default_rng(0).normal(0, 0.1, round(sampling.window * sampling.rate))
     repeats = SOUND_WINDOWS * threads
     begin = time.perf_counter()
@@ -131,6 +133,7 @@ def _extractor_rate(backbone: Backbone, threads: int) -> float:
 def _recordings(bench: Bench, backbone: Backbone, count: int) -> tuple[Manifest, Path]:
     """Clips of noise, each of a few windows, several of which are the same file."""
     folder, sampling = bench.folder / "recordings" / backbone.name, backbone.sampling
+    assert isinstance(sampling, SoundSampling)
     folder.mkdir(parents=True, exist_ok=True)
     samples = round(SOUND_WINDOWS * sampling.window * sampling.rate)
     files = 2 if bench.small else 8
