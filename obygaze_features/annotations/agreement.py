@@ -375,7 +375,7 @@ def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) ->
     names = scheme.concept_names
     concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
     marks = {given: [name in given for name in names] for given in {*concepts}}
-    return np.array([marks[given] for given in concepts], bool).reshape(-1, len(names))
+    return np.array([marks[given] for given in concepts], bool).reshape(len(ids), len(names))
 
 
 def _concept_agreements(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
+from obygaze_features.common.text import MAX_TIME_S
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.items.choose_films import find_films, titles_in
 from obygaze_features.items.media import locate
@@ -29,10 +30,10 @@ STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which a file is given up."""
 
 _COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
-_TIME = (Real, math.ulp(0.0), math.inf, "a number above 0")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
     **dict.fromkeys(("limit", "audio_track", "workers", "ray_forwards"), _COUNT),
-    **dict.fromkeys(("max_hours", "stall_timeout"), _TIME),
+    "max_hours": (Real, math.ulp(0.0), math.inf, "a number above 0"),
+    "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0, at most {MAX_TIME_S:g}"),
     "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
     "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
     "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.guesses import baselines
@@ -75,6 +74,8 @@ class Classes:
 
     def read_labels(self, task: Task, cells: Array) -> Array:
         """Return the labels of cells; `UNUSED` where a class is unknown."""
+        import pandas as pd
+
         return np.asarray(pd.Index(task.class_keys).get_indexer(pd.Index(cells)))
 
     def count(self, task: Task, labels: Array) -> Counts:

@@ -178,7 +178,7 @@ def test_tables_call_models_by_their_titles(make_run):
     first = headline(run.record)[-1]
     printed = "\n".join([first, describe_run(run), om.compare(run).table()])
     assert len(re.findall(r"^what is said  ", printed, re.MULTILINE)) >= 2
-    assert first.startswith("what is said, the first listed of 2 models: AUROC ")
+    assert ", what is said, the first listed of 2 models, rates the Sure one" in first
     assert "minus what is said" in printed
     assert not re.search(r"\blr\b", printed)
 

@@ -210,7 +210,10 @@ def test_python_refuses_the_numbers_that_the_command_refuses():
         for option in command.params
         if isinstance(option.type, click.IntRange | click.FloatRange)
     }
-    assert ranges.keys() >= {"limit", "workers", "batch", "max_hours", "stall_timeout"}
+    assert ranges.keys() >= {"limit", "workers", "batch", "max_hours"}
+    for number in (0, -1, float("inf"), float("nan")):  # the option's type is a time
+        with pytest.raises(UsageError, match=rf"^stall_timeout .*got {number}"):
+            Options(stall_timeout=number)
     for name, allowed in ranges.items():
         outside = [allowed.min if allowed.min_open else allowed.min - 1]
         outside += [allowed.max + 1] if allowed.max else []
