@@ -32,6 +32,7 @@ def rows_of(page, reads):
     return {row[0]: row[2:] for row in page.rows if len(row) == 5 and row[1] == reads}
 
 
+@pytest.mark.gate
 def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
     words, count = rows_of(page, "words"), rows_of(page, "number of words")
     question = "Is a minute Sure rather than Easy Negative?"
@@ -55,6 +56,7 @@ def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
     assert question in top
 
 
+@pytest.mark.gate
 def test_scores_without_wordless_minutes_are_those_of_the_other_clips(page, runs):
     data = om.load_example()
     silent = {clip for clip, row in zip(data.ids, data.X, strict=True) if not row.any()}
@@ -70,6 +72,7 @@ def test_scores_without_wordless_minutes_are_those_of_the_other_clips(page, runs
     assert cells[0].endswith("; not clearly better than chance")
 
 
+@pytest.mark.gate
 def test_a_single_score_needs_no_table(results, runs):
     alone = results["films"]
     assert "A guess knows" not in Page(render_report([alone])).text
