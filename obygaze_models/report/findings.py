@@ -39,7 +39,10 @@ def findings(head: Headline) -> list[Html]:
     """Return the finding; then what annotators marked, and how they agree or what a model does."""
     if not head.rows:
         shared = _shared_marks(head)
-        return [*shared, _annotated(head, by_all=not shared), *_agreement(head)]
+        # One paragraph says how many were marked and how far annotators agree: films come soon.
+        first, *others = [_annotated(head, by_all=not shared), *_agreement(head)]
+        told = [html("{} {}", first, others[0]), *others[1:]] if others else [first]
+        return [*shared, *told]
     if head.run.kind == "concepts":
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
