@@ -129,7 +129,8 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
         assert tab.text(first) == "The Ugly Truth (2009)"
     lanes = {*tab.texts(".film:not([hidden]) svg[data-lane]", "dataset.lane")}
     assert lanes == {*labels.y, "Labels of clips", *labels.concept_names}
-    x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 / 95.5)
+    longest = Manifest.load(example_path("minutes")).items.ends.max()  # strips share its scale
+    x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 * 60 / longest)
     tab.mouse("mouseMoved", x, y, buttons=0)
     assert shown(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
     tab.click("#films-table th:last-child button")
