@@ -79,6 +79,21 @@ def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_pa
     assert not (tmp_path / "stores").exists()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def as_many_threads_as_actors() -> Iterator[None]:
+    """On CPUs the last bits depend on the number of threads; each actor here has two CPUs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def whole_store(as_many_threads_as_actors, manifest, films, tiny, tmp_path_factory) -> Path:
+    (store,) = of.extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
+    return store
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
     """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
