@@ -64,10 +64,10 @@ lint: $(READY)
 	@$(BIN)/python .ci/budget.py
 
 faults: $(READY)
-	@$(BIN)/python -m pytest -m faults
+	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -m faults
 
 fuzz: $(READY)
-	@$(BIN)/python -m pytest -m fuzz tests/fuzz
+	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -m fuzz tests/fuzz
 
 interop: $(READY)
 	@.ci/interop

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
-import platform
 import sys
-from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
 
-from benchmarks.result import Result
-from obygaze_features.common.files import to_json, write_text
-from obygaze_features.common.tables import align
+from benchmarks.result import Results
 
 #: Modules of this folder; each later room adds its own.
 BENCHMARKS = (
@@ -33,8 +26,6 @@ BENCHMARKS = (
     "association",
     "scale",
 )
-HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
-RESULTS = Path(__file__).with_name("results")
 
 
 def main(names: list[str]) -> None:
@@ -43,32 +34,17 @@ def main(names: list[str]) -> None:
         sys.exit(f"Error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
     missed: list[str] = []
     for name in names or BENCHMARKS:
-        results: list[Result] = list(importlib.import_module(f"benchmarks.{name}").measure())
-        if not results:
+        results = Results.of_today(
+            name, tuple(importlib.import_module(f"benchmarks.{name}").measure())
+        )
+        if not results.rows:
             continue
-        print(f"\n{name}: {datetime.now(UTC):%Y-%m-%d}, {_machine()}\n")
-        print(align(HEADER, map(_row, results)))
-        found = [{**asdict(result), "holds": result.holds} for result in results]
-        write_text(RESULTS / f"{name}.json", to_json(found))
-        print(f"\nresults -> {RESULTS / name}.json")
-        missed += [result.name for result in results if not result.holds]
+        print(f"\n{results}\n\nresults -> benchmarks/results/{name}.json")
+        results.save()
+        missed += [row.name for row in results if not row.holds]
+    print("Write the tables into the docs with: python -m docs.measured --write")
     if missed:
         sys.exit(f"Error: {len(missed)} targets do not hold, such as: {missed[0]}")
-
-
-def _row(result: Result) -> list[str]:
-    return [
-        result.name,
-        f"{result.value:.3g} {result.unit}",
-        f"{result.peer:.3g} {result.unit}",
-        f"{result.ratio:.3f}",
-        "" if result.target is None else f"<= {result.target:.3g}",
-        "yes" if result.holds else "NO",
-    ]
-
-
-def _machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

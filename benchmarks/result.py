@@ -1,13 +1,24 @@
-"""One line of a benchmark, and the fair way of timing two things."""
+"""One line of a benchmark, the files that keep them, and the fair way of timing two things."""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
+import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
-__all__ = ["Result", "side_by_side"]
+from obygaze_features.common.files import to_json, write_text
+from obygaze_features.common.tables import align
+
+__all__ = ["Result", "Results", "side_by_side"]
+
+RESULTS = Path(__file__).with_name("results")
+HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 
 
 @dataclass(frozen=True)
@@ -28,8 +39,62 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether the target is met."""
+        """True if the target is met."""
         return self.target is None or self.ratio <= self.target
+
+    def cells(self) -> list[str]:
+        """Return the row that is printed."""
+        return [
+            self.name,
+            f"{self.value:.3g} {self.unit}",
+            f"{self.peer:.3g} {self.unit}",
+            f"{self.ratio:.3f}",
+            "" if self.target is None else f"<= {self.target:.3g}",
+            "yes" if self.holds else "NO",
+        ]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The lines of a benchmark, with the day and the machine; kept in results/NAME.json."""
+
+    name: str
+    made: str
+    machine: str
+    rows: tuple[Result, ...]
+
+    @classmethod
+    def of_today(cls, name: str, rows: tuple[Result, ...]) -> Results:
+        """Return the results of a run that ends now, on this machine."""
+        system = f"{platform.system()}, Python {platform.python_version()}"
+        machine = f"{os.cpu_count()} cores, {system}"
+        return cls(name, f"{datetime.now(UTC):%Y-%m-%d}", machine, rows)
+
+    @classmethod
+    def load(cls, name: str) -> Results:
+        """Read the results of the last run."""
+        record = json.loads((RESULTS / f"{name}.json").read_text())
+        rows = tuple(
+            Result(**{key: value for key, value in row.items() if key != "holds"})
+            for row in record["rows"]
+        )
+        return cls(name, record["made"], record["machine"], rows)
+
+    def save(self) -> None:
+        """Write the results over those of the run before."""
+        rows = [{**asdict(row), "holds": row.holds} for row in self.rows]
+        record = {"made": self.made, "machine": self.machine, "rows": rows}
+        write_text(RESULTS / f"{self.name}.json", to_json(record))
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Result:
+        return next(row for row in self.rows if row.name == name)
+
+    def __str__(self) -> str:
+        table = align(HEADER, (row.cells() for row in self.rows))
+        return f"{self.name}: {self.made}, {self.machine}\n\n{table}"
 
 
 def side_by_side(

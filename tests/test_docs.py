@@ -22,6 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
+from docs import measured
 from docs.blocks import BLOCK, blocks
 from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
@@ -428,6 +429,11 @@ def test_every_page_with_commands_is_run() -> None:
             name = str(path.relative_to(ROOT))
             short = name.removeprefix("docs/").removesuffix(".md")
             assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
+
+
+def test_measured_numbers_are_those_of_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    measured.main([])
+    assert "docs/explanation/benchmarks.md: a table of" in capsys.readouterr().out
 
 
 def test_links_lead_somewhere() -> None:

@@ -29,6 +29,7 @@ from obygaze_models.commands.main import main
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data, draw_photos
 from tests.kit import store as toys
+from tests.kit.counts import keep_counts
 
 SOURCE = Path(__file__).with_name("failing.c")
 #: Of a store's writer; of a run, which has its fits until all else is there.
@@ -390,4 +391,6 @@ def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tm
     with capsys.disabled():
         counts = f"{len(points)} faults in {trial.points} system calls, {len(problems)} wrong"
         sys.stdout.write(f"\n{name}: {counts}\n")
+    tried = {f"{mode} at": len(spread) for mode in MODES}
+    keep_counts("faults", name, **{"system calls": trial.points}, **tried, wrong=len(problems))
     assert not problems, "\n".join(problems)

@@ -24,6 +24,7 @@ from obygaze_features.manifests.manifest import check
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds
 from tests.fuzz.kinds import KINDS, Files, read_files, write_files
+from tests.kit.counts import keep_counts
 
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
@@ -267,4 +268,8 @@ def test_all_inputs_end_in_a_line(kind, data, tmp_path, capsys, asked):
     with capsys.disabled():
         counts = f"{len(numbers)} inputs, {dict(outcomes)}, {len(failures)} failures"
         sys.stdout.write(f"\n{kind}: {counts}\n")
+    if not only:
+        commands = {"inputs": len(numbers), "commands": outcomes.total()}
+        ended = {"refused": outcomes["refused"], "accepted": outcomes["accepted"]}
+        keep_counts("fuzz", kind, **commands, **ended, failures=len(failures))
     assert not failures, "\n".join(failures)

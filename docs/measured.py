@@ -1,0 +1,125 @@
+"""The numbers in the docs that were measured, each from the results of a run.
+
+``python -m docs.measured`` lists them with their files, and ends with an error if a page says
+something else. ``--write`` writes the tables into the pages. A table stands between
+``<!-- measured: NAME -->`` and ``<!-- end -->``; numbers in sentences are in ``measured.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import RESULTS, Results
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+COVERAGE_ROWS = {
+    "auroc": "AUROC",
+    "average_precision": "AP",
+    "f1": "F1",
+    "d auroc": "difference of AUROC between two models",
+    "kappa": "annotators' kappa in each film",
+    "gamma": "gamma in each film",
+    "precision of moments": "precision of moments that are ranked over films",
+}
+COVERAGE_COLUMNS = ("5 to 7 films", "8 to 50 films")
+Counts = Mapping[str, Mapping[str, Any]]
+
+
+def benchmark_block(name: str) -> str:
+    """Return what a benchmark printed."""
+    return f"```text\n{Results.load(name)}\n```\n"
+
+
+def coverage_table(name: str) -> str:
+    """Return the least coverage of intervals, and that of the bootstrap in brackets."""
+    results, rows = Results.load(name), []
+    for key, title in COVERAGE_ROWS.items():
+        cells = [
+            results[f"{key}, {films}: least coverage (bootstrap)"] for films in COVERAGE_COLUMNS
+        ]
+        rows.append([title, *(f"{cell.value:.1f}% ({cell.peer:.1f}%)" for cell in cells)])
+    header = ["least coverage in any of these worlds (bootstrap)", *COVERAGE_COLUMNS]
+    return markdown_table(header, rows)
+
+
+def counts_table(name: str) -> str:
+    """Return the counts of a long test, a row for each kind, and their sum."""
+    counts = load_counts(name)
+    columns = [key for key in next(iter(counts.values())) if key != "made"]
+    rows = [[kind, *(f"{row[column]:,}" for column in columns)] for kind, row in counts.items()]
+    total = [f"{sum(row[column] for row in counts.values()):,}" for column in columns]
+    dates = sorted({row["made"] for row in counts.values()})
+    return f"Last run: {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}.\n\n" + markdown_table(
+        [name, *columns], [*rows, ["all", *total]]
+    )
+
+
+def load_counts(name: str) -> Counts:
+    """Read the counts that a long test kept."""
+    counts: Counts = json.loads((RESULTS / f"{name}.json").read_text())
+    return counts
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+TABLES: Mapping[str, Callable[[str], str]] = {
+    "intervals": coverage_table,
+    "fuzz": counts_table,
+    "faults": counts_table,
+}
+
+
+def write_tables(text: str) -> str:
+    """Return a page with its tables as the results have them now."""
+
+    def table(block: re.Match[str]) -> str:
+        name = block[2]
+        return block[1] + TABLES.get(name, benchmark_block)(name) + block[4]
+
+    return BLOCK.sub(table, text)
+
+
+def sentences() -> Iterator[tuple[str, str, str, str]]:
+    """Yield each number of a sentence: its page, the text, what it should be, and its source."""
+    for entry in tomllib.loads((ROOT / "docs/measured.toml").read_text())["number"]:
+        row = Results.load(entry["results"])[entry["row"]]
+        value = getattr(row, entry.get("column", "value")) * entry.get("times", 1)
+        expected = entry["text"].format(value=value)
+        yield entry["page"], entry["pattern"], expected, f"{entry['results']}.json: {entry['row']}"
+
+
+def main(arguments: list[str]) -> None:
+    """List the numbers, or write the tables."""
+    wrong = []
+    for page in PAGES:
+        text = page.read_text()
+        current = write_tables(text)
+        for block in BLOCK.finditer(text):
+            print(f"{page.relative_to(ROOT)}: a table of benchmarks/results/{block[2]}.json")
+        if "--write" in arguments:
+            page.write_text(current)
+        elif current != text:
+            wrong.append(f"{page.relative_to(ROOT)}: its tables are not those of the results")
+    for name, pattern, expected, source in sentences():
+        print(f"{name}: {expected!r} from {source}")
+        texts = re.findall(pattern, " ".join((ROOT / name).read_text().split()))
+        if texts != [expected]:
+            wrong.append(f"{name}: says {texts}, and {source} says {expected!r}")
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,18 @@
+"""The counts of long tests, which the docs show: benchmarks/results/fuzz.json and faults.json."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+
+
+def keep_counts(test: str, kind: str, **counts: int) -> None:
+    """Keep the counts of a kind of input, with today's date; `make fuzz` and `make faults` ask."""
+    if not os.environ.get("OBYGAZE_KEEP_COUNTS"):
+        return
+    path = RESULTS / f"{test}.json"
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    rows[kind] = {"made": f"{datetime.now(UTC):%Y-%m-%d}", **counts}
+    path.write_text(json.dumps(rows, indent=2) + "\n")
