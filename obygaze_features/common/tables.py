@@ -286,9 +286,10 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(rows) + 1):
         return text
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
-    quoting = csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
     quoted = io.StringIO()
-    writer = csv.writer(quoted, lineterminator="\n", quoting=quoting)
+    writer = csv.writer(
+        quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
+    )
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return quoted.getvalue()

@@ -459,5 +459,5 @@ def _microseconds(value: float) -> str:
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Times as text; empty where there is no span."""
-    cells = np.where(np.isnan(values), None, values).tolist()
+    cells = np.where(np.isnan(values), np.array(None), values).tolist()
     return map_cells(lambda value: "" if value is None else format_time(value), cells)
