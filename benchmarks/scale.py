@@ -212,10 +212,14 @@ def _import_table(inputs: Path, output: Path) -> None:
 
 
 def _pandas_table(inputs: Path, output: Path) -> None:
+    """Read the table, count, and write the clips and their labels, as an import does."""
     import pandas
 
     table = pandas.read_csv(inputs / "clips.csv")
     table.groupby("film")["level"].value_counts()
+    labels = ["level", "concepts"]
+    table.drop(columns=labels).to_csv(output / "items.csv", index=False)
+    table[["id", *labels]].to_csv(output / "labels.csv", index=False)
 
 
 def _load(inputs: Path, output: Path) -> None:
@@ -381,7 +385,7 @@ SEGMENT_FILMS = (20, 60, 200)
 """Films of two annotators with 300 segments each."""
 WORKS = (
     Work("manifests import csv", "clips", (10_000, 100_000, 1_000_000), table, _import_table,
-         _pandas_table, "pandas: read, group", 4),
+         _pandas_table, "pandas: read, group, write", 4),
     Work("load a manifest", "clips", (10_000, 100_000, 1_000_000), table, _load,
          _pandas_load, "pandas: read the tables", limit_s=2),
     Work("manifests diff, equal", "clips", THOUSANDS, table, _diff,

@@ -279,19 +279,27 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
 
     `ManifestError` if a cell is longer than `read_table` takes.
     """
-    _check_lengths(columns)
+    rows = list(map(",".join, zip(*columns.values(), strict=True)))
+    text = "\n".join([",".join(columns), *rows, ""])
+    if max(map(len, rows), default=0) > csv.field_size_limit():
+        _check_lengths(columns)
+    if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(rows) + 1):
+        return text
     # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
-    returns = any(_has("\r", cells) for cells in columns.values())
-    if len(columns) > 1 and not returns and not any(_needs_quotes(c) for c in columns.items()):
-        rows = map(",".join, zip(*columns.values(), strict=True))
-        return "\n".join([",".join(columns), *rows, ""])
-    text = io.StringIO()
+    quoted = io.StringIO()
     writer = csv.writer(
-        text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+        quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
     )
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
+    return quoted.getvalue()
+
+
+def _is_plain(text: str, *, width: int, height: int) -> bool:
+    """Return True if joined cells hold no mark that CSV quotes."""
+    commas, ends = text.count(","), text.count("\n")
+    has_separators = commas > (width - 1) * height or ends > height
+    return not has_separators and '"' not in text and "\r" not in text
 
 
 def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
@@ -306,12 +314,6 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
             f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if these are "
             "the words of a clip, divide the clip"
         )
-
-
-def _needs_quotes(column: tuple[str, Sequence[str]]) -> bool:
-    """Return True if the name or a cell of a column holds a mark that CSV quotes."""
-    text = "".join([column[0], *column[1]])
-    return any(mark in text for mark in ',"\r\n')
 
 
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:

@@ -224,16 +224,19 @@ class Items:
 
         Each film and id must exist. A string stands for a list of one.
         """
-        chosen = set(self.ids)
+        rows: Sequence[int] = range(len(self))
         if films is not None:
             films = set(as_list(films))
             if unknown := sorted(films - set(self.films)):
                 near = did_you_mean(unknown[:1], self.films)
                 raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
-            chosen = {i for i, film in zip(self.ids, self.films, strict=True) if film in films}
+            rows = [row for row in rows if self.films[row] in films]
         if ids is not None:
-            chosen &= {self.ids[self.row(identifier)] for identifier in as_list(ids)}
-        return self.take([row for row, i in enumerate(self.ids) if i in chosen], check=False)
+            wanted = dict.fromkeys(as_list(ids))
+            if unknown_ids := [name for name in wanted if name not in self.row_of]:
+                self.row(unknown_ids[0])
+            rows = [row for row in rows if self.ids[row] in wanted]
+        return self.take(rows, check=False)
 
     @cached_property
     def digest(self) -> str:
@@ -295,8 +298,8 @@ class Items:
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Every row whose id an earlier row has, but for capital letters."""
-        is_lower = "".join(self.ids).islower()
-        lower = self.ids if is_lower else list(map(str.lower, self.ids))
+        text = "".join(self.ids)
+        lower = self.ids if text.lower() == text else list(map(str.lower, self.ids))
         if len(set(lower)) == len(lower):
             return
         first_rows: dict[str, int] = {}
@@ -456,6 +459,5 @@ def _microseconds(value: float) -> str:
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Times as text; empty where there is no span."""
-    distinct, rows = np.unique(values, return_inverse=True)
-    texts = ["" if math.isnan(value) else format_time(value) for value in distinct.tolist()]
-    return [texts[row] for row in rows.tolist()]
+    cells = np.where(np.isnan(values), np.array(None), values).tolist()
+    return map_cells(lambda value: "" if value is None else format_time(value), cells)

@@ -48,11 +48,13 @@ def draw_lanes(
                 boxes.append((start, end))
         y = place * (LANE + GAP)
         for colour, boxes in shapes.items():
-            shape = "".join(
-                f"M{left:.0f} {y}H{max(right, left + 1):.0f}v{LANE}H{left:.0f}z"
-                for left, right in ((WIDTH * a / last, WIDTH * b / last) for a, b in boxes)
-            )
-            paths.append(html('<path class="{}" d="{}"/>', colour, shape))
+            outlines = []
+            for start, stop in boxes:
+                left, right = WIDTH * start / last, WIDTH * stop / last
+                right = right if right > left + 1 else left + 1
+                edge = f"{left:.0f}"
+                outlines.append(f"M{edge} {y}H{right:.0f}v{LANE}H{edge}z")
+            paths.append(html('<path class="{}" d="{}"/>', colour, "".join(outlines)))
     height = len(lanes) * (LANE + GAP)
     return html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '

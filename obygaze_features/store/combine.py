@@ -168,11 +168,11 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
         values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
         for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
             row_values = {name: array[index] for name, array in values.items()}
-            outcomes[int(new)] = Done(row_values, store.sources[store.ids[old]])
+            outcomes[int(new)] = Done(row_values, store.source_of(int(old)))
         failed = store.status[old_rows] > Status.DONE
         for new, old in zip(new_rows[failed], old_rows[failed], strict=True):
-            item_id, status = store.ids[old], Status(store.status[old])
-            outcomes[int(new)] = Failed(status, store.failures[item_id], store.sources[item_id])
+            reason, source_of = store.failures[store.ids[old]], store.source_of(int(old))
+            outcomes[int(new)] = Failed(Status(store.status[old]), reason, source_of)
     return outcomes
 
 

@@ -172,8 +172,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     columns: dict[str, Any] = {
         "id": store.ids,
         "status": [str(code) for code in store.status.tolist()],
-        "source": [source or "" for source in store.sources.values()],
-        "reason": [store.failures.get(item_id, "") for item_id in store.ids],
+        **store.rows_table,
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
     write_card(folder, checksums)
@@ -199,7 +198,7 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
         group.create_array(**layout)
     for name, column in texts.items():
         group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
-    table = fmt.encode_ids(store.ids)
+    table = store.id_bytes
     group.create_array(**fmt.ids_layout(*table.shape))[:] = table
     group.create_array(**fmt.status_layout(n))[:] = store.status
     if probe := read_probe(store):
@@ -223,10 +222,14 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
 
     step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
 
-    def read_chunks(ids: Sequence[str], done: NDArray[np.bool_]) -> Iterator[NDArray[Any] | None]:
-        for first in range(0, len(ids), step):
-            rows = store.read(spec.name, ids[first : first + step], missing="nan")
+    def read_chunks(begin: int, done: NDArray[np.bool_]) -> Iterator[NDArray[Any] | None]:
+        for first in range(0, len(done), step):
+            part = done[first : first + step]
+            rows = store.read_rows(spec.name, begin + first + np.flatnonzero(part))
             store.forget()
+            if len(rows) < len(part):
+                present, rows = rows, np.full((len(part), *spec.shape), spec.fill, spec.dtype)
+                rows[part] = present
             for start in range(0, len(rows), layout.chunk_rows):
                 chunk = rows[start : start + layout.chunk_rows]
                 if len(chunk) < layout.chunk_rows:  # the last one
@@ -240,7 +243,7 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
         done, name = store.status[rows] == Status.DONE, fmt.shard_name(spec, shard)
         if done.any():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            chunks = read_chunks(store.ids[rows], done)
+            chunks = read_chunks(rows.start, done)
             checksums[name] = write_shard(folder / name, chunks, layout, compress=compress)
     return checksums
 

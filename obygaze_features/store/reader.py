@@ -161,7 +161,7 @@ class Store:
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        return self._decode_ids(self._id_bytes)
+        return self._decode_ids(self.id_bytes)
 
     @cached_property
     def items(self) -> Items:
@@ -185,14 +185,34 @@ class Store:
         failed = np.flatnonzero(self.status > Status.DONE).tolist()
         if not failed:
             return {}
-        reasons = self._rows_table["reason"]
+        reasons = self.rows_table["reason"]
         return {self.ids[row]: reasons[row] for row in failed}
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
         """Id -> the fingerprint of the file it was computed from; None if there is none."""
-        sources = self._rows_table["source"]
+        sources = self.rows_table["source"]
         return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
+
+    def source_of(self, row: int) -> str | None:
+        """Return the fingerprint of the file that a row was computed from, if there is one."""
+        record = self.record_of(row // self.block_rows)
+        if record is None:
+            return self.rows_table["source"][row] or None
+        return record.sources[row % self.block_rows]
+
+    @cached_property
+    def rows_table(self) -> dict[str, list[str]]:
+        """The source and the reason of each row, as text; empty where there is none."""
+        if self.is_final:
+            return read_rows_table(self.location, self.ids, self.status)
+        sources, reasons = ([""] * len(self) for _ in range(2))
+        for record in self.records:
+            rows = self.rows_of_block(record.block)
+            sources[rows.start : rows.stop] = [source or "" for source in record.sources]
+            for row in rows if record.failures else []:
+                reasons[row] = record.failures.get(self.ids[row], "")
+        return {"source": sources, "reason": reasons}
 
     @cached_property
     def records(self) -> list[BlockRecord]:
@@ -212,7 +232,7 @@ class Store:
         if self.is_final or not 0 <= block < self.blocks:
             return None
         rows = self.rows_of_block(block)
-        ids = self._decode_ids(self._id_bytes[rows.start : rows.stop])
+        ids = self._decode_ids(self.id_bytes[rows.start : rows.stop])
         return read_record(self.location, block, ids, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
@@ -227,7 +247,7 @@ class Store:
         self._stored: dict[str, StoredArray] = {}
         keep = ["location", "checksums", "attributes", "_records", "_stored"]
         if before and before["items_digest"] == self.attributes["items_digest"]:
-            keep += ["ids", "_id_bytes", "_row_of"]
+            keep += ["ids", "id_bytes", "_row_of"]
         for name in set(vars(self)).difference(keep):
             del self.__dict__[name]
         return self
@@ -540,7 +560,8 @@ class Store:
     # Internals
 
     @cached_property
-    def _id_bytes(self) -> NDArray[np.uint8]:
+    def id_bytes(self) -> NDArray[np.uint8]:
+        """The ids as they are stored, a row of UTF-8 bytes each."""
         return read_bytes_array(self.location, fmt.IDS, len(self))
 
     def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
@@ -552,8 +573,8 @@ class Store:
         rows: dict[str, int] | RowIndex
         if len(self) > DICTIONARY_ROWS:
             with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
-                fmt.check_ids(self._id_bytes)
-            rows = RowIndex(self._id_bytes)
+                fmt.check_ids(self.id_bytes)
+            rows = RowIndex(self.id_bytes)
             has_duplicates = rows.has_duplicates
         else:
             rows = {item_id: row for row, item_id in enumerate(self.ids)}
@@ -562,18 +583,6 @@ class Store:
             file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
             raise DamagedFile(file, "an id is there twice")
         return rows
-
-    @cached_property
-    def _rows_table(self) -> dict[str, list[str]]:
-        """Source and reason of each row."""
-        if self.is_final:
-            return read_rows_table(self.location, self.ids, self.status)
-        sources, reasons = ([""] * len(self) for _ in range(2))
-        for record in self.records:
-            for row, source in zip(self.rows_of_block(record.block), record.sources, strict=True):
-                sources[row] = source or ""
-                reasons[row] = record.failures.get(self.ids[row], "")
-        return {"source": sources, "reason": reasons}
 
     @cached_property
     def _row_reader(self) -> RowReader:

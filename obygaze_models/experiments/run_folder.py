@@ -59,7 +59,7 @@ RUN_FILES = (RECORD, *FILES, ANNOTATORS)
 """All that a run folder has; the last only where the labels were merged of several annotators'."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
 """Why a clip took no part in a run."""
-_NUMBER = re.compile(r"(\d+)$")
+_NUMBER = re.compile(r"(?<!\d)(\d++)$")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.tables import map_cells
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
@@ -185,7 +186,7 @@ def _seconds(seconds: list[float | None]) -> list[float | None]:
     """Round the seconds; return an empty list if no clip has a time."""
     if all(value is None for value in seconds):
         return []
-    return [None if value is None else round(value, 2) for value in seconds]
+    return map_cells(lambda value: None if value is None else round(value, 2), seconds)
 
 
 def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:

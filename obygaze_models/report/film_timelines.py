@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +102,16 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
 
 def film_of(clip: Clip) -> str:
     """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
-    return clip.film if clip.start is None else name_film(clip.film, clip.media)
+    if clip.film or clip.start is None:
+        return clip.film
+    return name_film("", clip.media)
 
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
     """The clips of each time axis."""
     films: dict[str, list[Clip]] = {}
-    for clip in clips:
-        films.setdefault(film_of(clip), []).append(clip)
+    for film, same in groupby(clips, film_of):
+        films.setdefault(film, []).extend(same)
     return films
 
 
@@ -120,7 +123,7 @@ def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
 
 def is_timed(clips: Sequence[Clip]) -> bool:
     """Whether each clip has its place in the film."""
-    return all(clip.start is not None and clip.end is not None for clip in clips)
+    return None not in [clip.start for clip in clips] + [clip.end for clip in clips]
 
 
 def grid_length(clips: Sequence[Clip]) -> float:

@@ -80,16 +80,17 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     means = row.results.predictions if row else None
     label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
     strips, longest = [], {True: 0.0, False: 0.0}
-    for same in films.values():
-        longest[is_timed(same)] = max(longest[is_timed(same)], _end(same))
+    timed_films = {film: is_timed(same) for film, same in films.items()}
+    for film, timed in timed_films.items():
+        longest[timed] = max(longest[timed], _end(films[film], timed=timed))
     for film, same in films.items():
-        ids, timed = [clip.id for clip in same], is_timed(same)
+        ids, timed = [clip.id for clip in same], timed_films[film]
         length = longest[timed]
         spans = {
             clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
             for place, clip in enumerate(same)
         }
-        order = fmean(clip.level in counted for clip in same)
+        order = sum(clip.level in counted for clip in same) / len(same)
         numbers = {share: number(order, form="%")}
         if annotators is not None:
             numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
@@ -168,9 +169,9 @@ def _scores_of_film(row: ScoreRow, film: str) -> Scores:
     return row.entry.groups.get(film, {})
 
 
-def _end(clips: Sequence[Clip]) -> float:
+def _end(clips: Sequence[Clip], *, timed: bool) -> float:
     """Return how long a film is, in seconds or else in clips."""
-    return max(clip.end or 0.0 for clip in clips) if is_timed(clips) else float(len(clips))
+    return max(clip.end or 0.0 for clip in clips) if timed else float(len(clips))
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
@@ -178,7 +179,7 @@ def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...
 
     None is so near to the end that their words would touch on a telephone.
     """
-    end = _end(clips)
+    end = _end(clips, timed=True)
     times = [*range(0, int(end - 0.18 * length), TICK_S), end]
     if end < 3600:
         return tuple((t / length, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
