@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,10 +45,15 @@ class _WorkerDied(Exception):
 
 
 class Decoder:
-    """A decoding process, started at the first request and after every loss."""
+    """A decoding process, started at the first request and after every loss.
 
-    def __init__(self, stall_timeout: float) -> None:
-        self._stall_timeout = stall_timeout
+    `idle` are others that may help.
+    """
+
+    def __init__(
+        self, stall_timeout: float, idle: queue.SimpleQueue[Decoder] | None = None
+    ) -> None:
+        self._stall_timeout, self._idle = stall_timeout, idle or queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -82,6 +88,46 @@ class Decoder:
         used = max(end for _, _, end in places)
         samples = self._memory.array((4 * used,)).view(np.float32)
         return Excerpts(length, [(first, samples[begin:end]) for first, begin, end in places])
+
+    def share(self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task]) -> list[Result]:
+        """Do tasks by this process and by those that are idle; return the results in order.
+
+        Raises the error of the first task that fails; later ones are not started then.
+        """
+        waiting, helpers = deque(enumerate(tasks)), list[threading.Thread]()
+        results: dict[int, Result] = {}
+        errors: dict[int, Exception] = {}
+
+        def work(decoder: Decoder) -> None:
+            try:
+                number, task = waiting.popleft()
+            except IndexError:  # another thread took the last
+                return
+            try:
+                results[number] = do(decoder, task)
+            except Exception as problem:
+                errors[number] = problem
+                waiting.clear()
+
+        def help_out() -> None:
+            with contextlib.suppress(queue.Empty):
+                decoder = self._idle.get_nowait()
+                try:
+                    while waiting:
+                        work(decoder)
+                finally:
+                    self._idle.put(decoder)
+
+        while waiting:
+            for _ in range(min(self._idle.qsize(), len(waiting) - 1)):
+                helpers.append(threading.Thread(target=help_out, name="help"))
+                helpers[-1].start()
+            work(self)
+        for helper in helpers:
+            helper.join()
+        if errors:
+            raise errors[min(errors)]
+        return [results[number] for number in sorted(results)]
 
     def stop(self) -> None:
         """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
@@ -200,8 +246,8 @@ class Decoders:
     """Decoding processes, one per task at a time; leaving the ``with`` block kills them."""
 
     def __init__(self, workers: int, stall_timeout: float) -> None:
-        self._decoders = [Decoder(stall_timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
+        self._decoders = [Decoder(stall_timeout, self._idle) for _ in range(workers)]
         for decoder in self._decoders:
             self._idle.put(decoder)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")

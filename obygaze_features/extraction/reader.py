@@ -63,6 +63,10 @@ class ReadItem:
     counts: Counts = field(default_factory=Counts)
 
 
+class _Unreadable(Exception):
+    """An answer of a decoder that has an error."""
+
+
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
@@ -119,16 +123,26 @@ class ItemReader:
 
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
-        parts: list[ReadItem] = []
-        counts, answer = Counts(), dict[str, Any](left=True)
-        while answer.get("left"):
-            media, skip = self._folders["clip"], counts.frames
+        media = self._folders["clip"]
+
+        def read_part(decoder: Decoder, skip: int) -> tuple[dict[str, Any], ReadItem]:
             answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
             if "error" in answer:
-                return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
+                raise _Unreadable(answer)
             frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-            parts.append(self._resize(frames, dict(zip(names, answer["rows"], strict=True))))
-            counts += parts[-1].counts
+            return answer, self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
+
+        try:
+            answer, first = read_part(decoder, 0)
+            if answer["why_slow"]:  # it is decoded from its start, once
+                others = [read_part(decoder, skip) for skip in answer["skips"]]
+            else:
+                others = decoder.share(read_part, answer["skips"])
+        except _Unreadable as problem:
+            failed = _failed(problem.args[0])
+            return ReadItem(None, {}, failures=dict.fromkeys(names, failed))
+        parts = [first, *(part for _, part in others)]
+        counts = sum((part.counts for part in parts), Counts())
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
         slow = [answer["why_slow"]] if answer["why_slow"] else []
         counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))

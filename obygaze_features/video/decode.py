@@ -116,6 +116,23 @@ def decode_parts(
         yield Frames(pictures.rgb, pictures.numbers, times, pictures.rotation)
 
 
+def divide_frames(
+    index: FrameIndex, numbers: NDArray[np.int32], most: int
+) -> list[NDArray[np.int32]]:
+    """Divide ascending frame numbers into parts of at most `most`, which any process can decode.
+
+    Where it can be, a part begins at a keyframe: then no packet is decoded for two parts.
+    """
+    ends, half = [0], most // 2
+    begins = np.arange(len(numbers)) if index.why_slow else _begins(index, numbers)
+    is_start = np.diff(begins, prepend=-1) > 0
+    while len(numbers) - ends[-1] > most:
+        end = ends[-1] + most
+        starts = np.flatnonzero(is_start[end - half : end + 1])
+        ends.append(end - half + int(starts[-1]) if len(starts) else end)
+    return np.split(numbers, ends[1:])
+
+
 def max_pixels() -> int:
     """How many pixels a picture may have: `MAX_PIXELS`, or what OBYGAZE_MAX_PIXELS says."""
     text = os.environ.get("OBYGAZE_MAX_PIXELS") or str(MAX_PIXELS)

@@ -29,13 +29,19 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import Frames, decode_frames, decode_parts, max_pixels
+from obygaze_features.video.decode import (
+    Frames,
+    decode_frames,
+    decode_parts,
+    divide_frames,
+    max_pixels,
+)
 from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
-"""Frames in one answer at most, in full size, and their bytes; a caller asks for the rest of a clip
-with ``skip``."""
+"""Frames in one answer at most, in full size, and their bytes. A caller asks for the other parts of
+a clip, or has other processes asked, with each of the ``skips`` of the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
 """Memory that a worker may take, and more for each pixel that a picture may have: 4 GiB, unless
 OBYGAZE_MAX_PIXELS says otherwise. A decoder keeps up to 17 pictures."""
@@ -206,23 +212,29 @@ class Worker:
         times = index.times[span.start : span.stop]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
         left = np.unique(np.concatenate(numbers))[skip:]
-        size = frames_per_part(index.picture_bytes)
-        part, clip = left[:size], {**request, "skip": 0}
+        parts = divide_frames(index, left, frames_per_part(index.picture_bytes))
+        clip, part = {**request, "skip": 0}, parts[0]
         if self._next != (clip, skip):
-            parts = np.split(left, range(size, len(left), size))
+            due = parts if index.why_slow else parts[:1]  # another process may decode the others
             self._parts = decode_parts(
-                path, parts, index=index, tick=self._tick, allocate=self._memory.array
+                path, due, index=index, tick=self._tick, allocate=self._memory.array
             )
         self._next = None
         frames = next(self._parts)
-        self._next = clip, skip + len(part)
-        return {
+        if index.why_slow:
+            self._next = clip, skip + len(part)
+        answer = {
             "shape": frames.rgb.shape,
             "left": len(left) - len(part),
-            "why_slow": index.why_slow,
             "rows": [
                 np.searchsorted(part, picked[np.isin(picked, part)]).tolist() for picked in numbers
             ],
+        }
+        if skip:
+            return answer
+        return answer | {
+            "skips": np.cumsum([len(part) for part in parts[:-1]], dtype=int).tolist(),
+            "why_slow": index.why_slow,
             "numbers": [picked.tolist() for picked in numbers],
             "times": [index.times[picked].tolist() for picked in numbers],
             "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),

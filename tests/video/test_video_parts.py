@@ -1,11 +1,22 @@
 """A clip whose frames are more than one answer of a decoder takes."""
 
 import tempfile
+import time
+from functools import partial
+from itertools import pairwise
 
 import av
 import numpy as np
 import pytest
+import torch
 
+import obygaze_features as of
+from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.windows import resample
+from obygaze_features.extraction.decoder import Decoder, Decoders
+from obygaze_features.extraction.reader import ItemReader
+from obygaze_features.manifests import Item
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.worker import PART_BYTES, Memory, Worker
@@ -32,17 +43,22 @@ def ask_parts(worker, memory, path, count, **more):
         yield answer, memory.array(tuple(answer["shape"])).copy()
 
 
-@pytest.mark.parametrize("name", ["open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts", "x264.mp4"])
-def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder, name):
+@pytest.mark.parametrize(("name", "left"), [
+    *((name, [172, 44, 0]) for name in ("open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts")),
+    ("x264.mp4", [180, 60, 0]),  # a part ends before a keyframe, of which there is one in twelve
+])  # fmt: skip
+def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder, name, left):
     worker, memory, packets = decoder
     path = write(tmp_path / name, seconds=12.5)
     index = index_file(path)
     parts = list(ask_parts(worker, memory, path, len(index)))
-    assert [answer["left"] for answer, _ in parts] == [172, 44, 0]
+    assert [answer["left"] for answer, _ in parts] == left
+    sizes = [before - after for before, after in pairwise([300, *left])]
+    assert parts[0][0]["skips"] == [sizes[0], sizes[0] + sizes[1]]
     frames = np.concatenate([frames for _, frames in parts])
     assert (frames == everything(path)).all()
     rows = np.concatenate([answer["rows"][0] for answer, _ in parts])
-    assert rows.tolist() == [*range(128), *range(128), *range(44)]
+    assert rows.tolist() == [row for size in sizes for row in range(size)]
     # Indexing and decoding, each with its passes over the film's packets.
     packets.clear()
     index_file(path, tick=lambda: packets.append(1))
@@ -80,3 +96,44 @@ def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
     parts = [(answer, frames.nbytes) for answer, frames in ask_parts(worker, memory, path, 12)]
     assert [answer["shape"][0] for answer, _ in parts] == [10, 2]
     assert max(size for _, size in parts) <= PART_BYTES
+
+
+@pytest.mark.parametrize("name", ["x264.mp4", "open.mkv", "x265-open.mp4", "vp9.webm", "open.avi"])
+def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, checkpoints, name):
+    """But an AVI by one, from its start."""
+    write(tmp_path / name, seconds=24)
+    item, used = Item("film", media=name), []
+    tiny = of.load_backbone(f"tiny={checkpoints['tiny-xclip']}", "cpu")
+    seeing = resample(tiny, Sampling(1600, 60))
+    for workers in (1, 3):
+        reader = ItemReader(tmp_path, [seeing])
+        with Decoders(workers, stall_timeout=60) as decoders:
+            read = partial(reader.read, names=[seeing.name])
+            [(_, whole)] = decoders.map(read, [item], ahead=0)
+            used.append(sum(decoder._process is not None for decoder in decoders._decoders))
+        parts = whole.inputs[seeing.name]
+        assert len(parts) > 3
+        seen = torch.cat(parts), whole.source, whole.sampled[seeing.name]["frame_time"]
+        if workers == 1:
+            alone = seen
+    assert torch.equal(seen[0], alone[0])
+    assert seen[1] == alone[1]
+    np.testing.assert_array_equal(seen[2], alone[2])
+    assert used == [1, 1 if name == "open.avi" else 3]
+    expected = resize_and_crop(torch.from_numpy(everything(tmp_path / name)), seeing.preprocessing)
+    assert torch.equal(seen[0], expected)
+
+
+def test_of_several_parts_that_fail_the_first_is_named():
+    with Decoders(3, stall_timeout=60) as decoders:
+        first, *_ = decoders._decoders
+        assert first.share(lambda decoder, task: task + 1, range(9)) == [*range(1, 10)]
+        with pytest.raises(ZeroDivisionError, match="at 2"):
+            first.share(fail_from_2, range(9))
+
+
+def fail_from_2(decoder: Decoder, task: int) -> int:
+    time.sleep(0.05 * (task == 2))
+    if task >= 2:
+        raise ZeroDivisionError(f"at {task}")
+    return task
