@@ -57,6 +57,8 @@ DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", def
 #: The user's umask: it can only be read by setting it, which later would race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
+#: The permissions of a final store's files.
+READ_ONLY = 0o444
 #: How systems say that a disk lacks a call; most say EPERM where it has no hard links.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 #: Flags of Linux's renameat2.
@@ -117,7 +119,7 @@ def sync_path(path: Path) -> None:
     Not in an unfinished folder. Windows cannot open folders, and needs not: its renames are
     journalled; it flushes only files opened for writing, which a read-only file cannot be.
     """
-    is_folder, is_windows = path.is_dir(), os.name == "nt"
+    is_folder, is_windows = path.is_dir(), sys.platform == "win32"
     if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
         return
     descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
@@ -224,7 +226,7 @@ def _take_turns(path: Path) -> Iterator[None]:
     The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
     systems have no such locks; there, processes do not wait.
     """
-    if os.name == "nt" or _is_in_unfinished(path):
+    if sys.platform == "win32" or _is_in_unfinished(path):
         yield
         return
     descriptor = os.open(path.parent, os.O_RDONLY)
@@ -237,13 +239,15 @@ def _take_turns(path: Path) -> Iterator[None]:
 
 def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
     """Lock a file for this process while it is open; return False if another process has it."""
+    if sys.platform == "win32":
+        return True
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except (ImportError, OSError):  # file systems without locks
+    except OSError:  # file systems without locks
         return True
     return True
 
@@ -291,7 +295,7 @@ def move_exclusively(source: Path, target: Path) -> bool:
 
 def _rename_exclusively(source: Path, target: Path) -> bool:
     try:
-        if os.name == "nt":
+        if sys.platform == "win32":
             os.rename(source, target)  # Windows replaces nothing
         else:
             _renameat2(source, target, _RENAME_NOREPLACE)
@@ -322,6 +326,12 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_read_only(path: Path) -> None:
+    """Let nobody write a file by mistake. Not on Windows, which could neither replace it."""
+    if sys.platform != "win32":
+        path.chmod(READ_ONLY)
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
@@ -456,10 +466,8 @@ def _exchange(new: Path, path: Path) -> None:
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:
     """Rename by Linux's own call; raise OSError (ENOSYS) on systems without it."""
-    rename = None
-    if sys.platform == "linux":
-        # The C libraries of Alpine and of older systems lack it.
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    rename = getattr(library, "renameat2", None)  # Alpine and older systems lack it
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     here = -100  # AT_FDCWD
@@ -526,7 +534,7 @@ def clear_unfinished(path: Path) -> None:
 
 def is_alive(process: object) -> bool:
     """Whether a process of this host runs; unknown counts as alive."""
-    if isinstance(process, int) and os.name != "nt":
+    if isinstance(process, int) and sys.platform != "win32":
         try:
             with contextlib.suppress(PermissionError, OverflowError):
                 os.kill(process, 0)

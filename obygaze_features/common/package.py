@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import math
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,8 @@ from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra, import_failure
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+WINDOWS_MEMORY = 4 * 2**30
+"""Bytes to plan with on Windows, whose free memory is not asked for."""
 
 
 def obygaze_version() -> str:
@@ -91,6 +94,8 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 def usable_memory(root: Path = Path("/")) -> int:
     """Return the bytes of memory that are free, or those that the cgroups of this process allow."""
+    if sys.platform == "win32":
+        return WINDOWS_MEMORY
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError):  # not Linux
         lines = (root / "proc/meminfo").read_text().splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
 
     Windows, and file systems without locks, do not tell.
     """
-    if os.name == "nt":
+    if sys.platform == "win32":
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)

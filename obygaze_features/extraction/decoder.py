@@ -163,6 +163,7 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
+        _refuse_windows()
         # It imports from the same folders as this process, and not from the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         with contextlib.ExitStack() as kept:  # until `discard`, if the process starts
@@ -214,6 +215,15 @@ class Decoder:
             self._end()
             self._open.close()
             self._process = None
+
+
+def _refuse_windows() -> None:
+    """Raise on Windows, which cannot hand open sockets and files to a new process."""
+    if sys.platform == "win32":
+        raise VideoError(
+            "Windows cannot decode clips. Extract on Linux or macOS, or in the Windows Subsystem "
+            "for Linux"
+        )
 
 
 @dataclass

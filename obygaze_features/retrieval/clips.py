@@ -131,7 +131,11 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
         raise UsageError("only a page leads to a report; write one: -o PAGE.html")
     if not Path(report).is_file():
         raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
-    return quote(Path(os.path.relpath(report, output.parent)).as_posix()) + "#clip="
+    try:
+        url = quote(Path(os.path.relpath(report, output.parent)).as_posix())
+    except ValueError:  # another drive of Windows
+        url = Path(report).absolute().as_uri()
+    return url + "#clip="
 
 
 def fill(template: str, /, **parts: object) -> Html:

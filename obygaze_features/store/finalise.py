@@ -25,6 +25,7 @@ from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
     link_or_copy,
+    make_read_only,
     new_folder,
     require_plain_file,
     sha256_of,
@@ -50,7 +51,6 @@ from obygaze_features.store.writer import (
     write_probe,
 )
 
-READ_ONLY = 0o444
 TEXTS = ("licence", "citation", "name")
 """What a store says of itself that has nothing to do with its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
@@ -126,7 +126,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
             append_to_log(folder, "set", texts=texts)
             if store.is_final:
                 for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
-                    (folder / name).chmod(READ_ONLY)
+                    make_read_only(folder / name)
     return store.refresh()
 
 
@@ -180,7 +180,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     write_checksums(folder, checksums)
     for file in folder.rglob("*"):
         if file.is_file():
-            file.chmod(READ_ONLY)
+            make_read_only(file)
 
 
 def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compress: bool) -> None:

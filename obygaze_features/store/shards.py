@@ -14,6 +14,7 @@ import itertools
 import math
 import mmap
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class MappedFile:
     def forget(self) -> None:
         """Release the pages that were read; they are read again when they are needed."""
         # Windows has no such call, and trims a process's pages by itself.
-        if self.memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+        if sys.platform != "win32" and self.memory is not None:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
 

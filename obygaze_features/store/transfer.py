@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from obygaze_features.common.files import (
+    READ_ONLY,
     disk_errors,
+    make_read_only,
     new_file,
     new_folder,
     refuse_to_overwrite,
@@ -36,7 +38,6 @@ from obygaze_features.common.resume import is_resumable, only_process, remove_re
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.finalise import READ_ONLY
 from obygaze_features.store.location import (
     BLOCK_BYTES,
     Folder,
@@ -404,7 +405,7 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
                 remove_resumable(folder, is_ours)
                 with new_folder(folder) as new:
                     write_bytes(new / fmt.CHECKSUMS, listed)
-                    (new / fmt.CHECKSUMS).chmod(READ_ONLY)
+                    make_read_only(new / fmt.CHECKSUMS)
             yield folder
         except StoreError:
             if not keep:
@@ -445,7 +446,7 @@ def _fetch(
                 "whoever offers the store"
             ) from None
         if sha256_of(part) == sha256:
-            part.chmod(READ_ONLY)
+            make_read_only(part)
             os.replace(part, target)
             return fetched
         part.unlink()

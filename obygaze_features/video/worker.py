@@ -94,7 +94,9 @@ def limit_memory() -> int:
     A film of a few bytes can ask for any amount. Memory shared with the caller does not count.
     """
     limit = MEMORY_BYTES + MEMORY_BYTES_PER_PIXEL * max_pixels()
-    with contextlib.suppress(ImportError, OSError, ValueError):  # systems without such limits
+    if sys.platform == "win32":
+        return limit
+    with contextlib.suppress(OSError, ValueError):  # systems without such limits
         import resource
 
         pages = int(Path("/proc/self/statm").read_text().split()[5])
