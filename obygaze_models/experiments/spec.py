@@ -40,7 +40,7 @@ class EstimatorSpec:
 
     Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
     `concept_stores` names it learns from one. `variant_of` names the estimator of the same list
-    whose part on some of its stores this is.
+    whose part on some of its stores this is. With `numbers` it may be a regressor.
     """
 
     name: str
@@ -51,6 +51,7 @@ class EstimatorSpec:
     fusion: str = "early"
     concept_stores: Mapping[str, str] = field(default_factory=dict)
     variant_of: str = ""
+    numbers: bool = False
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:
@@ -86,7 +87,7 @@ class EstimatorSpec:
     @cached_property
     def estimator(self) -> Any:
         """Unfitted; `PluginError` where another package's code fails."""
-        return make_estimator(self.name, self.options)
+        return make_estimator(self.name, self.options, numbers=self.numbers)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
         """Return an answer of the estimator; `unknown` if a plug-in fails, as each fit tells."""
