@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sklearn.base import is_regressor
+
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import NEGATIVES
@@ -104,6 +106,11 @@ class EstimatorSpec:
     def fuses(self) -> bool:
         """Whether it reads the features of several stores; guesses need none."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
+
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether it is a regressor."""
+        return bool(self._ask(is_regressor, False))
 
     @property
     def has_bank(self) -> bool:
