@@ -187,7 +187,11 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     for line in headline(done.record):
         echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
-    echo(f"Wrote {done.folder}; for a page to read: obygaze report {for_shell(done.folder)}")
+    record, folder = done.record, for_shell(done.folder)
+    page = f"for a page to read: obygaze report {folder}"
+    if any(record.task(test).target.is_numeric for test in record.tests):
+        page = f"each clip: obygaze models predict {folder}"
+    echo(f"Wrote {done.folder}; {page}")
     echo(f"\n{describe_run(done, verbose=verbose)}")
     if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,16 +13,19 @@ import numpy as np
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
+from obygaze_features.items.items import group_noun, safe_id
+from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest, obygaze_scheme
 from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
+from obygaze_models.data.targets import NUMBERED
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
 
 
+NUMBERS = "numbers"
+"""The key under which a label set names its column of numbers."""
 NAMED = 5
 """How many clips a message names."""
 _MISSING = {
@@ -66,6 +70,8 @@ class ClipDataset:
         store lacks a clip they are NaN. See `StoreFusion`.
     scheme
         What may be annotated: it says what the levels' codes mean.
+    numbers
+        The number of each clip that is to be predicted, where one is asked for; NaN for none.
     """
 
     ids: list[str]
@@ -82,6 +88,7 @@ class ClipDataset:
     grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
+    numbers: Array | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -93,7 +100,7 @@ class ClipDataset:
             name: [getattr(self, name)[row] for row in chosen.tolist()]
             for name in ("ids", "levels")
         }
-        for name in ("X", "groups", "concepts", "folds", "y", "frames"):
+        for name in ("X", "groups", "concepts", "folds", "y", "frames", "numbers"):
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
         return replace(self, **columns)
@@ -401,6 +408,8 @@ def label_clips(
     truth = manifest.labels(labels)
     concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
     cells = manifest.items.column(groups)
+    numbers = truth.extra.get(truth.about.get(NUMBERS, ""))
+    number_of = dict(zip(truth.ids, numbers or (), strict=False))
     return ClipDataset(
         ids=list(ids),
         X=features,
@@ -411,4 +420,38 @@ def label_clips(
         folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
         grouped_by=groups,
         scheme=manifest.label_scheme(labels),
+        numbers=np.array([float(number_of[clip]) for clip in ids]) if numbers else None,
     )
+
+
+def with_numbers(manifest: Manifest, column: str) -> Manifest:
+    """Return a manifest with a label set of the clips that have a number in a column.
+
+    The column is of the default label set, or else of the items. The label set is called like it.
+    """
+    cells = dict(zip(manifest.ids, manifest.items.columns.get(column, ()), strict=False))
+    if manifest.label_names and (manifest.default_labels or len(manifest.label_names) == 1):
+        truth = manifest.labels()
+        cells |= dict(zip(truth.ids, truth.extra.get(column, ()), strict=False))
+    if not cells:
+        manifest.items.column(column)  # which names the columns that there are
+    ids = [clip for clip, cell in cells.items() if cell.strip()]
+    for clip in ids:
+        try:
+            is_number = math.isfinite(float(cells[clip]))
+        except ValueError:
+            is_number = False
+        if not is_number:
+            raise ExperimentError(
+                f"{manifest.name}: {column} of {clip} is not a number (got {cells[clip]!r}). "
+                "Correct it, or leave the cell empty."
+            )
+    if not ids:
+        raise ExperimentError(f"{manifest.name}: the column {column} is empty. Name another.")
+    name = safe_id(column)
+    scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
+    about = {"label_scheme": scheme.to_json(), NUMBERS: column}
+    extra = {column: [cells[clip] for clip in ids]}
+    no_concepts: list[tuple[str, ...]] = [()] * len(ids)
+    labels = LabelSet(name, ids, [NUMBERED] * len(ids), no_concepts, extra=extra, about=about)
+    return replace(manifest.with_parts(labels=[labels]), default_labels=name)

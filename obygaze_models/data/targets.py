@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import Array, Scores, predicted_classes, ranking_keys
+from obygaze_models.scoring.metrics import (
+    CLASSES,
+    Array,
+    Scores,
+    predicted_classes,
+    ranking_keys,
+    value_keys,
+)
+from obygaze_models.scoring.values import NUMBER, ORDERED, score_constant
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset
@@ -27,6 +35,8 @@ PROBABILITY = "probability"
 """How the columns of probabilities begin."""
 TOLERANCE = 1e-6
 """How far a probability may be outside 0 and 1."""
+NUMBERED = "number"
+"""The level of clips that have a number, where that is the target."""
 EASY, CARRIERS = "EN", ("HN", "S")
 """ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
 #: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
@@ -50,7 +60,9 @@ class Classes:
     Predictions are probabilities: [N] of the second of two classes, or [N, classes] of more.
     """
 
-    key = "classes"
+    key: ClassVar[str] = CLASSES
+    is_numeric: ClassVar[bool] = False
+    label_type: ClassVar[type] = np.int64
 
     def encode(self, task: Task, data: ClipDataset) -> Array:
         """Return the number of each clip's class; `UNUSED` where it takes no part."""
@@ -123,8 +135,8 @@ class Classes:
         """Return each clip's most probable class; of two, the second if it is above one half."""
         return predicted_classes(values)
 
-    def guesses(self, labels: Array) -> dict[str, Scores]:
-        """Return what each way of guessing scores on clips of two classes."""
+    def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
+        """Return what each way of guessing scores on a film's clips, by these and all others."""
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:
@@ -140,9 +152,117 @@ class Classes:
         return "auroc" if task.is_binary else "f1_macro"
 
 
+class _Numeric(Classes):
+    """What ordered levels and numbers share: a prediction is a number for each clip."""
+
+    is_numeric = True
+    column: ClassVar[str]
+    main: ClassVar[str]
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Return the one column of predictions."""
+        return [self.column]
+
+    def columns_in(self, names: Iterable[str]) -> list[str]:
+        """Return those columns of a table that have predictions."""
+        return [name for name in names if name == self.column]
+
+    def to_columns(self, outputs: Array) -> Array:
+        """Return the predictions as they are."""
+        return outputs
+
+    def from_columns(self, values: Array) -> Array:
+        """Return the values of the column as they are."""
+        return values
+
+    def allows(self, values: Array) -> Array:
+        """Return True for each value that a prediction can have."""
+        return np.isfinite(values)
+
+    def count(self, task: Task, labels: Array) -> Counts:
+        """Count all clips, and those of each level."""
+        return super().count(task, labels)._replace(positives=None)
+
+    def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
+        """Return the scores of the mean of the other films, and of the film's own mean."""
+        means = {"mean of the other films": others, "mean of the film": labels}
+        return {
+            name: score_constant(labels, float(known.mean()), self.key)
+            for name, known in means.items()
+            if len(known)
+        }
+
+    def ranking_scores(self, *, several: bool) -> list[str]:
+        """Return the scores that models can be ranked by."""
+        return value_keys(self.key)
+
+    def default_score(self, task: Task) -> str:
+        """Return the score that models are ranked by, unless an experiment names another."""
+        return self.main
+
+
+class Ordered(_Numeric):
+    """The target of levels in order: a label is the place of a level, from 0.
+
+    A prediction is a position on the scale from the lowest level (0) to the highest, and may be
+    a little beyond its ends.
+    """
+
+    key = ORDERED
+    column = "position"
+    main = "weighted_kappa"
+
+    def called(self, values: Array) -> Array:
+        """Return the nearest level, or one above the highest."""
+        return np.maximum(np.rint(values), 0).astype(np.int64)
+
+
+class Number(_Numeric):
+    """The target of a number for each clip, such as a rating; NaN takes no part."""
+
+    key = NUMBER
+    column = "value"
+    main = "spearman"
+    label_type = np.float64
+
+    def encode(self, task: Task, data: ClipDataset) -> Array:
+        """Return each clip's number."""
+        if data.numbers is None:
+            raise ExperimentError(f"{task.key}: the clips were read without their numbers")
+        return data.numbers
+
+    def takes_part(self, labels: Array) -> Array:
+        """Return True for each clip that has a number."""
+        return np.isfinite(labels)
+
+    def strata(self, labels: Array) -> Array:
+        """Return 0 for each clip that has a number: folds are balanced by none."""
+        return np.where(np.isfinite(labels), 0, UNUSED)
+
+    def format_labels(self, task: Task, labels: Array) -> Array:
+        """Return the cells of labels in a file."""
+        return labels.astype(object)
+
+    def read_labels(self, task: Task, cells: Array) -> Array:
+        """Return the numbers of cells."""
+        return cells.astype(np.float64)
+
+    def count(self, task: Task, labels: Array) -> Counts:
+        """Count all clips."""
+        return Counts(len(labels), None, {key: len(labels) for key in task.class_keys})
+
+    def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
+        """Return what is missing if there are fewer than two clips."""
+        return [f"{task.title} (two are needed)"] if len(labels) < 2 else []
+
+    def called(self, values: Array) -> Array:
+        """Return the predicted numbers."""
+        return values
+
+
 Target = Classes
-"""The interface of a target, which a second one has to share."""
-TARGETS: dict[str, Target] = {target.key: target for target in (Classes(),)}
+"""The interface of a target, which all others share."""
+TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Ordered(), Number())}
 """Every target by its key."""
 
 

@@ -10,7 +10,17 @@ import msgspec
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
-from obygaze_models.data.targets import CARRIERS, EASY, NEGATIVES, TARGETS, Classes, Target
+from obygaze_models.data.targets import (
+    CARRIERS,
+    EASY,
+    NEGATIVES,
+    NUMBERED,
+    TARGETS,
+    Classes,
+    Number,
+    Ordered,
+    Target,
+)
 from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
 
 if TYPE_CHECKING:
@@ -155,6 +165,21 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     return Task(" / ".join(levels), " / ".join(each.words for each in classes), classes)
 
 
+def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
+    """Return the task of placing clips on the scale of three or more levels, lowest first."""
+    in_order = sorted(levels, key=scheme.codes.index)
+    task = level_classes(scheme.name_of, in_order)
+    key = " < ".join(in_order)
+    words = " < ".join(each.words for each in task.classes)
+    return msgspec.structs.replace(task, key=key, title=words, target_key=Ordered.key)
+
+
+def number_task(column: str) -> Task:
+    """Return the task of predicting the number in a column."""
+    kind = Class(level_key(NUMBERED), column, column, (NUMBERED,))
+    return Task(column, column, (kind,), target_key=Number.key)
+
+
 def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -> Task:
     """Return the task of telling clips that show a concept from one of the sets of negatives."""
     classes = (
@@ -283,7 +308,8 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
     measure, highest = measure_of(labels), scheme.codes[-1:]
 
     def fits(task: Task) -> bool:
-        if task.concept or task.levels != {*scheme.codes}:
+        is_other = task.target_key != Classes.key
+        if task.concept or is_other or task.levels != {*scheme.codes}:
             return False
         if task.is_binary:
             return measure == TREC and task.classes[1].levels == tuple(highest)

@@ -213,11 +213,11 @@ def reads_frames(estimator: Any) -> bool:
 
 
 def reads_of(estimator: Any) -> str:
-    """Return what a classifier reads: ``groups``, ``frames`` or ``features``.
+    """Return what an estimator reads: ``groups``, ``frames`` or ``features``.
 
     A plug-in has no entry of ours that could say so: its own `predict_proba` and tags do.
     """
-    if "groups" in keywords(estimator.predict_proba):
+    if "groups" in keywords(getattr(estimator, "predict_proba", estimator.predict)):
         return "groups"
     return "frames" if reads_frames(estimator) else "features"
 

@@ -20,7 +20,7 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import (
@@ -83,6 +83,9 @@ ESTIMATORS = {
     ),
     "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM; validation chooses C."),
     "logistic": Entry(f"{_OWN}logistic:LogisticProbe", "Logistic regression."),
+    "ordered": Entry(
+        f"{_OWN}ordered:OrderedProbe", "Proportional odds: one direction for ordered levels."
+    ),
     "knn": Entry(
         "sklearn.neighbors:KNeighborsClassifier",
         "The nearest training clips.",
@@ -120,11 +123,26 @@ ESTIMATORS = {
         {"bank": f"{_OWN}concepts:RandomDirections"} | _TREE,
     ),
 }
+REGRESSORS = {
+    "ridge": Entry("sklearn.linear_model:Ridge", "Ridge regression."),
+    "svr": Entry("sklearn.svm:SVR", "A kernel machine for numbers."),
+    "knn-regressor": Entry(
+        "sklearn.neighbors:KNeighborsRegressor",
+        "The mean of the nearest training clips.",
+        {"metric": "cosine"},
+    ),
+    "mlp-regressor": Entry(
+        "sklearn.neural_network:MLPRegressor",
+        "A network for numbers, stopped by a part of its training clips.",
+        {"early_stopping": True},
+    ),
+}
+"""Those for numbers and for ranks of levels."""
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
     """Return the estimators of installed packages: used; and ignored, as another has their name."""
-    names, used, ignored = {*ESTIMATORS}, list[Plugin](), list[Plugin]()
+    names, used, ignored = {*ESTIMATORS, *REGRESSORS}, list[Plugin](), list[Plugin]()
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
         names.add(plugin.name)
@@ -133,19 +151,24 @@ def plugins() -> tuple[list[Plugin], list[Plugin]]:
 
 def find_entry(name: str) -> Entry:
     """Return the entry of a name: ours, an installed package's, or ``module:Class`` itself."""
-    if name in ESTIMATORS:
-        return ESTIMATORS[name]
+    own = ESTIMATORS | REGRESSORS
+    if name in own:
+        return own[name]
     if _CLASS.fullmatch(name):
         return Entry(name)
     provided = {plugin.name: plugin.path for plugin in plugins()[0]}
     if name in provided:
         return Entry(provided[name])
     any_other = "any scikit-learn classifier as package.module:Class"
-    raise ExperimentError(unknown_name("estimator", name, [*ESTIMATORS, *provided, any_other]))
+    raise ExperimentError(unknown_name("estimator", name, [*own, *provided, any_other]))
 
 
 def make_estimator(
-    name: str, options: Mapping[str, Any] | None = None, *, random_state: Chance = None
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    random_state: Chance = None,
+    numbers: bool = False,
 ) -> Any:
     """Return an unfitted estimator with checked options; `PluginError` if a plug-in fails.
 
@@ -157,6 +180,8 @@ def make_estimator(
         Its parameters, as `get_params` has them: ``bank__C``. A part may be ``module:Class``.
     random_state
         That of the estimator and its parts, where the options give none.
+    numbers
+        Allow regressors, which predict numbers.
 
     Examples
     --------
@@ -167,10 +192,13 @@ def make_estimator(
     options = dict(options or {})
     paths = (entry.path, *entry.parameters.values(), *options.values())
     with plugin_errors([str(path).partition(":")[0] for path in paths if _is_class(path)]):
-        return _make(name, entry, options, random_state)
+        estimator = _make(name, entry, options)
+        if not (is_regressor(estimator) and (numbers or name in REGRESSORS)):
+            _check_classifier(name, entry.path, estimator)
+        return set_seed(estimator, random_state)
 
 
-def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Chance) -> Any:
+def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
     replaced = tuple(f"{key}__" for key in options if "__" not in key)
     parameters = {
         key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
@@ -187,9 +215,7 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any], random_state: Cha
             parameters[key] = _make_part(name, key, value, parameters)
         elif key.split("__")[-1] == "cv" and value == BY_GROUP:
             parameters[key] = None
-    estimator = _make_with(name, kind, parameters)
-    _check_classifier(name, entry.path, estimator)
-    return set_seed(estimator, random_state)
+    return _make_with(name, kind, parameters)
 
 
 def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
@@ -251,7 +277,7 @@ def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> An
 def describe_estimators() -> dict[str, dict[str, Any]]:
     """Return the title, the options with their defaults and the package of each estimator."""
     used, ignored = plugins()
-    described = {name: _describe(name) for name in ESTIMATORS}
+    described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
     described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
     for plugin in ignored:
         title = f"ignored: {plugin.path} has the name of another; rename its entry point"

@@ -44,7 +44,7 @@ _SKLEARN = """
     :CyHalfBinomialLoss decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
     frozen:FrozenEstimator linear_model:Hinge linear_model:LogisticRegression
     linear_model:LogisticRegressionCV linear_model:ModifiedHuber linear_model:Perceptron
-    linear_model:RidgeClassifier linear_model:RidgeClassifierCV linear_model:SGDClassifier
+    linear_model:LinearRegression linear_model:Ridge linear_model:RidgeClassifier linear_model:RidgeClassifierCV linear_model:SGDClassifier
     linear_model:SquaredHinge naive_bayes:BernoulliNB naive_bayes:ComplementNB
     naive_bayes:GaussianNB naive_bayes:MultinomialNB pipeline:Pipeline preprocessing:LabelBinarizer
     preprocessing:MaxAbsScaler preprocessing:MinMaxScaler preprocessing:Normalizer

@@ -19,6 +19,7 @@ from obygaze_models.data.tasks import Task, level_key
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
+from obygaze_models.scoring.ordered_annotators import compare_ordered
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement
@@ -96,7 +97,8 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()
-        comparison = compare_with_annotators(votes, tables, films, task.class_titles)
+        compare = compare_ordered if task.target.is_numeric else compare_with_annotators
+        comparison = compare(votes, tables, films, task.class_titles)
         if comparison is not None:
             compared[task.key] = comparison
     return compared

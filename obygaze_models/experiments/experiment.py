@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import chain
@@ -24,16 +24,19 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
-from obygaze_models.data.targets import NEGATIVES, Classes
+from obygaze_models.data.targets import NEGATIVES, Classes, Number, Ordered
+from obygaze_models.data.targets import TARGETS as KINDS_OF_TARGETS
 from obygaze_models.data.tasks import (
     Problem,
     concept_task,
     level_classes,
+    number_task,
+    ordered_levels,
     two_classes,
     with_own_keys,
 )
 from obygaze_models.estimators.fusion import FUSIONS
-from obygaze_models.estimators.registry import find_entry
+from obygaze_models.estimators.registry import REGRESSORS, find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
@@ -69,8 +72,8 @@ class _Checked(StructMeta):
 class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     """Everything that decides a run's scores; the same in Python, a TOML file and ``run.json``.
 
-    One of three kinds of task is given: `positives` and `train_negatives`, or `levels`, or
-    `concepts`. Lists and paths may be given for tuples and texts.
+    One of four kinds of task is given: `positives` and `train_negatives`, or `levels`, or
+    `concepts`, or a `column`. Lists and paths may be given for tuples and texts.
     """
 
     # fmt: off
@@ -105,6 +108,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
         "it, `c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
         examples=["b"])] = "a"
+    target: Annotated[_Name, Meta(
+        description='`"classes"`, `"ordered"` or `"number"`. What is predicted: classes, a '
+        "position on the scale of three or more `levels`, or the number in a `column`.",
+        examples=["ordered"])] = Classes.key
+    column: Annotated[_Name | None, Meta(
+        description='The name of a column. With `target = "number"`: the column of the labels or '
+        "of `items.csv` that has each clip's number; clips with an empty cell take no part.",
+        examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
         "manifest's own. A list takes the set that was merged from these annotators.",
@@ -173,7 +184,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "named before the test; by default the first of `estimators`.", examples=["mlp"])] = None
     score: Annotated[_Name | None, Meta(
         description="The name of a score. The score that models are ranked by; by default `auroc` "
-        "for two classes, `f1_macro` for more.", examples=["f1"])] = None
+        "for two classes, `f1_macro` for more, `weighted_kappa` for ordered levels and `spearman` "
+        "for numbers.", examples=["f1"])] = None
     seed: Annotated[_Seed, Meta(
         description="A whole number from 0 up. It fixes the draws, the estimators' randomness and "
         "the folds that are drawn.", examples=[1])] = 0
@@ -219,6 +231,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             self._protocol_slips(),
             self._store_slips(),
             self._task_slips(),
+            self._target_slips(),
         )
         for slip in chain.from_iterable(slips):
             raise ExperimentError(f"{self.name!r}: {slip}")
@@ -242,18 +255,20 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def _unknown_names(self) -> Iterator[str]:
         """Yield a sentence for each unknown name."""
         several = len(self.levels) > 2
+        target = KINDS_OF_TARGETS.get(self.target, Classes())
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
+            ("target", self.target, KINDS_OF_TARGETS),
             ("targets", self.targets, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
             (
                 "score of several classes" if several else "score",
                 self.score,
-                Classes().ranking_scores(several=several),
+                target.ranking_scores(several=several),
             ),
         ):
             if value is not None and value not in names:
@@ -293,6 +308,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
             "concepts": self.concepts,
+            "column": self.column,
         }
         first, *others = [kind for kind, value in kinds.items() if value] or ["positives"]
         if others:
@@ -310,6 +326,50 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             yield f"level {level} is both positive and negative"
         if len(set(self.test_negatives)) < len(self.test_negatives):
             yield "has the same test set twice in test_negatives"
+
+    def _target_slips(self) -> Iterator[str]:
+        """Yield a sentence for each key that does not go with the target."""
+        needs = {Ordered.key: "levels", Number.key: "column"}
+        need = needs.get(self.target)
+        if need and not getattr(self, need):
+            yield f'target = "{self.target}" needs {need}; add {need} = {_example(need)}'
+        if self.column and self.target != Number.key:
+            yield f'column is for numbers; add target = "{Number.key}", or leave it out'
+        if self.target == Classes.key:
+            return
+        if self.protocol_name in ("paper", "released"):
+            yield f"the protocol {self.protocol_name} is for two classes; take leave-film-out"
+        if self.target == Ordered.key:
+            return
+        keys = {"labels": self.labels, "targets": self.is_soft}
+        for key in [key for key, value in keys.items() if value]:
+            yield f'target = "{self.target}" takes no {key}; leave it out'
+        if self.balance not in (None, "none"):
+            yield f'balance = "{self.balance}" is for classes; leave it out'
+        if len(self.stores) > 1:
+            yield f'target = "{self.target}" reads one store; take one, or classes'
+
+    def _check_estimators(self, specs: Mapping[str, EstimatorSpec]) -> None:
+        """Raise if an estimator does not predict what the target asks for."""
+        for name, spec in specs.items() if self.target == Number.key else ():
+            if not spec.predicts_numbers:
+                raise ExperimentError(
+                    f"{self.name!r}: {name} tells classes apart and predicts no numbers; take "
+                    f"{', '.join(REGRESSORS)}, or a regressor of scikit-learn's as "
+                    "package.module:Class"
+                )
+        for name, spec in specs.items() if self.target == Classes.key else ():
+            if spec.predicts_numbers:
+                raise ExperimentError(
+                    f"{self.name!r}: {name} predicts numbers and tells no classes apart; take a "
+                    'classifier, such as logistic, or target = "ordered" or "number"'
+                )
+        cuts = [name for name, spec in specs.items() if spec.threshold]
+        if cuts and (len(self.levels) > 2 or self.target != Classes.key):
+            raise ExperimentError(
+                f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
+                "apart; leave it out"
+            )
 
     def _option_slips(self) -> Iterator[str]:
         """Yield a sentence for each option in the protocol's table that does not fit."""
@@ -357,7 +417,10 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 for store in set(use) - {*stores}:
                     raise ExperimentError(unknown_name("store", str(store), stores))
                 senses = self.concept_stores
-                spec = EstimatorSpec(name, options, negatives, cut, tuple(use), how, senses)
+                numbers = self.target in (Ordered.key, Number.key)
+                spec = EstimatorSpec(
+                    name, options, negatives, cut, tuple(use), how, senses, numbers=numbers
+                )
                 specs[listed] = spec
                 variants = {}
                 if self.each_store and spec.fuses and not use:
@@ -367,11 +430,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                         raise self._called_twice(other, name)
                     folders.add(folder)
                     specs[other] = dataclasses.replace(spec, use=names, variant_of=listed)
-        if len(self.levels) > 2 and (cuts := [n for n, spec in specs.items() if spec.threshold]):
-            raise ExperimentError(
-                f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
-                "apart; leave it out"
-            )
+        self._check_estimators(specs)
         unweighted = [
             name
             for name, spec in specs.items()
@@ -466,7 +525,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
             return f"{names} (against {NEGATIVES[self.negatives]})"
         if self.levels:
-            return " / ".join(self.levels)
+            return (" < " if self.target == Ordered.key else " / ").join(self.levels)
+        if self.column:
+            return f"the number in {self.column}"
         positives = "+".join(self.positives)
         negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]
         train, *tests = (f"{'+'.join(levels)} vs {positives}" for levels in negatives)
@@ -498,8 +559,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """What is learned: one problem, or one for each concept."""
+        if self.column:
+            task = number_task(self.column)
+            return [Problem(task, (task,))]
         if self.levels:
             task = level_classes(scheme.name_of, self.levels)
+            if self.target == Ordered.key:
+                task = ordered_levels(scheme, self.levels)
             return [Problem(task, (task,))]
         if not self.concepts:
             negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]

@@ -7,11 +7,11 @@ predictions, each clip's by the fits that tested it, none of which was trained o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import format_concepts
-from obygaze_models.data.tasks import learned_task
+from obygaze_models.data.targets import PROBABILITY, Target
+from obygaze_models.data.tasks import Class, learned_task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
@@ -46,6 +47,7 @@ from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.values import NUMBER
 
 BYTE_ORDER_MARK = "\ufeff"
 """Without it Excel takes UTF-8 for the local encoding."""
@@ -88,6 +90,8 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
     names = [f"probability of {name}" for name in predictions.classes]
+    if predictions.about.is_numeric:
+        names, words = predictions.columns, []
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
         item = items[items.row(predictions.ids[row])]
@@ -142,12 +146,13 @@ def held_out(
         explained = run.reasons()
         own = explained[(explained["model"] == name) & (explained["task"] == trained)]
         parts = mean_parts(own, tested).listed()
+        target = run.record.task(test).target
         chosen = [row for row, clip in enumerate(tested) if ids is None or clip in ids]
         for row in sorted(chosen, key=lambda row: _order(clips[tested[row]])):
             clip, code = clips[tested[row]], called[row]
-            two = means_of.ndim == 1
-            share = means_of[row] if two else means_of[row, code]
-            target = (classes[1] if two else classes[code]).title
+            if target.key == NUMBER:
+                clip = replace(clip, level=f"{mean['label'][row]:.6g}")
+            said = _say(target, classes, means_of[row], code)
             reasons = tuple(f"{concept} {format_signed(amount)}" for concept, amount in parts[row])
             odds = name_log_odds([each.title for each in classes])
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
@@ -161,19 +166,46 @@ def held_out(
                 },
                 "model": name,
                 "test": test,
-                "prediction": classes[code].title,
-                "probability": f"{share:.6f}",
-                "probability of": target,
+                "prediction": said.title,
+                **said.cells,
                 "fits": str(counts[row]),
                 **named,
             }
-            details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
-            note = annotate(clip.start, clip.end, classes[code].words, details)
+            details = {"clip": clip.id, **said.details, **named}
+            note = annotate(clip.start, clip.end, said.words, details)
             tier = f"{name}: {test}"
-            key, sure = classes[code].key, float(1 - share if two and code == 0 else share)
             place = clip.film, clip.media
-            rows.append(Row(*place, cells, tier, note, clip.title, reasons, key, sure))
+            rows.append(Row(*place, cells, tier, note, clip.title, reasons, said.key, said.sure))
     return rows
+
+
+class _Said(NamedTuple):
+    """What a prediction says: its class, or its number, and what a table and ELAN have of it."""
+
+    key: str
+    title: str
+    words: str
+    cells: dict[str, str]
+    details: dict[str, str]
+    sure: float = 0.0
+
+
+def _say(target: Target, classes: Sequence[Class], value: Any, called: Any) -> _Said:
+    """Say what one prediction means: a probability or several, a position, or a number."""
+    if target.is_numeric:
+        [column] = target.columns([])
+        cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
+        if target.key == NUMBER:
+            return _Said("", f"{value:.4g}", f"{value:.4g}", cells, details)
+        each = classes[min(called, len(classes) - 1)]
+        return _Said(each.key, each.title, each.words, cells, details)
+    each, is_two = classes[called], np.ndim(value) == 0
+    share = value if is_two else value[called]
+    of = (classes[1] if is_two else each).title
+    cells = {PROBABILITY: f"{share:.6f}", f"{PROBABILITY} of": of}
+    details = {f"{PROBABILITY} of {of}": f"{share:.3f}"}
+    sure = float(1 - share if is_two and called == 0 else share)
+    return _Said(each.key, each.title, each.words, cells, details, sure)
 
 
 def export_files(
@@ -281,7 +313,9 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
     models = counted(len({row.cells["model"] for row in rows}), "model")
     yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
     if limit:
-        columns = ["title", "from", "annotators", "model", "prediction", "probability"]
+        columns = ["title", "from", "annotators", "model", "prediction"]
+        names = [*rows[0].cells] if rows else ["prediction", PROBABILITY]
+        columns.append(names[names.index("prediction") + 1])
         columns += [DIVIDED] if rows and DIVIDED in rows[0].cells else []
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
@@ -336,6 +370,7 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
     estimator, about = load_model(folder)
+    about.require_classes("ONNX")
     said = about.said
     layers = _layers(estimator, folder)
     layers[-1][1][1] -= logit(said.cut)

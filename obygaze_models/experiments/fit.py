@@ -13,18 +13,17 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 from sklearn import config_context
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.targets import clip_targets
+from obygaze_models.data.targets import Classes, Number, Ordered, clip_targets
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,
-    check_probabilities,
     keywords,
     move_cut,
     reads_of,
@@ -32,6 +31,7 @@ from obygaze_models.estimators.classes import (
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
 from obygaze_models.estimators.logistic import NotConverged
+from obygaze_models.estimators.outputs import fit_spread, move_spread, predict_outputs
 from obygaze_models.estimators.registry import (
     best_of,
     find_entry,
@@ -64,6 +64,10 @@ class Fit:
     cut
         Where it says "positive", as validation clips chose it: of two classes the probabilities
         are moved so that one half is this cut.
+    target
+        The key of the target.
+    spread
+        Of ordered levels, what `fit_spread` returns.
     """
 
     estimator: Any
@@ -73,18 +77,18 @@ class Fit:
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[RunWarning] = field(default_factory=list)
     cut: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    target: str = Classes.key
+    spread: tuple[float, float] = (1.0, 0.0)
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
-        """The probability of each class for some rows, [n, classes]."""
-        arguments = {"groups": data.groups.astype(str)[rows]} if self.reads == "groups" else {}
-        table = np.zeros((len(rows), self.classes))
+        """The probability of each class for some rows, [n, classes]; or their numbers, [n, 1]."""
+        arguments: dict[str, Any] = {}
+        if self.reads == "groups":
+            arguments["groups"] = data.groups.astype(str)[rows]
         with plugin_errors(modules_of(self.estimator)):
-            X = _features(data, self.estimator, self.reads)
-            given = self.estimator.predict_proba(X[rows], **arguments)
-            given = np.asarray(given, dtype=np.float64)
-        check_probabilities(given, (len(rows), len(self.estimator.classes_)))
-        table[:, self.estimator.classes_] = given
-        return move_cut(table, self.cut)
+            X = _features(data, self.estimator, self.reads)[rows]
+            table = predict_outputs(self.estimator, X, self.target, self.classes, **arguments)
+        return move_spread(move_cut(table, self.cut), self.spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +133,7 @@ class PlannedFit:
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
             balance=self.balance, votes=data.votes(self.task) if self.soft else None,
+            task=self.task,
         )  # fmt: skip
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
@@ -251,6 +256,7 @@ def fit_estimator(
     *,
     balance: str | None = None,
     votes: Array | None = None,
+    task: Task | None = None,
 ) -> Fit:
     """Make an estimator and fit it, with what its `fit` names.
 
@@ -273,13 +279,16 @@ def fit_estimator(
     votes
         The classes that each annotator gives to each clip [A, N], -1 for none, where the estimator
         is fitted to these, a row for each, with weights of 1/A.
+    task
+        What is learned; by default the classes of the labels.
     """
+    target = task.target if task else Classes()
     model, accepted, reads = _make_model(spec, data, seed, memo, weights=balance == "weights")
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
     if find_entry(spec.name).before_balancing:
-        train = all_train[labels[all_train] >= 0]
+        train = all_train[target.takes_part(labels[all_train])]
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
@@ -308,11 +317,18 @@ def fit_estimator(
     arguments = {name: value for name, value in offered.items() if name in accepted}
     chooses = "X_val" in accepted or spec.threshold
     seen = np.unique(np.concatenate([learn, train, *([choose, validation] if chooses else [])]))
-    fit = Fit(model, int(labels.max()) + 1, seen, reads)
+    classes = int(labels.max()) + 1
+    if task is not None and target.key != Classes.key:
+        classes = len(task.classes)
+    fit = Fit(model, classes, seen, reads, target=target.key)
     known = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
     fit = _fit_model(fit, spec.name, X[learn], targets, known, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
+    if target.key == Ordered.key:
+        pool = all_train[target.takes_part(labels[all_train])]
+        spread = fit_spread(fit.probabilities(data, pool), labels[pool])
+        fit = replace(fit, spread=spread, seen=np.union1d(seen, pool))
     if spec.threshold:
         scores = fit.probabilities(data, validation)[:, 1]
         fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
@@ -323,7 +339,7 @@ def _make_model(
     spec: EstimatorSpec, data: ClipDataset, seed: int, memo: FitMemo | None, *, weights: bool
 ) -> tuple[Any, frozenset[str], str]:
     """Make an estimator. Return it, what its `fit` names, and what it reads."""
-    model = make_estimator(spec.name, spec.options, random_state=seed)
+    model = make_estimator(spec.name, spec.options, random_state=seed, numbers=spec.numbers)
     if weights:
         model.set_params(**(class_weight_options(spec) or {}))
     if memo is not None and "memory" in model.get_params(deep=False):
@@ -368,14 +384,16 @@ def _fit_model(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
         try:
-            with whole_groups(model, y, *known, random_state=seed) as divided:
+            strata = np.zeros(len(y)) if fit.target == Number.key else y
+            with whole_groups(model, strata, *known, random_state=seed) as divided:
                 model.fit(X, y, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None
         model = best_of(model)
         if isinstance(model, StoreFusion):
             model.set_params(estimator=best_of(model.estimator))  # a search itself is not saved
-        if np.asarray(getattr(model, "classes_", ())).dtype.kind not in "iu":
+        codes = np.asarray(getattr(model, "classes_", ()))
+        if not is_regressor(model) and codes.dtype.kind not in "iu":
             raise ExperimentError("fit did not set classes_, the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
         notes = [*divided, *getattr(model, "warnings_", [])]

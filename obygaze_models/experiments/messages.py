@@ -121,6 +121,8 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     yield from (warning for warning in record.warnings if warning.code != "leak")
     yield from _film_messages(record)
     for name, test in record.tests.items():
+        if test.share is None and len(test.classes) == 1:
+            continue
         if test.share is None:
             least = min(test.classes.values())
             text = f"{name}: the smallest class has {least:,} of the {test.clips:,} test clips."
@@ -457,18 +459,18 @@ def leave_files_out(plan: Plan) -> str:
         return ""
     files = [cells[plan.manifest.items.row(clip)] for clip in plan.data.ids]
     splitter = LeaveFilmOut(min_clips=experiment.min_clips or FILM_CLIPS)
-    able = splitter.eligible(plan.labels_of(plan.problems[0].train), files)
+    able = splitter.eligible(plan.problems[0].train.strata(plan.data), files)
     return ', or leave out files: groups = "media"' if len(able) > 2 else ""
 
 
 def class_table(plan: Plan, task: Task) -> str:
     """Tabulate the clips of each class in each fold, or in each group that could be left out."""
-    labels, data = plan.labels_of(task), plan.data
+    labels, data = task.target.strata(plan.labels_of(task)), plan.data
     head, units = "fold", data.folds
     if plan.division.protocol == "leave-film-out":
         head, units = group_noun(data.grouped_by), data.groups
     names: dict[Any, Any] = plan.file_names if data.grouped_by == "media" else {-1: "none"}
-    taking_part = task.target.takes_part(labels)
+    taking_part = labels >= 0
     units, labels = units[taking_part], labels[taking_part]
     rows = [
         [names.get(unit, unit), *np.bincount(labels[units == unit], minlength=len(task.classes))]

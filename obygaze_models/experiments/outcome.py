@@ -49,9 +49,9 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.classes import check_probabilities
 from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.inner_folds import DIVIDED
+from obygaze_models.estimators.outputs import check_outputs
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
@@ -76,6 +76,7 @@ from obygaze_models.experiments.record import (
 )
 from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES
 from obygaze_models.saved.about import footage_of
+from obygaze_models.scoring.values import ORDERED
 
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
@@ -174,7 +175,9 @@ class FinishedFits:
                 raise ValueError("it is of another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
-            check_probabilities(table, (len(rows), classes))
+            target = planned.task.target
+            width = 1 if target.is_numeric else classes
+            check_outputs(table, (len(rows), width), target.key)
             msgspec.convert(fit.facts, Facts)
             if not found.not_saved:
                 fit = replace(fit, estimator=load_model(self.folder / model)[0])
@@ -495,6 +498,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "senses": plan.scheme.senses,
         "facts": fit.facts,
         **({"cut": fit.cut} if planned.spec.threshold else {}),
+        **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
         # Whoever scores it again can see which clips it has seen, also under other ids.
         "seen": seen,

@@ -26,9 +26,11 @@ from obygaze_features.items.films import distinct_titles, film_titles
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.store import Store
-from obygaze_models.data.dataset import ClipDataset, Join, join_clips
+from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numbers
 from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import open_stores
+from obygaze_models.data.targets import Number
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -196,6 +198,8 @@ class Plan:
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
         annotated = (data.ids, data.levels, data.groups, *marks, *soft)
+        if data.numbers is not None:
+            annotated += (data.numbers,)
         return {
             **msgspec.to_builtins(experiment.without_secrets()),
             **{f"version of {name}": number for name, number in self.versions.items()},
@@ -411,7 +415,9 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     """A plan of the clips and their division, without its folds."""
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
-    experiment = structs.replace(experiment.check(), labels=_find_labels(experiment, manifest))
+    if (column := experiment.check().column) is not None:
+        manifest = with_numbers(manifest, column)
+    experiment = structs.replace(experiment, labels=_find_labels(experiment, manifest))
     scheme = manifest.label_scheme(experiment.label_set)
     merged = manifest.labels(experiment.label_set)
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
@@ -439,6 +445,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
     experiment = structs.replace(experiment, protocol=protocol)
+    if experiment.target == Number.key and PROTOCOLS[division.protocol].default_balance:
+        experiment = structs.replace(experiment, balance="none")
     tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
     data, join = join_clips(
         manifest,

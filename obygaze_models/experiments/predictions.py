@@ -7,6 +7,7 @@ A table of predictions is a frame with a row for each model, test set, fit and c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
     def check(table: pd.DataFrame) -> None:
         if unknown := {*table["test"].unique()} - {*record.tests}:
             raise ValueError(f"the record has no test set {min(unknown)!r}")
-        codes = np.empty(len(table), dtype=np.int64)
+        codes: Array = np.empty(len(table), dtype=task.target.label_type)
         for test, rows in table.groupby("test", observed=True).indices.items():
             own = record.task(str(test))
             codes[rows] = own.target.read_labels(own, table["label"].to_numpy()[rows])
@@ -152,7 +153,8 @@ def join_fits(
     """
     ids = table["id"].tolist()
     labels, groups = table["label"].to_numpy(), [group_of[clip] for clip in ids]
-    return ScoredClips(ids, labels, probabilities_of(table), groups, classes, measure)
+    values, kind = probabilities_of(table), target_of(table).key
+    return ScoredClips(ids, labels, values, groups, classes, measure, kind)
 
 
 def score_models(
@@ -201,7 +203,7 @@ def score_fit(table: pd.DataFrame, *, trec: bool) -> Scores:
     probabilities = probabilities_of(table)
     # Clips without features are in a warning of the run.
     ranks = trec_ranks(table["id"].tolist(), probabilities) if trec else None
-    return score(table["label"].to_numpy(), probabilities, ranks)
+    return score(table["label"].to_numpy(), probabilities, ranks, target_of(table).key)
 
 
 def score_test_sets(
@@ -220,11 +222,11 @@ def score_test_sets(
         clips, task = own.drop_duplicates("id"), task_of[name]
         counts = task.target.count(task, clips["label"].to_numpy())
         guesses: dict[str, Scores] = {}
-        if counts.positives is not None:
+        if counts.positives is not None or task.target.is_numeric:
             groups = [group for scored in scores if scored.test == name for group in scored.groups]
             by_group = clips.groupby(clips["id"].map(group_of))["label"]
             parts = [by_group.get_group(group) for group in dict.fromkeys(groups)]
-            guesses = score_guesses(task.target, parts or [clips["label"]])
+            guesses = score_guesses(task.target, parts or [clips["label"]], clips["label"])
         sets[name] = TestSet(
             clips=counts.clips,
             positives=counts.positives,
@@ -235,9 +237,13 @@ def score_test_sets(
     return sets
 
 
-def score_guesses(target: Target, parts: Iterable[pd.Series[Any]]) -> dict[str, Scores]:
+def score_guesses(
+    target: Target, parts: Iterable[pd.Series[Any]], every: pd.Series[Any]
+) -> dict[str, Scores]:
     """Return what each way of guessing scores, by the labels of each group: the mean over these."""
-    forms = [target.guesses(labels.to_numpy()) for labels in parts]
+    forms = [
+        target.guesses(labels.to_numpy(), every.drop(labels.index).to_numpy()) for labels in parts
+    ]
     return {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
 
 
@@ -277,6 +283,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
 
     ==================  =====================================================================
     ``id``              the clip
+    ``position``        of ordered levels, from 0; or ``value`` of numbers
     ``probability``     of the positive class; of more classes ``probability_NAME`` of each
     ``fit``             the fold, numbered as in ``predictions.csv``; without it, for all folds
     ``model``           the name under which it is listed; without it, the name of the file
@@ -286,7 +293,8 @@ def read_outside(path: Path) -> list[OutsideModel]:
     models: dict[str, OutsideModel] = {}
     try:
         table = read_table(path, required=("id",))
-        columns = target_of_columns(table.columns).columns_in(table.columns)
+        target = target_of_columns(table.columns)
+        columns, is_numeric = target.columns_in(table.columns), target.is_numeric
         if not columns:
             raise ValueError(f"it has no column probability; it has {', '.join(table.columns)}")
         for line, row in zip(table.lines, table.rows(), strict=True):
@@ -294,9 +302,14 @@ def read_outside(path: Path) -> list[OutsideModel]:
             model = models.setdefault(name, OutsideModel(name, path, columns))
             fit = int(row["fit"]) if row.get("fit") else ANY_FIT
             values = tuple(float(row[column]) for column in columns)
-            if not all(0 <= value <= 1 for value in values):  # nor is nan
-                given = row[columns[0]]
-                raise ValueError(f"line {line}: a probability is {given}, not from 0 to 1")
+            if is_numeric:
+                allowed = all(map(math.isfinite, values))
+            else:
+                allowed = all(0 <= value <= 1 for value in values)  # nor is nan
+            if not allowed:
+                kind = "value" if is_numeric else "probability"
+                limits = "a finite number" if is_numeric else "from 0 to 1"
+                raise ValueError(f"line {line}: a {kind} is {row[columns[0]]}, not {limits}")
             clips = model.table.setdefault((row.get("task", ""), fit), {})
             if row["id"] in clips:
                 raise ValueError(f"line {line}: {row['id']} is twice in fit {row.get('fit', '')}")

@@ -289,13 +289,13 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
     if plan.division.protocol == "official":  # the test set has no part, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold
-    labels = problem.train.labels(data)
+    labels = problem.train.strata(data)
     # A protocol that uses no folds leaves the column empty.
     folds, last = data.folds, plan.division.last
     if not plan.division.fold_of:
         folds, last = draw_folds(labels, seed), N_FOLDS - 1
-    rows = np.flatnonzero(problem.train.target.takes_part(labels) & (folds >= 0))
-    classes = len(problem.train.classes)
+    rows = np.flatnonzero((labels >= 0) & (folds >= 0))
+    classes = len({*labels[rows].tolist()})
     held = next(
         (own for fold in range(last, -1, -1) for own in [folds[rows] == fold]
          if len({*labels[rows[own]].tolist()}) == len({*labels[rows[~own]].tolist()}) == classes),

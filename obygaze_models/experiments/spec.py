@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sklearn.base import is_regressor
+
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import NEGATIVES
@@ -40,7 +42,7 @@ class EstimatorSpec:
 
     Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
     `concept_stores` names it learns from one. `variant_of` names the estimator of the same list
-    whose part on some of its stores this is.
+    whose part on some of its stores this is. With `numbers` it may be a regressor.
     """
 
     name: str
@@ -51,6 +53,7 @@ class EstimatorSpec:
     fusion: str = "early"
     concept_stores: Mapping[str, str] = field(default_factory=dict)
     variant_of: str = ""
+    numbers: bool = False
 
     def __post_init__(self) -> None:
         if self.negatives not in NEGATIVES:
@@ -86,7 +89,7 @@ class EstimatorSpec:
     @cached_property
     def estimator(self) -> Any:
         """Unfitted; `PluginError` where another package's code fails."""
-        return make_estimator(self.name, self.options)
+        return make_estimator(self.name, self.options, numbers=self.numbers)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
         """Return an answer of the estimator; `unknown` if a plug-in fails, as each fit tells."""
@@ -103,6 +106,11 @@ class EstimatorSpec:
     def fuses(self) -> bool:
         """Whether it reads the features of several stores; guesses need none."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
+
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether it is a regressor."""
+        return bool(self._ask(is_regressor, False))
 
     @property
     def has_bank(self) -> bool:

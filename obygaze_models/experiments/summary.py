@@ -13,6 +13,7 @@ from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
+from obygaze_models.scoring.values import NUMBER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,6 +211,8 @@ def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
         return ""
     sizes = fits["trained"].tolist()
     clips = f"{span(sizes)} training clips a fit"
+    if all(record.task(test).target.key == NUMBER for test in record.tests):
+        return f"{clips}: all are used."
     if not record.balance:
         return f"{clips}; the {record.protocol} protocol fixes them."
     pools = fits["drawn_from"].tolist()
@@ -252,7 +255,9 @@ def _score_table(record: RunRecord, test: str) -> str:
         )
     for name, guess in test_set.baselines.items():
         rows.append([f"guess: {name}", *(_format(guess.get(key)) for key in titles), "-"])
-    if test_set.positives is None:
+    if len(test_set.classes) == 1:
+        clips = counted(test_set.clips, "clip")
+    elif test_set.positives is None:
         called = record.task(test).titles()
         clips = ", ".join(f"{count} {called[key]}" for key, count in test_set.classes.items())
     else:
@@ -272,11 +277,14 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     rows = []
     models = [rater.name for rater in comparison.raters if rater.kind == "model"]
     named = {name: record.title_of(name) for name in models}
+    losses = {"brier": "Brier", "cross_entropy": "log loss"}
+    if record.task(test).target.is_numeric:
+        columns, losses = columns[: len(names)], {}
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
-        cells += [rater.brier, rater.cross_entropy]
+        cells += [getattr(rater, loss) for loss in losses]
         rows.append([named.get(rater.name, rater.name), *map(_format, cells)])
-    titles = ["", *(title for _, _, title in columns), "Brier", "log loss"]
+    titles = ["", *(title for _, _, title in columns), *losses.values()]
     head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
     sentences = filter(None, map(comparison.f1_sentence, named, named.values()))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
@@ -288,6 +296,12 @@ def _legend(record: RunRecord) -> list[str]:
         return []
     names = next(iter(record.annotators.values())).annotators
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
+    if record.task(record.scores[0].test).target.is_numeric:
+        text = (
+            f"Beside annotators {named}. Kappa is weighted by the square of the distance in "
+            "levels, of all these clips together; predictions between two levels count as such."
+        )
+        return [fill(text, WIDTH)]
     text = (
         f"Beside annotators {named}, and truth Dawid and Skene's estimate, which is made of these "
         "labels. AUROC is a mean over films; kappa and F1 are of all these clips together. Brier "
@@ -303,6 +317,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     The F1 of films with many positive clips is high whatever is guessed.
     """
     main = "auroc"
+    if record.task(test).target.is_numeric:
+        main = record.ranking_metric
     models = [
         scores
         for scores in record.scores
@@ -311,7 +327,8 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)
     area, counts = METRICS[main].title, counted(len(films), noun)
-    head = f"{record.task(test).title}: {area} (0.5 is chance) by {noun}, {counts}"
+    chance = " (0.5 is chance)" if main == "auroc" else ""
+    head = f"{record.task(test).title}: {area}{chance} by {noun}, {counts}"
     if verbose or len(films) <= MAX_FILM_ROWS:
         rows = [
             [titles.get(film, film)]

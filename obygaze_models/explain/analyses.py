@@ -101,6 +101,7 @@ def analyse(
         Fixes these.
     """
     whole, about = load_model(folder)
+    about.require_classes("an analysis of concepts")
     fitted, _ = unfuse(whole)
     source, holder, bank_about = folder, fitted, about
     if kind == "tcav":

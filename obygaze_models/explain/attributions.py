@@ -300,6 +300,7 @@ def explain_clips(
         There is no ``why`` for a clip whose features are zeros only.
     """
     fitted, about = load_model(folder)
+    about.require_classes("an explanation")
     said = about.said
     if said.reads == "frames":
         raise ExperimentError(

@@ -93,6 +93,7 @@ def report(
     refuse_to_overwrite(Path(output), overwrite=overwrite)
     pages = _templates()
     runs, annotation = _open(sources)
+    _require_classes(runs)
     shown: list[Source] = [annotation] if annotation else [*runs]
     main: Source = annotation or default_run(runs)
     tables = score_tables(runs)
@@ -124,6 +125,18 @@ def report(
     style = _template("explorer.css")
     write_text(Path(output), document(title, Html(body), style=style, script=script))
     return Path(output)
+
+
+def _require_classes(runs: Sequence[ReportRun]) -> None:
+    """Raise if a run does not tell classes apart, which is all that the page has words for."""
+    for run in runs:
+        record = run.record
+        if any(record.task(test).target.is_numeric for test in record.tests):
+            raise ExperimentError(
+                f'{record.experiment.name!r}: a page needs classes (got target = "'
+                f'{record.experiment.target}"). Print its scores with models run, or use models '
+                "compare and models predict; predictions.csv has each clip."
+            )
 
 
 def _templates() -> Environment:

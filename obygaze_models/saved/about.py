@@ -25,6 +25,8 @@ from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.facts import Facts
+from obygaze_models.scoring.metrics import CLASSES
+from obygaze_models.scoring.values import NUMBER, ORDERED
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
@@ -88,6 +90,7 @@ class Description(msgspec.Struct):
     footage: dict[str, list[tuple[float, float] | None]] = {}
     warnings: list[RunWarning] = []
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    spread: tuple[float, float] = (1.0, 0.0)
 
 
 class Header(msgspec.Struct):
@@ -110,6 +113,24 @@ class About(dict[str, Any]):
     def said(self) -> Description:
         """The keys that obygaze reads; `ExperimentError` if one has another type."""
         return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
+
+    @property
+    def target_key(self) -> str:
+        """The key of the target that the model predicts."""
+        return str(self.said.learns.get("target_key", CLASSES))
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it predicts numbers or positions of ordered levels."""
+        return self.target_key in (NUMBER, ORDERED)
+
+    def require_classes(self, what: str) -> None:
+        """Raise if the model tells no classes apart, which some command needs."""
+        if self.target_key != CLASSES:
+            raise ExperimentError(
+                f"{self._where}: {what} needs a model that tells classes apart (got target = "
+                f'"{self.target_key}"). Use models run, compare, predict or evaluate.'
+            )
 
     def __missing__(self, key: str) -> Any:
         raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
@@ -273,7 +294,15 @@ def model_card(
     options = ", ".join(f"{key} = {value}" for key, value in said.options.items())
     more = len(said.seen) - trained - validated
     purpose = "its concepts were learnt from" if "concepts" in said.facts else "it counted"
-    negative, *_, positive = said.classes
+    classes, negative, positive = ", ".join(said.classes), said.classes[0], said.classes[-1]
+    does = f"Tells {classes} apart, clip by clip,"
+    meaning = (
+        f'"{positive}" is what annotators of these films called so, under their definition; '
+        f'"{negative}" is\n  not the absence of anything else.'
+    )
+    if said.learns.get("target_key") in (NUMBER, ORDERED):
+        does = f"Predicts {said.task}, a number for each clip,"
+        meaning = "The numbers are on the scale of the annotators of these films."
     facts = describe_facts(said.facts)
     if "cut" in about:
         facts.append(f'cut, above which it says "{positive}": {said.cut:.2f}')
@@ -283,9 +312,8 @@ def model_card(
         backbone=backbone,
         manifest=manifest,
         warnings="".join(f"\n**{warning}**\n" for warning in said.warnings),
-        classes=", ".join(said.classes),
-        negative=negative,
-        positive=positive,
+        does=does,
+        meaning=meaning,
         options=f" ({options})" if options else "",
         reading=reading,
         weights=" and ".join(weights),

@@ -20,7 +20,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.labels import name_key
 from obygaze_features.store import Store
-from obygaze_models.data.dataset import label_clips
+from obygaze_models.data.dataset import label_clips, with_numbers
 from obygaze_models.data.stores import (
     Stores,
     describe_missing,
@@ -29,9 +29,11 @@ from obygaze_models.data.stores import (
     read_frame_times,
     read_frames,
 )
+from obygaze_models.data.targets import TARGETS, Target
 from obygaze_models.data.tasks import learned_task, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.classes import check_probabilities, move_cut
+from obygaze_models.estimators.classes import move_cut
+from obygaze_models.estimators.outputs import move_spread, predict_outputs
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import (
     About,
@@ -44,6 +46,7 @@ from obygaze_models.saved.about import (
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
 """About how many numbers of clips are predicted at a time, in float64 32 MiB."""
@@ -62,9 +65,9 @@ class Predictions:
     ids
         The clips.
     probabilities
-        ``[n, classes]``.
+        ``[n, classes]``; of numbers and ordered levels, the prediction ``[n, 1]``.
     predicted
-        The class of each clip, or `UNSURE`.
+        The class of each clip, or `UNSURE`; of ordered levels the nearest; of numbers a text.
     seen
         Whether the model has seen the clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
     warnings
@@ -80,14 +83,23 @@ class Predictions:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes."""
+        """The names of the classes; of numbers, what these are called."""
+        if self.about.is_numeric:
+            return TARGETS[self.about.target_key].columns([])
         return self.about.said.classes
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the probabilities, or of the numbers."""
+        if self.about.is_numeric:
+            return self.classes
+        return [f"probability_{name}" for name in self.classes]
 
     def to_csv(self) -> str:
         """Return a row a clip: its class, each class's probability, and whether it was seen."""
         shares = {
-            f"probability_{name}": [f"{value:.6f}" for value in values]
-            for name, values in zip(self.classes, self.probabilities.T.tolist(), strict=True)
+            name: [f"{value:.6f}" for value in values]
+            for name, values in zip(self.columns, self.probabilities.T.tolist(), strict=True)
         }
         first = {"id": self.ids, "prediction": self.predicted}
         return format_spreadsheet(first | shares | {"seen_in_training": self.seen})
@@ -220,23 +232,30 @@ def predict(
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
-    clips, blocks = list[str](), [np.zeros((0, len(classes)))]
+    clips, blocks = list[str](), [np.zeros((0, 1 if about.is_numeric else len(classes)))]
     for block_ids, features in feature_blocks(about, opened, ids):
         clips += block_ids
-        probabilities = np.zeros((len(block_ids), len(classes)))
         if block_ids:
+            kind = about.target_key
             with plugin_errors(modules_of(estimator)):
-                shares = estimator.predict_proba(features)
-            shape = len(block_ids), len(estimator.classes_)
-            check_probabilities(shares, shape, f"{folder}: predict_proba")
-            probabilities[:, estimator.classes_] = shares
-        blocks.append(probabilities)
-    probabilities = move_cut(np.concatenate(blocks), said.cut)
-    predicted = np.array(classes, dtype=object)[probabilities.argmax(axis=1)]
+                blocks.append(predict_outputs(estimator, features, kind, len(classes), str(folder)))
+    probabilities = move_spread(move_cut(np.concatenate(blocks), said.cut), said.spread)
+    predicted = _name_predictions(about, probabilities)
     if band is not None:
         predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
     seen, warnings = _describe_clips(about, opened, clips)
     return Predictions(about, clips, probabilities, predicted.tolist(), seen, warnings)
+
+
+def _name_predictions(about: About, table: Array) -> Array:
+    """Return each clip's class, its nearest level, or its number as a text."""
+    classes = np.array(about.said.classes, dtype=object)
+    if about.target_key == NUMBER:
+        return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
+    codes = table.argmax(axis=1)
+    if about.is_numeric:
+        codes = np.minimum(TARGETS[about.target_key].called(table[:, 0]), len(classes) - 1)
+    return np.asarray(classes[codes])
 
 
 def predict_frames(
@@ -250,6 +269,7 @@ def predict_frames(
         As in `predict`; clips without frames are left out.
     """
     estimator, about = load_model(Path(folder))
+    about.require_classes("a prediction of each frame")
     said = about.said
     if said.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
@@ -298,8 +318,10 @@ def evaluate(
     about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
-    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
     task = learned_task(about)
+    if task.target_key == NUMBER:
+        manifest = with_numbers(manifest, task.key)
+    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
     measure = official_measure(truth, scheme, [task])
     no_features = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, no_features, scheme.concept_names, labels=labels)
@@ -319,7 +341,9 @@ def evaluate(
     ranks = trec_ranks(predictions.ids, probabilities[:, 1]) if measure == TREC else None
     seen = np.array(predictions.seen) != "no"
     every, unseen = (
-        _score_part(codes[rows], probabilities[rows], None if ranks is None else ranks[rows])
+        _score_part(
+            task.target, codes[rows], probabilities[rows], None if ranks is None else ranks[rows]
+        )
         for rows in (np.arange(len(codes)), np.flatnonzero(~seen))
     )
     return ModelScore(
@@ -343,7 +367,17 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
             yield RunWarning("levels", code, text)
 
 
-def _score_part(labels: Array, probabilities: Array, ranks: Array | None) -> PartScore:
+def _score_part(
+    target: Target, labels: Array, probabilities: Array, ranks: Array | None
+) -> PartScore:
+    if target.is_numeric:
+        return PartScore(
+            clips=len(labels),
+            positives=0,
+            classes=len(np.unique(labels)),
+            scores=score(labels, probabilities[:, 0], kind=target.key),
+            baselines=target.guesses(labels, np.array([])),
+        )
     classes = probabilities.shape[1]
     clips, positives = len(labels), int((labels == classes - 1).sum())
     guessable = classes == 2 and 0 < positives < clips

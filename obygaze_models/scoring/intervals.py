@@ -21,6 +21,7 @@ import pandas as pd
 from scipy import stats
 
 from obygaze_models.scoring.metrics import (
+    CLASSES,
     METRICS,
     TREC,
     Array,
@@ -29,6 +30,7 @@ from obygaze_models.scoring.metrics import (
     trec_ranks,
     weighted_scores,
 )
+from obygaze_models.scoring.values import NUMBER, ORDERED
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
@@ -57,6 +59,8 @@ class ScoredClips:
         How many classes there are.
     measure
         The official measure of the benchmark, if any: it is computed on all clips together.
+    kind
+        That of the target; of others than classes, labels and predictions are numbers.
     """
 
     ids: Sequence[str]
@@ -65,6 +69,7 @@ class ScoredClips:
     groups: Sequence[str]
     classes: int = 2
     measure: str = ""
+    kind: str = CLASSES
 
     @cached_property
     def rounds(self) -> list[Array]:
@@ -75,10 +80,22 @@ class ScoredClips:
 
     @property
     def class_counts(self) -> list[int]:
-        """The number of clips of each class; a clip counts once."""
+        """The number of clips of each class; of numbers that of all. A clip counts once."""
         labels = self.labels[self.rounds[0]]
+        if self.is_numeric:
+            return [len(labels)]
         counts: list[int] = np.bincount(labels, minlength=self.classes).tolist()
         return counts
+
+    @property
+    def is_numeric(self) -> bool:
+        """True if labels and predictions are numbers."""
+        return self.kind in (NUMBER, ORDERED)
+
+    def has_enough(self, rows: Array) -> bool:
+        """Return True if some rows have clips of every class; of numbers, two different ones."""
+        different = len(np.unique(self.labels[rows]))
+        return different > 1 if self.is_numeric else different == self.classes
 
     def ranks(self, rows: Array) -> Array | None:
         """Return the ranks that trec_eval gives to some rows; None where nobody asks for them."""
@@ -174,9 +191,8 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
     complete: list[int] = []
     left_out: list[int] = []
     for number, name in enumerate(names.tolist()):
-        has_every_class = len(np.unique(clips.labels[members == number])) == clips.classes
         if name:
-            (complete if has_every_class else left_out).append(number)
+            (complete if clips.has_enough(members == number) else left_out).append(number)
     if len(complete) < 2:
         names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
     by_group = [_score_rounds(clips, members == number) for number in complete]
@@ -192,7 +208,8 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
     for rows in clips.rounds:
         own = rows[chosen[rows]]
         if len(own):
-            by_round.append(score(clips.labels[own], clips.probabilities[own], clips.ranks(own)))
+            values = clips.labels[own], clips.probabilities[own], clips.ranks(own)
+            by_round.append(score(*values, clips.kind))
     return mean_scores(by_round)
 
 
@@ -218,7 +235,7 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
         for rows in clips.rounds:
             own = weights[start : start + step, members[rows]]
             values = clips.labels[rows], clips.probabilities[rows]
-            by_round.append(weighted_scores(*values, own, clips.ranks(rows)))
+            by_round.append(weighted_scores(*values, own, clips.ranks(rows), clips.kind))
         parts.append({key: np.mean([own[key] for own in by_round], axis=0) for key in by_round[0]})
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 

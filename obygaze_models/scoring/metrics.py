@@ -19,7 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
+
 Array = NDArray[Any]
+CLASSES = "classes"
+"""The kind of targets that tell classes apart."""
 Scores = dict[str, float | None]
 """A metric's key -> its value; None where it is not defined."""
 
@@ -39,6 +43,8 @@ class Metric:
         What it means.
     binary, multiclass
         Whether score tables have a column of it for two classes, and for more.
+    kinds
+        The other kinds of targets whose score tables have a column of it.
     official
         Whether a label set can name it as its benchmark's measure.
     lower_is_better
@@ -59,6 +65,7 @@ class Metric:
     sentence: str
     binary: bool = False
     multiclass: bool = False
+    kinds: tuple[str, ...] = ()
     official: bool = False
     lower_is_better: bool = False
     ranks: bool = False
@@ -156,6 +163,45 @@ METRICS = {
         official=True,
         ranks=True,
     ),
+    "weighted_kappa": Metric(
+        "Weighted kappa",
+        "weighted kappa",
+        "how well the predicted levels agree with the annotated ones beyond chance, where a miss "
+        "counts by the square of its levels; 0 is chance, 1 is perfect",
+        kinds=(ORDERED,),
+        bounded=False,
+    ),
+    "r2": Metric(
+        "R2",
+        "R2",
+        "the share of the variance within a film that is explained; below 0 the film’s own mean "
+        "would be nearer",
+        kinds=(NUMBER,),
+        bounded=False,
+    ),
+    "mae": Metric(
+        "MAE",
+        "mean absolute error",
+        "how far predictions are from the truth on average, in levels or in the unit of the number",
+        kinds=(ORDERED, NUMBER),
+        lower_is_better=True,
+        bounded=False,
+    ),
+    "spearman": Metric(
+        "Spearman",
+        "Spearman’s correlation",
+        "how well the predictions order the clips; 0 is chance",
+        kinds=(ORDERED, NUMBER),
+        ranks=True,
+        bounded=False,
+    ),
+    "pearson": Metric(
+        "Pearson",
+        "Pearson’s correlation",
+        "how near the predictions are to a line of the truth; 0 is chance",
+        kinds=(NUMBER,),
+        bounded=False,
+    ),
 }
 """Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
 
@@ -167,6 +213,11 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
         for key, metric in METRICS.items()
         if (metric.multiclass if multiclass else metric.binary) and not metric.lower_is_better
     ]
+
+
+def value_keys(kind: str) -> list[str]:
+    """Return the keys of the scores that models of numbers can be ranked by."""
+    return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
@@ -182,7 +233,8 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
     keys = [] if measure is None else [measure]
     for key, metric in METRICS.items():
         # Runs that are older than a metric have no scores of it.
-        if key in scores and (metric.binary if "f1" in scores else metric.multiclass):
+        of_classes = metric.binary if "f1" in scores else metric.multiclass
+        if key in scores and (metric.kinds or of_classes):
             keys.append(key)
     return {key: METRICS[key].title for key in keys}
 
@@ -206,7 +258,9 @@ def predicted_classes(probabilities: Array) -> Array:
     return (probabilities > 0.5).astype(np.int64)
 
 
-def score(labels: Array, probabilities: Array, trec: Array | None = None) -> Scores:
+def score(
+    labels: Array, probabilities: Array, trec: Array | None = None, kind: str = CLASSES
+) -> Scores:
     """All scores of one set of predictions.
 
     Parameters
@@ -218,8 +272,10 @@ def score(labels: Array, probabilities: Array, trec: Array | None = None) -> Sco
     trec
         The clips' `trec_ranks`, where trec_eval's average precision is wanted. Every clip here is
         ranked: positive clips that are not count against `trec_average_precision` alone.
+    kind
+        That of the target; of others than classes, labels and predictions are numbers.
     """
-    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec)
+    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, kind)
     scores = {key: _defined(values[key]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
@@ -260,13 +316,17 @@ def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
 
 
 def weighted_scores(
-    labels: Array, probabilities: Array, weights: Array, trec: Array | None = None
+    labels: Array,
+    probabilities: Array,
+    weights: Array,
+    trec: Array | None = None,
+    kind: str = CLASSES,
 ) -> dict[str, Array]:
     """The metrics of `score` for many weightings in one call, but for the AUROC of several classes.
 
     Parameters
     ----------
-    labels, probabilities, trec
+    labels, probabilities, trec, kind
         As in `score`.
     weights
         [draws, N], not negative.
@@ -276,6 +336,8 @@ def weighted_scores(
     scores
         A metric's key -> [draws]; NaN where it is undefined.
     """
+    if kind in (ORDERED, NUMBER):
+        return score_values(labels, probabilities, weights, kind)
     scores = _own_scores(labels, probabilities, weights)
     for key, metric in METRICS.items():
         if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):

@@ -1,0 +1,68 @@
+"""What a fitted estimator predicts, as a table of the target's kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.classes import check_probabilities
+from obygaze_models.scoring.metrics import Array
+from obygaze_models.scoring.values import NUMBER, ORDERED
+
+_LEAST_DEVIATION = 1e-9
+"""Predictions that vary less are the same for all clips."""
+
+
+def predict_outputs(
+    estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
+) -> Array:
+    """Return the probability of each class [N, classes]; of numbers, the prediction [N, 1].
+
+    Of ordered levels a classifier predicts the mean of its levels; see `fit_spread`.
+    """
+    start = f"{where}: " if where else ""
+    if kind in (NUMBER, ORDERED) and not hasattr(estimator, "predict_proba"):
+        values = np.asarray(estimator.predict(X), dtype=np.float64).reshape(-1, 1)
+        check_outputs(values, (len(X), 1), kind, f"{start}predict")
+        return values
+    shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
+    check_probabilities(shares, (len(X), len(estimator.classes_)), f"{start}predict_proba")
+    if kind == ORDERED:
+        return np.asarray(shares @ estimator.classes_).reshape(-1, 1)
+    table = np.zeros((len(X), classes))
+    table[:, estimator.classes_] = shares
+    return table
+
+
+def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
+    """Return the factor and the offset by which predictions get the labels' mean and deviation.
+
+    The mean of a level given the features varies less than the levels do, the less the features
+    tell. Raters commit to levels, and kappa counts a prediction in the middle as a miss of both
+    ends. Where all predictions are the same they stay as they are.
+    """
+    values = table[:, 0]
+    deviation = float(values.std())
+    if deviation < _LEAST_DEVIATION:
+        return 1.0, 0.0
+    factor = float(labels.std()) / deviation
+    return factor, float(labels.mean() - factor * values.mean())
+
+
+def move_spread(table: Array, spread: tuple[float, float]) -> Array:
+    """Return predictions times the factor, plus the offset."""
+    factor, offset = spread
+    return table if spread == (1.0, 0.0) else table * factor + offset
+
+
+def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:
+    """Raise unless a table of such a shape holds what a target of this kind predicts."""
+    if kind not in (NUMBER, ORDERED):
+        check_probabilities(table, shape, where)
+    elif table.shape != shape or not np.isfinite(table).all():
+        raise ExperimentError(
+            f"{where}: the table is {table.shape}, or has numbers that are not finite. "
+            f"Give finite numbers of shape {shape}."
+        )

@@ -1,0 +1,95 @@
+"""Scores of numbers: ratings, and positions on a scale of ordered levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+ORDERED, NUMBER = "ordered", "number"
+"""The kinds of targets whose predictions are numbers."""
+
+
+def weighted_kappa(labels: Array, values: Array, weights: Array) -> Array:
+    """Return Cohen's kappa with quadratic weights, by each row of weights [draws, N].
+
+    Of values between the levels it is Lin's concordance correlation, which is the same formula.
+    """
+    moments = _moments(labels, values, weights)
+    apart = (moments["first"] - moments["second"]) ** 2
+    spread = moments["var_first"] + moments["var_second"]
+    return _ratio(2 * moments["covariance"], spread + apart)
+
+
+def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dict[str, Array]:
+    """Return a metric's key -> [draws] for many weightings; NaN where it is undefined.
+
+    Parameters
+    ----------
+    labels, values
+        The truth and the predictions [N].
+    weights
+        [draws, N], not negative.
+    kind
+        `ORDERED` or `NUMBER`.
+    """
+    total = weights.sum(axis=1)
+    errors = {"mae": _ratio(weights @ np.abs(labels - values), total)}
+    ranks = _weighted_ranks(labels, weights), _weighted_ranks(values, weights)
+    spearman = {"spearman": _correlation(_moments(*ranks, weights))}
+    if kind == ORDERED:
+        return {"weighted_kappa": weighted_kappa(labels, values, weights), **errors, **spearman}
+    moments = _moments(labels, values, weights)
+    squares = _ratio(weights @ (labels - values) ** 2, total)
+    r2 = 1 - _ratio(squares, moments["var_first"])
+    return {"r2": r2, **errors, **spearman, "pearson": _correlation(moments)}
+
+
+def score_constant(labels: Array, value: float, kind: str) -> dict[str, float | None]:
+    """Return the scores of giving every clip the same value."""
+    scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))), kind)
+    # The covariance with a constant is zero but for rounding.
+    exact = {key: round(float(own[0]), 12) + 0.0 for key, own in scores.items()}
+    return {key: None if np.isnan(value) else value for key, value in exact.items()}
+
+
+def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
+    """Return weighted means, variances and the covariance; of values [N] or [draws, N]."""
+    total = weights.sum(axis=1)
+
+    def mean(values: Array) -> Array:
+        return _ratio((weights * values).sum(axis=1), total)
+
+    means = mean(first), mean(second)
+    apart = first - means[0][:, None], second - means[1][:, None]
+    return {
+        "first": means[0],
+        "second": means[1],
+        "var_first": mean(apart[0] ** 2),
+        "var_second": mean(apart[1] ** 2),
+        "covariance": mean(apart[0] * apart[1]),
+    }
+
+
+def _correlation(moments: dict[str, Array]) -> Array:
+    """Return the correlation; NaN where either is the same for all clips but for rounding."""
+    spread = np.sqrt(moments["var_first"] * moments["var_second"])
+    size = 1 + moments["first"] ** 2 + moments["second"] ** 2
+    return _ratio(moments["covariance"], np.where(spread > 1e-14 * size, spread, 0.0))
+
+
+def _weighted_ranks(values: Array, weights: Array) -> Array:
+    """Return the mean rank of each clip among all, as if it were there as often as its weight."""
+    _, places = np.unique(values, return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    sums = np.add.reduceat(weights[:, order], starts, axis=1)
+    return np.asarray((np.cumsum(sums, axis=1) - sums / 2)[:, places])
+
+
+def _ratio(top: Array, bottom: Array) -> Array:
+    shape = np.broadcast_shapes(top.shape, bottom.shape)
+    ratio: Array = np.divide(top, bottom, out=np.full(shape, np.nan), where=bottom != 0)
+    return ratio

@@ -1,0 +1,301 @@
+"""Experiments on ordered levels and on numbers, from the file to the predictions of a model."""
+
+import csv
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec import structs
+from scipy import stats
+from sklearn.linear_model import Ridge
+from sklearn.metrics import cohen_kappa_score, r2_score
+
+import obygaze_models as om
+from obygaze_features import Manifest
+from obygaze_features.errors import ExperimentError
+from obygaze_models.data.tasks import Task
+from obygaze_models.estimators.outputs import fit_spread, move_spread
+from obygaze_models.scoring.values import weighted_kappa
+from tests.kit.files import csv_rows, refused
+from tests.kit.run import labelled, write_experiment, write_store
+from tests.kit.world2 import make_world2
+
+CLIPS, FILMS = 240, 6
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory):
+    """A table as LIRIS-ACCEDE has it, without levels, and features that tell its numbers."""
+    folder = tmp_path_factory.mktemp("rated")
+    chance = np.random.default_rng(4)
+    X = chance.normal(size=(CLIPS, 8)).astype(np.float32)
+    valence = X @ chance.normal(size=8) + chance.normal(size=CLIPS) - 3
+    films = [f"tt{row % FILMS}" for row in range(CLIPS)]
+    ids = [f"{film}-{row:03}" for row, film in enumerate(films)]
+    with (folder / "accede.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "film", "valence", "arousal"])
+        for row in range(CLIPS):
+            cell = "" if row % 40 == 39 else f"{valence[row]:.4f}"
+            table.writerow([ids[row], films[row], cell, row / 7])
+    manifest = Manifest.from_csv(folder / "accede.csv")
+    manifest.save(folder / "manifest")
+    write_store(folder / "toy.zarr", manifest, dict(zip(ids, X, strict=True)))
+    return folder, pd.DataFrame({"valence": valence.round(4), "film": films}, index=ids), X
+
+
+def numbers(folder, **keys):
+    return om.Experiment(
+        **{
+            "name": "Valence", "manifest": folder / "manifest", "store": folder / "toy.zarr",
+            "target": "number", "column": "valence", "protocol": "leave-film-out",
+            "estimators": ["ridge"], **keys,
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(rated, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "valence"
+    return om.run_experiment(numbers(rated[0], estimators=["ridge", "svr"]), folder)
+
+
+def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
+    _, truth, X = rated
+    use = np.arange(CLIPS) % 40 != 39
+    films = truth["film"].to_numpy()
+    expected, r2, spearman, own_mean = {}, [], [], []
+    for film in np.unique(films):
+        test, train = use & (films == film), use & (films != film)
+        values = Ridge().fit(X[train], truth["valence"][train]).predict(X[test])
+        expected |= dict(zip(truth.index[test], values, strict=True))
+        y = truth["valence"][test]
+        r2.append(r2_score(y, values))
+        spearman.append(stats.spearmanr(y, values).statistic)
+        own_mean.append(r2_score(y, np.full(test.sum(), truth["valence"][train].mean())))
+    table = run.predictions()
+    ridge = table[table["model"] == "ridge"].set_index("id")
+    assert ridge["value"].to_dict() == pytest.approx(expected)
+    assert ridge["label"].to_dict() == truth["valence"][use].to_dict()
+    scores = run.record.scores[0]
+    assert scores.mean["r2"] == pytest.approx(np.mean(r2))
+    interval = stats.t.interval(0.95, FILMS - 1, np.mean(spearman), stats.sem(spearman))
+    assert scores.interval["spearman"] == pytest.approx(interval)
+    guesses = run.record.tests["valence"].baselines
+    assert guesses["mean of the other films"]["r2"] == pytest.approx(np.mean(own_mean))
+    assert guesses["mean of the film"]["r2"] == pytest.approx(0)
+    assert run.record.main_metric == "spearman"
+
+
+def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obygaze, tmp_path):
+    again = om.load_run(run.folder)
+    pd.testing.assert_frame_equal(again.predictions(), run.predictions(), check_like=True)
+    assert again.check() == []
+    compared = om.compare(again)
+    assert compared.metric == "spearman"
+    obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
+    rows = csv_rows(tmp_path / "p.csv")
+    assert len(rows) == 2 * (CLIPS - 6)
+    assert float(rows[0]["annotators"]) == pytest.approx(rated[1]["valence"][rows[0]["clip"]])
+    refused(obygaze("report", run.folder), "needs classes", "models compare")
+    printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
+    assert "mean of the film" in printed.stdout
+    assert "obygaze report" not in printed.stdout
+
+
+def write_toml(folder, to):
+    keys = {"target": "number", "column": "valence", "estimators": ["ridge"]}
+    places = {"manifest": folder / "manifest", "store": folder / "toy.zarr"}
+    return write_experiment(to / "n.toml", name="n", protocol="leave-film-out", **places, **keys)
+
+
+def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_path):
+    folder, truth, X = rated
+    obygaze("models", "train", write_toml(folder, tmp_path), "-o", tmp_path / "m", code=0)
+    card = (tmp_path / "m/README.md").read_text()
+    assert "Predicts valence, a number for each clip" in card
+    asked = om.predict(tmp_path / "m", folder / "toy.zarr")
+    trained = [truth.index.get_loc(clip) for clip in asked.about.said.seen]
+    model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
+    assert asked.probabilities[:, 0] == pytest.approx(model.predict(X), rel=1e-4)
+    out = ("-o", tmp_path / "p.csv")
+    obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    [first, *_] = csv_rows(tmp_path / "p.csv")
+    assert float(first["value"]) == pytest.approx(asked.probabilities[0, 0], abs=1e-6)
+    scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
+    use = truth.index[np.arange(CLIPS) % 40 != 39]
+    of = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
+    expected = r2_score(truth["valence"][use], [of[clip] for clip in use])
+    assert scored.every.scores["r2"] == pytest.approx(expected)
+    onnx = obygaze("models", "export", tmp_path / "m", "-o", tmp_path / "m.onnx")
+    refused(onnx, "ONNX needs a model that tells classes apart")
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ({"estimators": ["logistic"]}, ["logistic", "predicts no numbers", "ridge"]),
+    ({"column": None, "levels": ["A", "B", "C"]}, ["needs column"]),
+    ({"target": "classes"}, ["column", 'target = "number"']),
+    ({"target": "numbr"}, ["did you mean number"]),
+    ({"balance": "undersample"}, ["is for classes"]),
+    ({"score": "auroc"}, ["auroc", "spearman"]),
+    ({"estimators": [{"name": "ridge", "threshold": "validation"}]}, ["threshold"]),
+    ({"positives": ["S"], "train_negatives": ["EN"]}, ["positives and column"]),
+])  # fmt: skip
+def test_what_does_not_go_with_numbers_is_refused_by_name(rated, keys, words):
+    with pytest.raises(ExperimentError) as caught:
+        numbers(rated[0], **keys)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_a_column_that_is_missing_or_no_number_is_named(rated, tmp_path):
+    folder, *_ = rated
+    with pytest.raises(Exception, match="unknown column 'valance'; did you mean valence"):
+        om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
+    with pytest.raises(ExperimentError, match="film of tt0-000 is not a number"):
+        om.run_experiment(numbers(folder, column="film"), tmp_path / "b")
+
+
+def test_folds_that_are_drawn_or_named_do_for_numbers(rated, tmp_path):
+    folder, *_ = rated
+    drawn = numbers(folder, protocol="split", split="", groups="film")
+    run = om.run_experiment(drawn, tmp_path / "drawn")
+    assert run.record.tests["valence"].clips == CLIPS - 6
+    assert run.record.balance == "none"
+    pooled = om.compare(
+        om.run_experiment(structs.replace(drawn, estimators=("ridge", "svr")), tmp_path / "two"),
+        pooled=True,
+    )
+    assert pooled.comparisons[0].class_counts == (CLIPS - 6,)
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory):
+    """The second world's levels in their order, by two annotators."""
+    world = make_world2(tmp_path_factory.mktemp("ordered"))
+    experiment = om.Experiment(
+        name="order", manifest=world.manifest, store=world.store, target="ordered",
+        levels=["A+", "not sure", "very-high", "A"], protocol="leave-film-out", min_clips=1,
+        estimators=["ordered", "logistic", "majority", "ridge"],
+    )  # fmt: skip
+    return world, om.run_experiment(experiment, world.folder / "run")
+
+
+def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
+    world, run = ordered
+    [test] = run.record.tests
+    assert test == "very-high < A < not sure < A+"
+    table = run.predictions()
+    codes = table["label"].map(dict(enumerate(["very-high", "A", "not sure", "A+"])))
+    clips = run.clips().set_index("id")["level"]
+    assert (codes.to_numpy() == clips[table["id"]].to_numpy()).all()
+    own = table[(table["model"] == "ordered")]
+    group = run.clips().set_index("id")["group"]
+    by_film = []
+    for _, film in own.groupby(own["id"].map(group)):
+        x, y = film["label"], film["position"]
+        spread = x.var(ddof=0) + y.var(ddof=0) + (x.mean() - y.mean()) ** 2
+        by_film.append(2 * np.cov(x, y, bias=True)[0, 1] / spread)
+    [scores] = [scores for scores in run.record.scores if scores.model == "ordered"]
+    assert scores.mean["weighted_kappa"] == pytest.approx(np.mean(by_film))
+    assert run.check() == []
+    assert om.load_run(run.folder).record == run.record
+    assert om.load_model(run.folder / run.fits()["folder"][0])[1].target_key == "ordered"
+
+
+def test_models_stand_beside_annotators_by_the_annotators_weighted_kappa(ordered):
+    world, run = ordered
+    [compared] = run.record.annotators.values()
+    manifest = Manifest.load(world.manifest)
+    codes = list(manifest.scheme.codes)
+    votes = [[codes.index(level) for level in manifest.labels(name).levels]
+             for name in compared.annotators]  # fmt: skip
+    expected = cohen_kappa_score(*votes, weights="quadratic")
+    assert compared.agreement == pytest.approx(expected)
+    by_name = {rater.name: rater for rater in compared.raters}
+    assert by_name["anna"].kappa == {"bo": pytest.approx(expected)}
+    model = by_name["ridge"]
+    mean = np.mean([*model.kappa.values()])
+    assert model.difference == pytest.approx(mean - expected)
+    assert model.interval[0] < model.difference < model.interval[1]
+
+
+def test_ordered_levels_are_printed_divided_and_predicted(ordered, obygaze, tmp_path):
+    world, run = ordered
+    obygaze("models", "predict", run.folder, "--divided", "-o", tmp_path / "d.csv", code=0)
+    assert {row["prediction"] for row in csv_rows(tmp_path / "d.csv")} <= {
+        "very-high", "A", "not sure", "A+"}  # fmt: skip
+    folder = run.folder / run.fits()["folder"][0]
+    words = ("models", "predict", folder, world.store, "--json")
+    rows = json.loads(obygaze(*words, code=0).stdout)
+    assert {*rows[0]["probabilities"]} == {"position"}
+    refused(obygaze("models", "explain", folder, world.store, "s0-00"), "tells classes apart")
+    scored = om.evaluate(folder, world.store, world.manifest)
+    assert scored.every.scores["weighted_kappa"] is not None
+
+
+def test_a_regressor_is_refused_where_classes_are_asked_for(ordered):
+    world, _ = ordered
+    with pytest.raises(ExperimentError, match="ridge predicts numbers"):
+        om.Experiment(name="x", manifest=world.manifest, store=world.store, positives=["A"],
+                      train_negatives=["A+"], estimators=["ridge"])  # fmt: skip
+    with pytest.raises(ExperimentError, match='"ordered" needs levels'):
+        om.Experiment(name="x", manifest=world.manifest, store=world.store, target="ordered",
+                      positives=["A"], train_negatives=["A+"])  # fmt: skip
+    assert Task("a", "a", (), target_key="ordered").target.is_numeric
+
+
+def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
+    """Clips whose level rises with one direction of the features; by how much, `strength` says."""
+    chance = np.random.default_rng(seed)
+    X = chance.normal(size=(clips, 8)).astype(np.float32)
+    latent = strength * X[:, 0] + chance.logistic(size=clips)
+    codes = np.searchsorted(np.quantile(latent, np.arange(1, levels) / levels), latent)
+    names = np.array(["EN", "HN", "NS", "S"])
+    ids = [f"tt{row % films}-{row:03}" for row in range(clips)]
+    manifest = labelled(ids, names[codes].tolist())
+    manifest.save(folder / "manifest")
+    write_store(folder / "toy.zarr", manifest, dict(zip(ids, X, strict=True)))
+    return om.Experiment(
+        name="drawn", manifest=folder / "manifest", store=folder / "toy.zarr", target="ordered",
+        levels=names.tolist(), protocol="leave-film-out", min_clips=1, estimators=["ordered"],
+    )  # fmt: skip
+
+
+def test_on_an_ordered_effect_the_ordered_probe_beats_two_classes(tmp_path):
+    """The two-class probe learns the lowest and highest level; its positions are probabilities."""
+    experiment = drawn_levels(tmp_path, 1.0, 5)
+    run = om.run_experiment(experiment, tmp_path / "ordered")
+    [scores] = run.record.scores
+    two = structs.replace(
+        experiment, target="classes", levels=(), positives=("S",), train_negatives=("EN",),
+        test_negatives=(("EN", "HN", "NS"),), estimators=("logistic",),
+    )  # fmt: skip
+    table = om.run_experiment(two, tmp_path / "two").predictions()
+    clips = run.clips().set_index("id")
+    labels = clips.loc[table["id"], "level"].map({"EN": 0, "HN": 1, "NS": 2, "S": 3}).to_numpy()
+    groups = clips.loc[table["id"], "group"].to_numpy()
+    for positions in (3 * table["probability"], 3 * (table["probability"] > 0.5)):
+        from obygaze_models.scoring.values import weighted_kappa
+
+        own = [
+            weighted_kappa(labels[groups == g], positions[groups == g].to_numpy(),
+                           np.ones((1, (groups == g).sum())))[0]
+            for g in np.unique(groups)
+        ]  # fmt: skip
+        assert scores.mean["weighted_kappa"] > np.mean(own) + 0.02
+    assert scores.interval["weighted_kappa"][0] > 0
+
+
+def test_predictions_commit_to_levels_as_the_labels_do():
+    chance = np.random.default_rng(0)
+    labels = chance.integers(0, 4, 100)
+    table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
+    moved = move_spread(table, fit_spread(table, labels))[:, 0]
+    assert (moved.mean(), moved.std()) == pytest.approx((labels.mean(), labels.std()))
+    every = np.ones((1, 100))
+    assert weighted_kappa(labels, moved, every) == pytest.approx(
+        np.corrcoef(labels, table[:, 0])[0, 1]
+    )
+    constant = np.full((5, 1), 1.5)
+    assert (move_spread(constant, fit_spread(constant, labels)) == constant).all()

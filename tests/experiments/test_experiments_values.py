@@ -1,0 +1,76 @@
+"""Scores of numbers and of ordered levels: scikit-learn's and scipy's, also weighted."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import cohen_kappa_score, mean_absolute_error, r2_score
+
+from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
+from obygaze_models.scoring.metrics import column_titles, score, weighted_scores
+from obygaze_models.scoring.values import NUMBER, ORDERED, weighted_kappa
+
+
+def drawn(clips=60, seed=0):
+    chance = np.random.default_rng(seed)
+    labels = chance.integers(0, 4, clips)
+    return labels, np.round(labels + chance.normal(size=clips), 1)
+
+
+def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy():
+    labels, values = drawn()
+    scores = score(labels, values, kind=NUMBER)
+    assert scores == pytest.approx({
+        "r2": r2_score(labels, values),
+        "mae": mean_absolute_error(labels, values),
+        "spearman": stats.spearmanr(labels, values).statistic,
+        "pearson": stats.pearsonr(labels, values).statistic,
+    })  # fmt: skip
+    assert [*column_titles(scores)] == ["r2", "mae", "spearman", "pearson"]
+
+
+def test_the_kappa_of_called_levels_is_that_of_scikit_learn():
+    labels, values = drawn()
+    called = np.clip(np.rint(values), 0, 3)
+    scores = score(labels, called, kind=ORDERED)
+    assert scores["weighted_kappa"] == pytest.approx(
+        cohen_kappa_score(labels, called.astype(int), weights="quadratic")
+    )
+    assert [*scores] == ["weighted_kappa", "mae", "spearman"]
+    a, b = labels, values  # Lin (1989), by his formula
+    lin = 2 * np.cov(a, b, bias=True)[0, 1] / (a.var() + b.var() + (a.mean() - b.mean()) ** 2)
+    assert score(a, b, kind=ORDERED)["weighted_kappa"] == pytest.approx(lin)
+
+
+@pytest.mark.parametrize("kind", [NUMBER, ORDERED])
+def test_weights_count_as_repeated_clips(kind):
+    labels, values = drawn()
+    times = np.random.default_rng(1).integers(0, 4, (5, len(labels)))
+    weighted = weighted_scores(labels, values, times.astype(float), kind=kind)
+    for row, repeat in enumerate(times):
+        expected = score(np.repeat(labels, repeat), np.repeat(values, repeat), kind=kind)
+        assert {key: own[row] for key, own in weighted.items()} == pytest.approx(expected)
+
+
+def test_a_constant_prediction_has_no_correlation_and_no_kappa():
+    labels, _ = drawn()
+    scores = score(labels, np.full(len(labels), 1.1), kind=NUMBER)
+    assert scores["spearman"] is scores["pearson"] is None
+    assert scores["r2"] <= 0
+    assert weighted_kappa(labels, np.full(60, 1.1), np.ones((1, 60))) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
+    labels, values = drawn(120)
+    films = np.repeat(list("abcdef"), 20)
+    labels[films == "c"] = 2
+    clips = ScoredClips([str(n) for n in range(120)], labels, values, films.tolist(), kind=NUMBER)
+    groups = score_groups(clips)
+    assert groups.left_out == ["c"]
+    by_film = [stats.pearsonr(labels[films == f], values[films == f]).statistic for f in "abdef"]
+    estimate = estimate_scores(groups)["pearson"]
+    assert estimate.value == pytest.approx(np.mean(by_film))
+    interval = stats.t.interval(0.95, 4, np.mean(by_film), stats.sem(by_film))
+    assert estimate.interval == pytest.approx(interval)
+    pooled = score_groups(clips, pooled=True)
+    overall = estimate_scores(pooled)["spearman"]
+    assert overall.value == pytest.approx(stats.spearmanr(labels, values).statistic)
