@@ -92,7 +92,7 @@ def report(
     """
     refuse_to_overwrite(Path(output), overwrite=overwrite)
     pages = _templates()
-    runs, annotation = _open(sources)
+    runs, annotation = open_sources(sources)
     shown: list[Source] = [annotation] if annotation else [*runs]
     main: Source = annotation or default_run(runs)
     tables = score_tables(runs)
@@ -203,7 +203,7 @@ def _models(
     }
 
 
-def _open(
+def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
     """Open the runs; or, if there are none, the annotations."""
