@@ -41,11 +41,13 @@ PRODUCTS = {
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
+    "how-to/films-page": ("gone-girl.png",),
     "how-to/moments": ("when/moments.png",),
 }  # fmt: skip
 #: Pages that go on in one folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/moments",))  # fmt: skip
+           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/films-page",),
+           ("how-to/moments",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
 FIRST_SCREEN = (1080, 1560, "", ".explorer, nav, .terms, #theme", [])

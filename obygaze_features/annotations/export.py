@@ -7,6 +7,7 @@ is the annotation's text, each concept an annotation in the dependent tier.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import file_names, format_time
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import Item, format_seconds, safe_id
+from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
@@ -45,22 +47,37 @@ from obygaze_features.manifests.manifest import Manifest
 BYTE_ORDER_MARK = "\ufeff"
 
 
-def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> Mapping[str, str]:
+def elan_files(
+    timelines: Timelines, manifest: Manifest | None = None, links: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
     """An ELAN document for each film, named after its title: file name -> text.
 
     It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
-    labels of its clips, and where annotators' labels differ. A text is made when it is asked for.
+    labels of its clips, and where annotators' labels differ. `links` has the path to each film's
+    video; without, a manifest's clips name it. A text is made when it is asked for.
     """
-    return _ElanFiles(timelines, manifest)
+    return _ElanFiles(timelines, manifest, links or {})
+
+
+def link_videos(timelines: Timelines, videos: Path, folder: Path) -> dict[str, str]:
+    """Return the path from a folder to each film's video, which is found by id or title."""
+    items = [Item(film, film=film, start=0.0, end=1.0) for film in timelines.by_film]
+    files = find_videos(items, timelines.titles, videos)
+    return {
+        film: Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+        for film, path in files.items()
+    }
 
 
 class _ElanFiles(Mapping[str, str]):
     """The documents of `elan_files`, of which only names and differences are held."""
 
-    def __init__(self, timelines: Timelines, manifest: Manifest | None) -> None:
+    def __init__(
+        self, timelines: Timelines, manifest: Manifest | None, links: Mapping[str, str]
+    ) -> None:
         names = file_names((timelines.titles[film] for film in timelines.by_film), ".eaf")
         self.film_of = dict(zip(names, timelines.by_film, strict=True))
-        self.timelines, self.manifest = timelines, manifest
+        self.timelines, self.manifest, self.links = timelines, manifest, links
         self.sets: list[tuple[LabelSet, LabelScheme]] = []
         self.discuss: dict[str, list[Annotation]] = {}
         if manifest is not None:
@@ -79,13 +96,16 @@ class _ElanFiles(Mapping[str, str]):
         film = self.film_of[name]
         document = _document(self.timelines, film)
         items = [] if self.manifest is None else _clips_of(film, self.manifest)
-        media = {item.media for item in items}
+        media = {item.media for item in items} or {document.media}
+        if film in self.links:
+            media = {self.links[film]}
         tiers = [_clips_tier(labels, items, scheme) for labels, scheme in self.sets]
         tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, self.discuss.get(film, [])))
         document = Document(
             [*document.tiers, *(tier for tier in tiers if tier.annotations)],
-            document.media if not items else items[0].media if len(media) == 1 else "",
+            media.pop() if len(media) == 1 else "",
             {**document.properties, FILE: Path(name).stem},
+            link=self.links.get(film, ""),
         )
         return to_eaf(document, _vocabularies(self.timelines.scheme))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -27,7 +27,7 @@ from obygaze_features.common.cli import (
     output_options,
 )
 from obygaze_features.common.tables import align
-from obygaze_features.common.text import counted, for_shell, format_time
+from obygaze_features.common.text import counted, for_shell, format_time, join_some
 from obygaze_features.errors import AnnotationError, UsageError
 
 MAX_ROWS_SHOWN = 40
@@ -154,9 +154,20 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     type=PATH,
     help="Clips whose label sets are added: ELAN tiers, and the table clips.csv.",
 )
+@click.option(
+    "--videos",
+    type=PATH,
+    help="A folder of the films, named by id or title: each ELAN file opens with its film.",
+)
 @output_options("The files' folder.")
 def export(
-    timelines: Path, elan: bool, csv: bool, manifest: Path | None, output: Path, overwrite: bool
+    timelines: Path,
+    elan: bool,
+    csv: bool,
+    manifest: Path | None,
+    videos: Path | None,
+    output: Path,
+    overwrite: bool,
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 
@@ -170,9 +181,10 @@ def export(
     \b
     Examples:
       obygaze annotations export timelines/mobygaze --elan -o for-elan
+      obygaze annotations export timelines/mobygaze --elan --videos films -o for-elan
       obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
     """
-    from obygaze_features.annotations.export import elan_files, spreadsheet_files
+    from obygaze_features.annotations.export import elan_files, link_videos, spreadsheet_files
     from obygaze_features.common.elan import keep_preferences, refuse_edited, to_pfsx
     from obygaze_features.common.figures import level_colours
     from obygaze_features.common.files import (
@@ -184,10 +196,13 @@ def export(
 
     if not (elan or csv):
         raise UsageError("name the files to write: --elan, --csv or both")
+    if videos and not elan:
+        raise UsageError("--videos is for ELAN's files; add --elan")
     require_folder_name(output)
     loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
-    documents = elan_files(loaded, clips) if elan else {}
+    links = {} if videos is None else link_videos(loaded, videos, output)
+    documents = elan_files(loaded, clips, links) if elan else {}
     tables = spreadsheet_files(loaded, clips) if csv else {}
     files = {output / name: text for name, text in tables.items()}
     colours = to_pfsx(level_colours(loaded.scheme.codes))
@@ -205,10 +220,17 @@ def export(
         echo("\n".join(kept))
     if documents:
         echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
-        if clips is None and len(loaded.annotators) > 1:
-            echo('for a tier "to discuss", where annotators differ, add: --manifest MANIFEST')
+        _hint_at_elan(loaded, links, has_clips=clips is not None)
     if tables:
         echo(f"{', '.join(tables)} -> {output}")
+
+
+def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: bool) -> None:
+    unlinked = [loaded.titles[film] for film in loaded.by_film if links and film not in links]
+    if unlinked:
+        echo(f"no video for {join_some(unlinked)}")
+    if not has_clips and len(loaded.annotators) > 1:
+        echo('for a tier "to discuss", where annotators differ, add: --manifest MANIFEST')
 
 
 @annotation_commands.command()

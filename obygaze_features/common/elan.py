@@ -83,6 +83,7 @@ class Tier:
 class Document:
     """A file of ELAN's: its tiers, the name of its film's file, and the header's properties.
 
+    `link` is the path from the document to that file; without it, the film is beside the document.
     `pick_lists` has what tiers of a kind offer, in order, of a file that was read.
     """
 
@@ -90,6 +91,7 @@ class Document:
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     pick_lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    link: str = ""
 
 
 def read_eaf(
@@ -257,11 +259,12 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     [header] = root.findall("HEADER")
     media = re.split(r"[\\/]", document.media)[-1]
+    link = document.link or f"./{media}"
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # else it is the name of a film
         # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
         # As it is, without %20: ELAN takes it for a path, and decodes nothing.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(f"./{media}")}
+        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
     _add_properties(header, document.properties)
     Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")

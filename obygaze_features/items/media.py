@@ -6,9 +6,9 @@ MovieGraphs' scenes have the same id from an annotation, a file name and a folde
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import VideoError, translate
+from obygaze_features.items.films import without_year
 from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
 SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])
 """Of files without pictures, which count where there is no other."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
+PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
+"""Files that browsers play, those that most of them play first."""
 MAX_NAMES_SHOWN = 10
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
@@ -186,6 +189,41 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     if result.missing and not result.found and not result.ambiguous:
         result.hint = f"searched for {pattern}; {folder.describe_contents()}"
     return result
+
+
+def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) -> dict[str, Path]:
+    """Return the video of each item that has one: its own file, or its film's by id or title.
+
+    Of several files the one that most browsers play counts. `VideoError` if no item has one.
+
+    Parameters
+    ----------
+    items
+        Clips; only spans of a film are looked for by its title.
+    titles
+        Film -> title.
+    root
+        A folder of videos.
+    """
+    folder, videos, searched = MediaFolder(root, VIDEO_SUFFIXES), dict[str, Path](), ""
+    for item in items:
+        title = titles.get(item.film, "") if item.start is not None else ""
+        names = [title, without_year(title)] if not {"/", "\\"} & {*title} else []
+        tries = [item, *(replace(item, media=name) for name in filter(None, names))]
+        files = next(filter(None, map(folder.candidates, tries)), None)
+        if files:
+            videos[item.id] = min(files, key=_how_rarely_played)
+        else:
+            searched = searched or folder.pattern(tries[-1])
+    if not videos:
+        hint = f"searched for {searched}; {folder.describe_contents()}"
+        raise VideoError(f"{root}: no video of these films ({hint})")
+    return videos
+
+
+def _how_rarely_played(path: Path) -> int:
+    suffix = path.suffix.lower()
+    return PLAYED.index(suffix) if suffix in PLAYED else len(PLAYED)
 
 
 def expected_stem(item: Item) -> str:

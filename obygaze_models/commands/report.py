@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ import obygaze_models as om
 from obygaze_features.common.cli import PATH, echo, overwrite_option
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import path_option, run_folders
+
+if TYPE_CHECKING:
+    from obygaze_models.report.fact_sheet import Shape
 
 
 @click.command()
@@ -42,6 +45,20 @@ from obygaze_models.commands._shared import path_option, run_folders
     metavar="FOLDER",
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
+@path_option(
+    "--videos",
+    help="A folder of the films: the page plays each clip at its time, from this computer.",
+)
+@click.option(
+    "--film",
+    metavar="FILM",
+    help="Draw this film, by id or title, on a sheet: a PDF, SVG or PNG for -o.",
+)
+@click.option(
+    "--shape",
+    type=click.Choice(["a5", "16:9"]),
+    help="The sheet of --film: A5 landscape (the default), or a slide.",
+)
 @overwrite_option
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
@@ -59,7 +76,14 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report runs/* -o report.html --title "All protocols"
       obygaze report runs/bottlenecks --analysis significance.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
+      obygaze report mobygaze/minutes --film "Gone Girl" -o gone-girl.pdf
     """
+    film, shape = options.pop("film"), options.pop("shape")
+    if film is not None:
+        _write_sheet(sources, film, output, shape or "a5", options)
+        return
+    if shape is not None:
+        raise UsageError("--shape is for the sheet of one film; add --film TITLE")
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
@@ -71,5 +95,20 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
+    if options["videos"] is not None:
+        echo(f"Its clips play from {options['videos']}, on this computer; open it from your disk.")
     if has_pictures:
         echo("It holds pictures of films: do not share it.")
+
+
+def _write_sheet(
+    sources: tuple[Path, ...], film: str, output: Path | None, shape: Shape, options: dict[str, Any]
+) -> None:
+    overwrite = options.pop("overwrite")
+    if unused := [name for name, value in options.items() if value]:
+        names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
+        raise UsageError(f"--film draws a sheet, which has no {names}; leave that out")
+    if output is None:
+        raise UsageError("a film's sheet needs an output file; add -o film.pdf (or .svg, .png)")
+    path = om.fact_sheet(run_folders(sources), film, output, shape=shape, overwrite=overwrite)
+    echo(f"Wrote {path}")

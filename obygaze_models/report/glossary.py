@@ -103,7 +103,7 @@ def about(runs: Sequence[Source]) -> str:
         lines.append(annotated)
         if learned := [run for run in same if isinstance(run, ReportRun)]:
             codes = {warning.code for run in learned for warning in run.record.warnings}
-            source = f"From the {_perceived(learned[0])} alone"
+            source = f"From the {perceived(learned[0])} alone"
             if "unknown-origin" in codes:
                 source = "From features of unknown origin"
             clip = same[0].noun.removesuffix("s")
@@ -113,7 +113,7 @@ def about(runs: Sequence[Source]) -> str:
     return " ".join(lines)
 
 
-def _perceived(run: ReportRun) -> str:
+def perceived(run: ReportRun) -> str:
     """Return what the features of a run are about, as the start of a sentence."""
     if run.reads.startswith("number of words"):
         return "amount of dialogue"

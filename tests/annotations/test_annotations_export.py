@@ -224,6 +224,28 @@ def test_only_a_film_beside_the_file_is_linked(media, link):
     assert (None if descriptor is None else descriptor.get("RELATIVE_MEDIA_URL")) == link
 
 
+def test_a_file_opens_with_its_film_wherever_that_is(marked, manifest, tmp_path, obygaze):
+    marked.save(tmp_path / "t")
+    films = tmp_path / "my films"
+    films.mkdir()
+    (films / "Juno — 2007.mp4").touch()
+    command = ("annotations", "export", tmp_path / "t", "--elan", "--videos", films)
+    result = obygaze(*command, "-o", tmp_path / "out/eaf")
+    assert result.exit_code == 0, result.output
+    assert "=Léon" in result.output.partition("no video for")[2]
+    [linked] = Eaf(str(tmp_path / "out/eaf/Juno — 2007.eaf")).get_linked_files()
+    assert linked["RELATIVE_MEDIA_URL"] == "../../my films/Juno — 2007.mp4"
+    assert (tmp_path / "out/eaf" / linked["RELATIVE_MEDIA_URL"]).exists()
+    assert linked["MIME_TYPE"] == "video/mp4"
+    assert str(tmp_path) not in (tmp_path / "out/eaf/Juno — 2007.eaf").read_text(encoding="utf-8")
+    assert Eaf(str(tmp_path / "out/eaf/=Léon.eaf")).get_linked_files() == []
+    check_schema(ElementTree.parse(tmp_path / "out/eaf/Juno — 2007.eaf").getroot())
+    back = of.Timelines.from_elan(tmp_path / "out/eaf")
+    assert [*back.by_film] == [*marked.by_film]
+    tables = (*command[:3], "--csv", "--videos", films, "-o", tmp_path / "csv")
+    assert "add --elan" in obygaze(*tables).output
+
+
 def test_what_cannot_be_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
