@@ -172,7 +172,7 @@ class RunSet:
             zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)
         ):
             if role not in ROLES:
-                yield row, f"unknown role {role!r} (known: {', '.join(ROLES)})"
+                yield row, f"unknown role {role!r}; choose from {', '.join(ROLES)}"
             if (run, identifier) in seen:
                 yield row, f"id {identifier!r} is twice in run {run!r}"
             seen.add((run, identifier))

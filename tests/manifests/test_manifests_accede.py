@@ -48,7 +48,7 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     table = tmp_path / "m/labels/valence.csv"
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
-    assert "valence.csv, line 3: unknown label 'violent'; known are negative" in problem
+    assert "valence.csv, line 3: unknown label 'violent'; choose from negative" in problem
 
 
 def test_the_official_sets_are_folds_and_test_is_the_last(write_files):

@@ -79,7 +79,7 @@ def test_groups_of_any_column_stay_whole(rows, folds, seed):
 def test_groups_are_a_filled_column_and_spans_that_overlap():
     items = Items.of([Item("a", film="f"), Item("b")], {"director": ["x", "y"]})
     assert (items.column("film"), items.column("director")) == (["f", ""], ["x", "y"])
-    with pytest.raises(ManifestError, match="known are film, media, kind, director"):
+    with pytest.raises(ManifestError, match="choose from film, media, kind, director"):
         items.column("series")
     with pytest.raises(ManifestError, match="b has no film"):
         of.leave_film_out(labelled(["S", "S"], items))

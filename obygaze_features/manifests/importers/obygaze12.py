@@ -142,7 +142,7 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
         if identifier not in manifest:
             raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
         if label not in class_of:
-            raise table.problem(row, f"unknown label {label!r} (known: {', '.join(class_of)})")
+            raise table.problem(row, f"unknown label {label!r}; choose from {', '.join(class_of)}")
     return Split(
         f"movieset_{path.stem}" if by_film else path.stem,
         table["id"],
