@@ -75,7 +75,7 @@ def test_values_become_classes_only_without_classes(write_files):
     manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT))
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
     [note] = manifest.notes
-    assert "no official split, as there is no MEDIAEVALsets.txt or ACCEDEsets.txt" in note
+    assert "no official split without MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
     # Values that are scores already: over .15, not at it.
     (folder := write_files()).joinpath("ACCEDEaffect.txt").unlink()

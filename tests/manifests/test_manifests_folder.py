@@ -57,7 +57,7 @@ def test_problems_of_items_hide_no_others(manifest):
     ]
     path.write_text(items.replace("scene_1.avi", "scene_7.avi"))
     [problem] = check(manifest)
-    assert "the digest is of other items" in problem
+    assert "the digest does not match items.csv" in problem
     path.write_text(items.replace("scene_1.avi", "scene_1.mp4"))
     assert check(manifest) == []  # another extension, the same item
     write(path, "id,start,end", "a,x,2", "b,1,", "c,1,2")
@@ -92,7 +92,7 @@ def test_diff(manifest, source, tmp_path, obygaze):
     result = obygaze("manifests", "diff", manifest, second, code=1)
     for fact in (
         f"1 item only in {manifest}: tt0110912-001",
-        "1 item with another media: tt0108160-003",
+        "1 item with a different media: tt0108160-003",
         "labels 'paper': 2 items changed\n  tt0108160-001: EN | S Body",
         "labels 'ours': 1 item changed\n  tt0108160-001: none | S",
     ):

@@ -38,13 +38,13 @@ SLIPS = [
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both be 'a-x'; keep one of them"),
-    ("folder", {"a/readme.txt": ""}, "holds no videos or images"),
+    ("folder", {"a/readme.txt": ""}, "has no videos or images"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' and 'x' both get the id x"),
-    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the importer writes the column 'te"),
-    ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' needs"),
+    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the column 'te"),
+    ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "from 0 to below 1, not 1"),
+    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "at least 0 and below 1 (got 1)"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
 ]  # fmt: skip
 

@@ -190,7 +190,7 @@ def test_a_description_of_another_table_is_named(tmp_path):
     (problem,) = manifest.check()
     assert str(about) in problem
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    assert f"put {digest}" in problem
+    assert f"set it to {digest}" in problem
     again = of.Manifest.load(folder)
     assert again.split("x").about == {"rule": "by hand"}
     about.write_text('{"rule": "by hand"}')  # of an earlier version
