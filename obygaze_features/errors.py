@@ -58,16 +58,16 @@ _TOKENS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-"""The variables with what this process may tell a server, which may send it back."""
+"""The environment variables whose values a server may see, and echo in an error."""
 MIN_TOKEN_LETTERS = 16
-"""The shortest value that is struck out; shorter ones may be ordinary words."""
+"""The shortest value treated as a secret; shorter ones may be ordinary words."""
 _LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 
 
 class ObygazeError(Exception):
     """An error that one line explains: what is wrong, where, and what to do.
 
-    It may quote a server: tokens of the Hub and S3 are struck out.
+    It may quote a server, so tokens of the Hub and S3 are struck out.
 
     Parameters
     ----------
@@ -83,19 +83,19 @@ class ObygazeError(Exception):
         super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the message and the fields, whatever the constructor of a subclass takes."""
+        """Pickle the message and the fields, for any constructor of a subclass."""
         return _rebuild, (type(self), self.args, vars(self))
 
 
 def _as_place(where: object) -> str | os.PathLike[str]:
-    """Return a path as it is, and anything else as its address, which other processes can read."""
+    """Return a path unchanged, and anything else as its address, which other processes can read."""
     return where if isinstance(where, os.PathLike) else str(where)
 
 
 def _rebuild(
     kind: type[ObygazeError], message: tuple[Any, ...], fields: dict[str, Any]
 ) -> ObygazeError:
-    """Return an error of another process."""
+    """Rebuild an error of another process."""
     error = kind.__new__(kind)
     error.args = message
     vars(error).update(fields)
@@ -103,68 +103,68 @@ def _rebuild(
 
 
 class UsageError(ObygazeError, ValueError):
-    """Options that do not go together, or a name that is not known."""
+    """Options that conflict, or an unknown name."""
 
     exit_code = 2
 
 
 class OutputExists(ObygazeError, FileExistsError):
-    """Something is in the way and nobody said ``--overwrite``."""
+    """An output that exists, without ``--overwrite``."""
 
 
 class MissingExtra(ObygazeError, ImportError):
-    """An optional package is not installed, or its import fails."""
+    """An optional package that is not installed or cannot be imported."""
 
 
 class ManifestError(ObygazeError, ValueError):
-    """A manifest, or a source it is made from, is not right."""
+    """A manifest, or a source of one, that is wrong."""
 
 
 class UnknownItem(ManifestError, LookupError):
-    """An id that the manifest does not have."""
+    """An id that is not in the manifest."""
 
 
 class AnnotationError(ObygazeError, ValueError):
-    """Timelines, or a source they are made from, are not right."""
+    """Timelines, or a source of them, that are wrong."""
 
 
 class StoreError(ObygazeError, ValueError):
-    """A feature store is damaged, incomplete or does not fit."""
+    """A feature store that is damaged, incomplete or does not fit."""
 
 
 class BlockTaken(StoreError):
-    """A block that another writer has written meanwhile."""
+    """A block that another writer has written in the meantime."""
 
 
 class StoreUnreadable(ObygazeError, OSError):
-    """A store's file cannot be read now (permissions, limits, the disk), or the store was replaced.
+    """A store's file that cannot be read now (permissions, disk), or a store that was replaced.
 
-    Not a `StoreError`: it says nothing about the data, so nothing may be dropped because of it.
+    Not a `StoreError`: it says nothing about the data, so no data may be dropped because of it.
     """
 
 
 class VideoError(ObygazeError, ValueError):
-    """A film clip cannot be found, opened or decoded."""
+    """A film clip that cannot be found, opened or decoded."""
 
 
 class BackboneError(ObygazeError, ValueError):
-    """A backbone or its weights cannot be loaded."""
+    """A backbone or its weights that cannot be loaded."""
 
 
 class BrokenBackbone(BackboneError):
-    """The code of a backbone failed, or gave what it must not; others need not suffer."""
+    """A backbone whose code failed or returned something invalid; others can go on."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
-    """A cluster cannot be reached, or its processes are lost."""
+    """A cluster that cannot be reached, or lost processes."""
 
 
 class BiasError(ObygazeError, ValueError):
-    """A table, a set or a score that a measure of bias cannot take."""
+    """A table, a set or a score that a measure of bias cannot use."""
 
 
 class ExperimentError(ObygazeError, ValueError):
-    """An experiment, a run or a model is not right."""
+    """An experiment, a run or a model that is wrong."""
 
 
 @contextlib.contextmanager
@@ -175,10 +175,10 @@ def translate(
     *,
     foreign: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
-    """Raise what a library raises in the block as `error`; errors of ours stay as they are.
+    """Raise what a library raises in the block as `error`; our own errors pass unchanged.
 
-    `reason` is what is wrong `where`, with the first line of the library's words in place of {}.
-    A package that cannot be imported is a `MissingExtra`, whatever was to be done with it.
+    `reason` says what is wrong `where`; {} stands for the first line of the library's message. A
+    package that cannot be imported is always a `MissingExtra`.
     """
     try:
         yield
@@ -204,7 +204,7 @@ def import_errors() -> Iterator[None]:
 def import_failure(problem: BaseException) -> MissingExtra | None:
     """Return the error for an installed package whose import raised `problem`; None for others.
 
-    Where packages import each other, the innermost is named: it is the one to mend.
+    Where packages import each other, the innermost is named, because it is the one to repair.
     """
     from importlib import metadata
 
@@ -221,7 +221,7 @@ def import_failure(problem: BaseException) -> MissingExtra | None:
         return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
     remedy = "Install it again"
     if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
-        remedy = f"Install the build of it that fits torch {metadata.version('torch')}"
+        remedy = f"Install its build for torch {metadata.version('torch')}"
     return MissingExtra(
         f"{package} is installed, but cannot be imported ({type(problem).__name__}: "
         f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"
@@ -229,7 +229,7 @@ def import_failure(problem: BaseException) -> MissingExtra | None:
 
 
 def _package_being_imported(problem: BaseException) -> str:
-    """Return the distribution whose module was being run when `problem` was raised, if any was."""
+    """Return the distribution whose module was being imported when `problem` was raised."""
     from importlib import metadata
     from traceback import walk_tb
 
@@ -248,7 +248,7 @@ def _first_line(problem: BaseException) -> str:
 
 @contextlib.contextmanager
 def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
-    """Raise what is wrong with a manifest or an experiment as `error`, `where` it is first."""
+    """Raise what is wrong with a manifest or an experiment as `error`, prefixed by `where`."""
     try:
         yield
     except (ManifestError, ExperimentError) as problem:
@@ -256,7 +256,7 @@ def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
 
 
 def at(where: object, reason: object) -> str:
-    """A message of two parts.
+    """Join where and what into one message.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def at(where: object, reason: object) -> str:
 
 
 def strike_tokens(message: str) -> str:
-    """A message without the tokens and keys of the Hub and S3 that are set here.
+    """Strike out the tokens and keys of the Hub and S3 that are set here.
 
     Examples
     --------
@@ -277,9 +277,9 @@ def strike_tokens(message: str) -> str:
     >>> del os.environ["HF_TOKEN"]
     """
     tokens = [os.environ.get(name) for name in _TOKENS]
-    hub = sys.modules.get("huggingface_hub")  # not loaded, it has sent no token
-    if hub and _LIKE_A_TOKEN.search(message):  # the Hub's own is read from disk
-        with contextlib.suppress(Exception):  # it must not take the place of this error
+    hub = sys.modules.get("huggingface_hub")  # if not loaded, it has sent no token
+    if hub and _LIKE_A_TOKEN.search(message):  # the Hub's token is read from disk
+        with contextlib.suppress(Exception):  # it must not replace this error
             tokens.append(hub.get_token())
     for token in tokens:
         if token and len(token) >= MIN_TOKEN_LETTERS:

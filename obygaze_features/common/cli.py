@@ -22,9 +22,9 @@ from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
-"""Characters of an error that are printed."""
+"""The most characters of an error that are printed."""
 PARTLY_DONE = 3
-"""The exit code if something was left out or failed, or the time was up."""
+"""The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 def echo(
     text: object = "", *, err: bool = False, nl: bool = True, strong: str = "", **style: Any
 ) -> None:
-    """Print what a command says; commands print in no other way.
+    """Print a command's output; commands print in no other way.
 
-    Names and reasons come from other people's files and servers, so nothing in them steers the
-    terminal, whose width sentences keep. `strong` is a part that is bold where it first is. Only
-    terminals get styles, and none where NO_COLOR is set.
+    Names and reasons come from other people's files and servers, so control characters are escaped.
+    Sentences are wrapped at the terminal's width. The first occurrence of `strong` is bold. Only
+    terminals get styles, and none if NO_COLOR is set.
     """
     line = fit_text(printable(str(text)), err=err)
     if not os.environ.get("NO_COLOR"):
@@ -46,7 +46,7 @@ def echo(
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
-    """Print a result: as JSON with ``--json``, else as a text for people."""
+    """Print a result: as JSON with ``--json``, else as text."""
     echo_json(result) if as_json else echo(describe(result))
 
 
@@ -62,14 +62,14 @@ def exit_if(problem: object, code: int = PARTLY_DONE) -> None:
 
 
 def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Several options as one, in the order of the help."""
-    return lambda command: functools.reduce(lambda made, add: add(made), options[::-1], command)
+    """Combine several options into one decorator, in the order of the help."""
+    return lambda command: functools.reduce(lambda done, add: add(done), options[::-1], command)
 
 
 def split_names(
     ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
 ) -> list[str] | None:
-    """An option's value as names, which commas separate; @FILE has a name on each line."""
+    """Split an option's value at commas; @FILE stands for the names in a file, one per line."""
     names: list[str] = []
     for part in [value] if isinstance(value, str) else value or ():
         if part.startswith("@"):
@@ -80,7 +80,7 @@ def split_names(
 
 
 def _read_names(path: str) -> str:
-    """The text of a file of names."""
+    """Return the text of a file of names."""
     foreign = OSError, UnicodeDecodeError
     with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
         return Path(path).read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """The values of ``--film``; titles may have commas, so `find_films` separates the names."""
+    """Collect the values of ``--film``; titles may have commas, so `find_films` splits them."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
@@ -102,8 +102,8 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
 
 
 def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
-    """The option ``--film`` of commands that choose films."""
-    ways = "By id or title, repeated or separated by commas; * stands for anything, as in 'tt01*'."
+    """Return the option ``--film``, for commands that choose films."""
+    ways = "By id or title, repeated or separated by commas; * matches anything ('tt01*')."
     return click.option(
         "--film", "--films", name, multiple=True, metavar="FILM,...", callback=_film_names,
         help=f"{text} {ways}",
@@ -111,7 +111,7 @@ def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
 
 
 def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """An option, and its name in earlier versions, which says what replaced it."""
+    """Return an option that tells users of its old name what replaced it."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -132,7 +132,7 @@ PATH = click.Path(path_type=Path)
 
 
 class Seconds(click.ParamType[float]):
-    """A time in seconds, of at least `least`, or above it."""
+    """A time in seconds, at least `least`, or strictly greater with `above`."""
 
     name = "seconds"
 
@@ -142,7 +142,7 @@ class Seconds(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number; refuse what is not finite, or no time."""
+        """Return the number; refuse one that is not finite or out of bounds."""
         number = click.FLOAT.convert(value, param, ctx)
         is_in_range = self.least <= number <= MAX_TIME_S
         if not is_in_range or (self.above and number == self.least):
@@ -154,7 +154,7 @@ class Seconds(click.ParamType[float]):
 def output_option(
     text: str, *, required: bool = True, default: Path | None = None
 ) -> Callable[[Command], Command]:
-    """The option ``--output`` of a command that writes a file or a folder."""
+    """Return the option ``--output``, for commands that write a file or a folder."""
     is_required = required and default is None
     return click.option(
         "-o", "--output", type=PATH, required=is_required, default=default, help=text
@@ -162,12 +162,12 @@ def output_option(
 
 
 def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
-    """The options ``--output``, as `output_option` has it, and ``--overwrite``."""
+    """Return the options ``--output``, as in `output_option`, and ``--overwrite``."""
     return join_options(output_option(text, **settings), overwrite_option)
 
 
 def figure_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options ``--width`` and ``--ground`` of a command that draws figures."""
+    """Add the options ``--width`` and ``--ground`` to a command that draws figures."""
 
     @functools.wraps(command)
     def run(*values: Any, width: str | None, ground: str | None, **options: Any) -> Any:
@@ -199,7 +199,7 @@ class _Local(click.Path):
 
 
 def folder_argument(name: str) -> Callable[[Command], Command]:
-    """A positional argument that names a folder or file, as a `Path`."""
+    """Return a positional argument that names a folder or file, as a `Path`."""
     return click.argument(name, type=_Local(path_type=Path))
 
 
@@ -207,18 +207,18 @@ def _address(value: str | Path) -> str | Path:
     return value if "://" in str(value) else Path(value)
 
 
-#: Where a store is read from: the path of a folder or an archive, or the URL of either as text.
+#: A store to read: the path of a folder or an archive, or the URL of either as text.
 ADDRESS = click.types.FuncParamType(_address)
 ADDRESS.name = "address"
 
 
 def store_argument(name: str) -> Callable[[Command], Command]:
-    """A positional argument that names a store to be read: a `Path`, or a URL as a text."""
+    """Return a positional argument that names a store to read: a `Path`, or a URL as text."""
     return click.argument(name, type=ADDRESS)
 
 
 def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
-    """The options ``--column`` (a dictionary) and ``--delimiter`` of commands that read tables."""
+    """Return the options ``--column`` (a dictionary) and ``--delimiter``, for reading tables."""
     return join_options(
         click.option(
             "--column",
@@ -226,12 +226,12 @@ def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
             multiple=True,
             metavar="MEANING=COLUMN",
             callback=lambda ctx, param, pairs: _mapping(pairs, example),
-            help=f"Which column means what: {meanings}.",
+            help=f"Columns by meaning: {meanings}.",
         ),
         click.option(
             "--delimiter",
             callback=lambda ctx, param, mark: _one_character(mark),
-            help="What separates the cells; by default what the header has.",
+            help="The character between cells (default: read from the header).",
         ),
     )
 
@@ -239,13 +239,13 @@ def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
 def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
     mapping = {meaning: column for meaning, _, column in (pair.partition("=") for pair in pairs)}
     if "" in mapping.values() or len(mapping) < len(pairs):
-        takes = "--column takes MEANING=COLUMN, one for each meaning"
+        takes = "--column takes MEANING=COLUMN, one per meaning"
         raise UsageError(f"{takes}; for instance --column {example}")
     return mapping
 
 
 def _one_character(delimiter: str | None) -> str | None:
-    """A shell writes a tab as ``\\t``."""
+    """Return the delimiter, reading a typed ``\t`` as a tab."""
     delimiter = "\t" if delimiter == "\\t" else delimiter
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
@@ -261,7 +261,7 @@ levels_option = click.option(
     "and concepts, or the folder of a manifest or of timelines that has them. By default "
     "those of the manifest that gets labels, or ObyGaze12's.",
 )
-"""Of each command that reads labels."""
+"""The option of every command that reads labels."""
 
 
 class LazyGroup(click.Group):
@@ -279,11 +279,11 @@ class LazyGroup(click.Group):
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which a user meets them."""
+        """Return the names, in the order in which a user meets them."""
         return [*self.lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and give the command, if there is one of that name."""
+        """Import and return the command, or None if there is no such command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
@@ -301,7 +301,7 @@ class RootGroup(LazyGroup):
     """The outermost group: turns our errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; `ObygazeError` becomes one line unless ``--debug`` was given."""
+        """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
         is_main = threading.current_thread() is threading.main_thread()
         previous = _take_signals() if is_main else {}
         token = DESCRIBE_USAGE.set(_describe_usage)
@@ -320,14 +320,14 @@ class RootGroup(LazyGroup):
 
 
 def _describe_usage() -> str:
-    """Say in which order the command that runs takes its arguments."""
+    """Describe the order of the running command's arguments."""
     context = click.get_current_context()
     _, *arguments = context.command.collect_usage_pieces(context)  # without the options
     return f"; the order is: {' '.join([context.command_path, *arguments])}"
 
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
-    """An error in one line, and the exit code; no text for what only a traceback explains."""
+    """Return an error in one line, with its exit code; empty if only a traceback would help."""
     error = _interrupt_behind(error) or error
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted.", 130
@@ -340,7 +340,7 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
     error = import_failure(error) or error
     if isinstance(error, ObygazeError):
         text = str(error)
-        if len(text) > MAX_ERROR:  # it quotes what somebody else wrote
+        if len(text) > MAX_ERROR:  # it quotes text from elsewhere
             text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
         return f"Error: {text}", error.exit_code
     if isinstance(error, NoSuchCommand):
@@ -350,15 +350,15 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
 
 
 def _describe_limit(error: BaseException) -> str:
-    """Describe what the system refused; empty for other errors."""
+    """Describe the limit of the system behind an error; empty for other errors."""
     if isinstance(error, UnicodeEncodeError):
         letter, remedy = error.object[error.start], "set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
         return f"this locale ({error.encoding}) cannot name a file with {letter}; {remedy}"
-    # A pipe that was closed (`obygaze ... | head`) is click's to deal with.
+    # A pipe that was closed (`obygaze ... | head`) is handled by click.
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return _in_words(error)
     if isinstance(error, MemoryError):
-        return "out of memory; free some, or take a machine or a limit (ulimit) with more"
+        return "out of memory; free some, or use a machine or a limit (ulimit) with more"
     return ""
 
 
@@ -370,7 +370,7 @@ def _interrupt_behind(error: BaseException | None) -> BaseException | None:
 
 
 def _unknown_command(error: NoSuchCommand) -> str:
-    """Of lazy groups click knows no commands, and of others it suggests far ones."""
+    """Suggest a command; click's own suggestions miss lazy groups and are too loose."""
     name, context = error.command_name, error.ctx
     assert context is not None
     group, path = context.command, context.command_path
@@ -387,7 +387,7 @@ def _unknown_command(error: NoSuchCommand) -> str:
 
 
 def _in_words(error: OSError) -> str:
-    """An error of the operating system in one line."""
+    """Describe an error of the operating system in one line."""
     reason = error.strerror or str(error)
     if not error.filename:
         return reason
@@ -397,11 +397,11 @@ def _in_words(error: OSError) -> str:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """SIGINT. Python ends by the signal, whoever caught it, if a plain one went through an exec."""
+    """SIGINT. Python exits by the signal even if a plain one was caught inside an exec."""
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception, so that files are closed and temporary ones removed."""
+    """SIGTERM as an exception, so that files are closed and temporary ones removed."""
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -409,7 +409,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _take_signals() -> dict[int, Any]:
-    """Have signals raise what `RootGroup` knows; gives the handlers that were there.
+    """Make signals raise what `RootGroup` handles, and return the previous handlers.
 
     Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
     """

@@ -1,8 +1,8 @@
-"""ELAN's documents (EAF 3.0): tiers of timed annotations, read, written, and added to.
+"""ELAN's documents (EAF 3.0): read, write and extend tiers of timed annotations.
 
-Read as files that somebody sent: their size is bounded, a document type is refused with all that
-it could define, and nothing that they refer to is fetched. (pympi-ling expands entities, takes
-frames for milliseconds and writes overlapping annotations to one tier, which ELAN does not allow.)
+Files are treated as untrusted: their size is bounded, document types are refused with all that they
+could define, and nothing that they refer to is fetched. (pympi-ling expands entities, takes frames
+for milliseconds and writes overlapping annotations to one tier, which ELAN does not allow.)
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ ORDER = (
     "CONSTRAINT", "CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF",
 )  # fmt: skip
 Vocabularies = Mapping[str, Mapping[str, str]]
-"""What pick-lists offer, by name (levels, concepts): a text and what it means."""
+"""Pick-lists by name (levels, concepts): each entry's text and meaning."""
 
 
 @dataclass(frozen=True)
 class Annotation:
     """An annotation from `start` to `end`, in milliseconds.
 
-    `details` are the texts of dependent tiers, by their names; several of one tier are a tuple.
-    `location` is where it is in the file that it was read from.
+    `details` are the texts of dependent tiers, by tier name; several texts of one tier are a tuple.
+    `location` is the annotation's position in the file that it was read from.
     """
 
     start: int
@@ -63,7 +63,7 @@ class Annotation:
 
 
 def milliseconds(start: float, end: float) -> tuple[int, int]:
-    """A span of seconds in ELAN's times, where it lasts at least one millisecond."""
+    """Convert a span of seconds to ELAN's times; it lasts at least one millisecond."""
     first = round(start * 1000)
     return first, max(round(end * 1000), first + 1)
 
@@ -81,10 +81,10 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """A file of ELAN's: its tiers, the name of its film's file, and the header's properties.
+    """An ELAN file: its tiers, the name of its film's file, and the header's properties.
 
     `link` is the path from the document to that file; without it, the film is beside the document.
-    `pick_lists` has what tiers of a kind offer, in order, of a file that was read.
+    `pick_lists` are the entries that a file which was read offers for each kind of tier, in order.
     """
 
     tiers: Sequence[Tier]
@@ -97,10 +97,10 @@ class Document:
 def read_eaf(
     path: Path, error: type[ObygazeError]
 ) -> tuple[Document, list[tuple[str, str]], list[str]]:
-    """Read an ``.eaf`` file; any other raises `error`.
+    """Read an ``.eaf`` file; raise `error` for any other.
 
-    Also gives what is left out (location, problem), and what the file asks for and is not done.
-    The texts of dependent tiers, at any depth, become details of the annotation that has times.
+    Return also what is left out (location, problem), and requests of the file that are ignored. The
+    texts of dependent tiers, at any depth, become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -144,14 +144,14 @@ def read_eaf(
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
-    """The root of an ``.eaf`` file; any other file raises `error`. Comments are left out."""
+    """Return the root of an ``.eaf`` file without comments; raise `error` for any other file."""
     with translate(error, path, "cannot be read: {}", foreign=OSError), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
     with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
         text = data.decode("utf-8-sig")
-    # Before the parser sees it: a document type could define entities, or name other files.
+    # Checked before parsing: a document type could define entities, or name other files.
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
     with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
@@ -164,7 +164,7 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
 def _timed_annotations(
     tier: Xml.Element, times: Mapping[str, int], left_out: list[tuple[str, str]]
 ) -> dict[str, Annotation]:
-    """Annotation id -> annotation, of a tier that has times."""
+    """Return the annotations of a tier that has times, by id."""
     annotations = {}
     for note in tier.iter("REF_ANNOTATION"):
         left_out.append((_location(tier, note), "refers to no annotation"))
@@ -186,7 +186,7 @@ def _add_details(
     referred: Mapping[str, str],
     left_out: list[tuple[str, str]],
 ) -> None:
-    """Give the annotations the texts of a tier that depends on theirs."""
+    """Add the texts of a dependent tier to its annotations."""
     detail = tier.get("TIER_ID", "").removeprefix(f"{parent}, ")
     texts: dict[str, list[str]] = {}
     parts = list(tier.iter("ALIGNABLE_ANNOTATION"))
@@ -195,7 +195,7 @@ def _add_details(
     for note in (*tier.iter("REF_ANNOTATION"), *parts):
         if note.tag == "REF_ANNOTATION":
             target = referred[note.get("ANNOTATION_ID", "")]
-        else:  # a part of an annotation, related to it by its times only
+        else:  # part of an annotation, related to it only by its times
             start = times.get(note.get("TIME_SLOT_REF1", ""), -1)
             index = bisect_right(starts, start) - 1
             inside = index >= 0 and start < annotations[ids[index]].end
@@ -212,12 +212,12 @@ def _add_details(
 
 
 def _roots(parents: Mapping[str, str]) -> dict[str, str]:
-    """Where each name leads to, from parent to parent; a ring leads to one of its members."""
+    """Map each name to its topmost parent; a ring maps to one of its members."""
     roots: dict[str, str] = {}
     for name in parents:
         path: list[str] = []
         while name in parents and name not in roots:
-            roots[name] = name  # provisional; final if this is a ring
+            roots[name] = name  # provisional, but final in a ring
             path.append(name)
             name = parents[name]
         for child in path:
@@ -234,7 +234,7 @@ def _value(note: Xml.Element) -> str:
 
 
 def _ignored_requests(root: Xml.Element) -> Iterator[str]:
-    """What the file asks for and is not done."""
+    """Yield requests of the file that are ignored."""
     for node in root.iter("EXTERNAL_REF"):
         address = shorten(node.get("VALUE", ""))
         yield f"refers to {address}, which is not fetched; annotations are read as they are"
@@ -247,10 +247,10 @@ def _ignored_requests(root: Xml.Element) -> Iterator[str]:
 
 
 def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
-    """The text of an ``.eaf`` file, with the tier types of our template and its pick-lists.
+    """Return the text of an ``.eaf`` file with our template's tier types and pick-lists.
 
-    ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later
-    ones are written to further tiers of the same kind.
+    ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later ones
+    are written to further tiers of the same kind.
     """
     root = fill_template(vocabularies or {})
     for tier in root.findall("TIER"):
@@ -261,8 +261,8 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     media = re.split(r"[\\/]", document.media)[-1]
     link = document.link or f"./{media}"
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # else it is the name of a film
-        # Relative: ELAN finds the film beside its own file, and no path of this machine leaks.
-        # As it is, without %20: ELAN takes it for a path, and decodes nothing.
+        # Relative: ELAN finds the film beside its file, and no path of this machine leaks.
+        # Unquoted (no %20): ELAN takes it for a path and decodes nothing.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
@@ -272,15 +272,15 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
 
 
 def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
-    """The text of an ``.eaf`` file with further tiers; all that it has stays as it is.
+    """Return the text of an ``.eaf`` file with further tiers; the rest stays unchanged.
 
-    But comments, which ELAN drops, too, when it saves.
+    Comments are lost, as when ELAN saves.
     """
     return _with_tiers(parse_eaf(path, error), tiers)
 
 
 def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
-    """The text of a document that gets these tiers, and the ids, types and times of theirs."""
+    """Add tiers to a document, with the ids, types and times they need, and return its text."""
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     entries = _entries(root)
     levels = entries.get("segment", {})  # of the template's tiers
@@ -324,11 +324,11 @@ class _TierWriter:
         self.names = {element.get("TIER_ID") for element in root.iter("TIER")}
         self.entries = entries
         self.elements: list[Xml.Element] = []
-        #: Of each time slot the time, whether it is a start, and its name.
+        #: Each time slot's time, whether it is a start, and its name.
         self.slots: list[tuple[int, int, str]] = []
 
     def add(self, tier: Tier) -> None:
-        """Add a tier, and those that depend on it; further ones where annotations overlap."""
+        """Add a tier and its dependent tiers, and further ones where annotations overlap."""
         name = clean(tier.name)
         while name in self.names:
             name += " (new)"
@@ -340,8 +340,7 @@ class _TierWriter:
     def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
         """Add a tier of annotations that do not overlap, and its dependent tiers.
 
-        A dependent tier has the type of its name, if there is one, with one annotation for each
-        text.
+        A dependent tier has the type of its name, if there is one, with one annotation per text.
         """
         people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
         people = {key: text for key, text in people.items() if text}
@@ -385,7 +384,7 @@ class _TierWriter:
 
 
 def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
-    """Of tier types for dependent tiers, or with a pick-list: the ids of its entries, by text."""
+    """Map the types of dependent tiers and those with a pick-list to entry ids by text."""
     lists = {
         vocabulary.get("CV_ID"): {
             e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
@@ -400,7 +399,7 @@ def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
 
 
 def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
-    """The types of tiers, some `with_levels` to pick from, of dependent tiers, and a constraint."""
+    """Return the types of tiers and their dependent tiers; those in `with_levels` offer levels."""
     elements = []
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
@@ -415,15 +414,15 @@ def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Elem
 
 
 def _insert(root: Xml.Element, elements: Sequence[Xml.Element]) -> None:
-    """Put elements where ELAN's schema wants them: after the last of their own or earlier kind."""
+    """Put elements where ELAN's schema wants them: after the last of the same or earlier kinds."""
     for element in elements:
         earlier = ORDER[: ORDER.index(element.tag) + 1]
-        places = [place for place, child in enumerate(root) if child.tag in earlier]
-        root.insert(max(places, default=-1) + 1, element)
+        positions = [position for position, child in enumerate(root) if child.tag in earlier]
+        root.insert(max(positions, default=-1) + 1, element)
 
 
 def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None:
-    """Add time slots in order; those without a time stay behind the one that they follow."""
+    """Add time slots in order; each slot without a time stays behind its predecessor."""
     order = root.find("TIME_ORDER")
     if order is None:
         order = Xml.Element("TIME_ORDER")
@@ -441,7 +440,7 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
 
 
 def with_checksum(root: Xml.Element) -> str:
-    """The text of a document, with the checksum by which we know what nobody edited."""
+    """Return a document's text with a checksum, by which unedited files are recognised."""
     Xml.indent(root)
     # A reader would turn a carriage return written as such into a line feed.
     body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
@@ -450,7 +449,7 @@ def with_checksum(root: Xml.Element) -> str:
 
 
 def to_etf(vocabularies: Vocabularies, properties: Mapping[str, str]) -> str:
-    """Return the text of a template with these pick-lists; ELAN gives new files its properties."""
+    """Return the text of a template with these pick-lists; new files in ELAN get `properties`."""
     root = fill_template(vocabularies)
     [header] = root.findall("HEADER")
     _add_properties(header, properties)
@@ -463,7 +462,7 @@ def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
-    """Our template with these pick-lists; tiers without one take any text."""
+    """Return our template with these pick-lists; tiers without a pick-list take any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
@@ -479,13 +478,13 @@ def fill_template(vocabularies: Vocabularies) -> Xml.Element:
 
 
 def to_pfsx(colours: Iterable[str]) -> str:
-    """ELAN's preferences (``.pfsx``) with the colours of levels (#rrggbb), which no .eaf holds."""
+    """Return ELAN preferences (``.pfsx``) with the colours of levels, which no .eaf holds."""
     entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
     return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
-    """Raise `OutputExists` if an ``.eaf`` file among these is not as obygaze wrote it."""
+    """Raise `OutputExists` if any ``.eaf`` file among these was edited since obygaze wrote it."""
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
@@ -495,15 +494,15 @@ def refuse_edited(paths: Iterable[Path]) -> None:
 
 
 def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
-    """Take out of `files` the ``.pfsx`` whose layout or colours somebody changed; say which."""
+    """Drop from `files` each ``.pfsx`` whose layout or colours were changed, and name it."""
     for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
         if path.read_bytes() != files[path].encode():
             del files[path]
-            yield f"{path} has other preferences of ELAN's and stays as it is"
+            yield f"{path} has your own ELAN preferences and was kept"
 
 
 def clean(text: str) -> str:
-    """Without the characters that XML cannot hold."""
+    """Replace the characters that XML cannot hold."""
     return _NOT_XML.sub("\ufffd", text)
 
 
@@ -521,7 +520,7 @@ def _sha256(text: str) -> str:
 
 
 def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation]]:
-    """Annotations in time, in as few groups as keep them from overlapping."""
+    """Divide annotations, in order, into as few groups as possible without overlaps."""
     groups: list[list[Annotation]] = []
     for annotation in sorted(annotations, key=lambda a: (a.start, a.end)):
         free = next((group for group in groups if group[-1].end <= annotation.start), None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Bar = tuple[float, float, int]
-"""Start, end and the level's rank of a bar on a time axis."""
+"""A bar on a time axis: its start, its end and its level's rank."""
 
 SUFFIXES = (".pdf", ".png", ".svg")
 LIGHT = {
@@ -41,9 +41,9 @@ LIGHT = {
     "l1": "#dfc699", "l2": "#ddac63", "l3": "#dd8d28", "l4": "#bd5c0d", "l5": "#952b05",
     "l6": "#442900", "unsure": "#7a71a0", "differs": "#600037",
 }  # fmt: skip
-"""Each series (s1 to s6) has a contrast of 4.5 : 1 to the paper, so text on it can be read.
+"""The light colours. Each series (s1 to s6) has a contrast of at least 4.5 : 1 to the paper.
 
-Levels run from l1 to l6, and `unsure` stands apart; `differs` is for differences alone.
+Levels run from l1 to l6, and `unsure` stands apart; `differs` marks only differences.
 """
 DARK = {
     "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
@@ -58,17 +58,17 @@ RAMP = tuple(f"l{number}" for number in range(1, 7))
 LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 """The colours of ObyGaze12's levels, by name."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
-"""Which colours of the ramp a scheme of so many levels has."""
+"""The colours of the ramp to use, by the number of levels."""
 
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
-"""What a figure is drawn on; without a ground, it is transparent."""
+"""Backgrounds of figures; "none" is transparent."""
 EDGE = 6.0
-"""Points between a figure's edge and its first letters, of which pages crop `CROP`."""
+"""The points between a figure's edge and its first letters; pages crop `CROP` of them."""
 CROP = 4.0
 GAP, SEEN = 0.4, 0.75
-"""Points between bars of a time axis, and the width of a bar that is seen on paper."""
+"""The points between bars of a time axis, and the least width visible on paper."""
 NAMES = 0.39
-"""The share of the width that names of rows may take."""
+"""The share of the width that row names may take."""
 _format: ContextVar[tuple[float | None, str]] = ContextVar("format", default=(None, PAPER))
 
 _PNG_DPI = 200
@@ -87,7 +87,7 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def figure_format(*, width: str | float | None = None, ground: str | None = None) -> Iterator[None]:
-    """Draw figures for print: letters keep their size, the rest has the width.
+    """Draw figures for print: letters keep their size, and the rest fits the width.
 
     Parameters
     ----------
@@ -120,17 +120,17 @@ def figure_format(*, width: str | float | None = None, ground: str | None = None
 
 
 def has_figure_format() -> bool:
-    """Whether `figure_format` says how figures are drawn."""
+    """Return True if `figure_format` is in effect."""
     return _format.get() != (None, PAPER)
 
 
 def figure_width(usual: float) -> float:
-    """A figure's width in inches: as `figure_format` says, or its usual one."""
+    """Return a figure's width in inches: as `figure_format` sets it, or its usual one."""
     return _format.get()[0] or usual
 
 
 def paper() -> str:
-    """What is inside of hollow marks, and behind words on lines."""
+    """Return the fill of hollow marks and the ground behind words on lines."""
     return _format.get()[1].replace("none", "#ffffff")
 
 
@@ -150,7 +150,7 @@ def figure_style() -> Iterator[None]:
 
 
 def level_colour_names(codes: Sequence[str]) -> list[str]:
-    """The name of one colour a level, in every figure and page: the higher, the darker.
+    """Return the colour name of each level, in every figure and page: the higher, the darker.
 
     ObyGaze12's Not Sure stands apart. A class of several levels has the colour of its first.
     """
@@ -162,17 +162,17 @@ def level_colour_names(codes: Sequence[str]) -> list[str]:
 
 
 def level_colours(codes: Sequence[str]) -> list[str]:
-    """The colours of `level_colour_names`."""
+    """Return the colours of `level_colour_names`."""
     return [LIGHT[name] for name in level_colour_names(codes)]
 
 
 def ink_on(colour: str) -> str:
-    """The colour of text on a level's: dark on light ones, in the dark the reverse."""
+    """Return the text colour on a level's colour: dark on light ones, else light."""
     return INK if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]) else PAPER
 
 
 def css_colours() -> str:
-    """The colours as properties of a page (``--ink``, ``--l1``), light and dark."""
+    """Return the colours as CSS properties of a page (``--ink``, ``--l1``), light and dark."""
     light, dark = (
         "".join(f"--{name}: {colour}; " for name, colour in colours.items())
         for colours in (LIGHT, DARK)
@@ -192,8 +192,8 @@ def css_colours() -> str:
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
     """Draw the bars of a row around `y`, after `show_time`; the higher the level, the taller.
 
-    `levels` are codes and names, in ascending order. Between wide bars is a gap; short segments
-    have a width that is seen, and lie above longer ones.
+    `levels` are codes and names, in ascending order. Wide bars have gaps between them. Short
+    segments are widened to be visible and drawn above longer ones.
     """
     from matplotlib.patches import Rectangle
 
@@ -209,12 +209,12 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
-    """The colour of each level's name, for a legend."""
+    """Return the colour of each level's name, for a legend."""
     return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
 
 
 def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
-    """Let the x axis be seconds, as h:mm:ss."""
+    """Make the x axis seconds, as h:mm:ss."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     axes.set_xlim(start, end)
@@ -226,26 +226,26 @@ def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a text is, in points."""
+    """Estimate the width of a text, in points."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return size * (wide + 0.59 * (len(text) - wide))
 
 
 def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
-    """Text in lines of a width; what does not fit in so many lines ends in an ellipsis."""
+    """Wrap a text to `width`; if it needs more than `lines` lines, end it with an ellipsis."""
     text = plain(text)
     letters = int(width / (text_width(text, size) / len(text))) if text else 0
     return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
 
 
 def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
-    """Name the rows at 0, -1, -2, ... of a figure's only column; how wide its axes are then.
+    """Name the rows at 0, -1, -2, ... of a figure's only column; return the axes' width.
 
-    Rows of a lesser height have smaller letters, on one line.
+    Low rows have smaller letters, on one line.
     """
     width = 72 * _figure_of(axes).get_figwidth()
-    share, size, most = (NAMES, 9.5, 2) if height >= 0.3 else (0.45, 8.5, 1)
-    texts = [wrap(name, share * width, size, most) for name in names]
+    share, size, most_lines = (NAMES, 9.5, 2) if height >= 0.3 else (0.45, 8.5, 1)
+    texts = [wrap(name, share * width, size, most_lines) for name in names]
     labels = ["\n".join(lines) for lines in texts]
     style: Any = {"linespacing": 0.95, "fontsize": size}
     axes.set_yticks([-row for row in range(len(names))], labels, **style)
@@ -255,7 +255,7 @@ def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
 
 
 def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines: int = 0) -> None:
-    """Say above axes what they show, and in small letters how, in `lines` of them at least."""
+    """Write above axes what they show, and in small letters, on at least `lines` lines, how."""
     small = wrap(about, width, 8.5, 4)
     small += [""] * (lines - len(small))
     style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
@@ -267,9 +267,9 @@ def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines:
 def caption(
     figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
 ) -> int:
-    """Write a title above all axes, the first one's legend, and a text below; `describe` both.
+    """Write a title above all axes, the first axes' legend, and a text below; `describe` both.
 
-    Gives how many small lines the legend takes.
+    Return the number of small lines that the legend takes.
     """
     width = 72 * figure.get_figwidth() - 2 * EDGE
     left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
@@ -286,24 +286,24 @@ def caption(
     patches = [Patch(facecolor=colour, label=name) for name, colour in keys.items()]
     widest = max(text_width(name, 9) for name in keys) + 42
     columns = max(1, min(len(keys), int(width / widest)))
-    place: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
-    figure.axes[0].legend(handles=patches, ncols=columns, **place)
+    position: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+    figure.axes[0].legend(handles=patches, ncols=columns, **position)
     return math.ceil(1.2 * math.ceil(len(keys) / columns))
 
 
 def describe(figure: Figure, title: str, description: str) -> None:
-    """Say what a figure shows, for readers who cannot see it."""
+    """Describe a figure for readers who cannot see it."""
     figure.set_label(f"{plain(title)}\n{plain(description)}")
 
 
 def add_number(axes: Axes, text: str) -> None:
-    """Add a line to what a figure says to readers who cannot see it, such as a mark's number."""
+    """Add a line, such as a mark's number, to the description for readers who cannot see."""
     figure = _figure_of(axes)
     figure.set_label(f"{figure.get_label()}\n{plain(text)}")
 
 
 def axes_width(axes: Axes) -> float:
-    """How wide axes are, in points."""
+    """Return the width of axes, in points."""
     return 72 * axes.get_position().width * _figure_of(axes).get_figwidth()
 
 
@@ -314,19 +314,19 @@ def _figure_of(axes: Axes) -> Figure:
 
 
 def plain(text: str) -> str:
-    """A text on one line, without characters that XML cannot hold."""
+    """Return a text on one line, without characters that XML cannot hold."""
     return clean(" ".join(text.split()))
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a suffix that is no figure's, and a file that exists."""
+    """Refuse a suffix that no figure has, and a file that exists."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: a figure is one of {', '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: a figure's name ends in one of {', '.join(SUFFIXES)}")
     refuse_to_overwrite(path, overwrite=overwrite)
 
 
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a figure as SVG, PDF or PNG, by the path's suffix; the same figure, the same bytes."""
+    """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal bytes."""
     path = Path(path)
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()
@@ -343,7 +343,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
 
 
 def inline_svg(figure: Figure) -> str:
-    """An ``<svg>`` element for a page, in the page's colours (``--ink``, ``--s1``, ...).
+    """Return an ``<svg>`` element in the page's colours (``--ink``, ``--s1``, ...).
 
     Its ids begin with a digest of the figure.
     """
@@ -360,12 +360,12 @@ def inline_svg(figure: Figure) -> str:
 
 
 def _svg(figure: Figure, *, background: bool) -> str:
-    """Matplotlib's SVG with our title and description, as part of a page."""
+    """Return matplotlib's SVG with our title and description, as part of a page."""
     face = figure.get_facecolor() if background else "none"
     about = {"Date": None, "Creator": None, "Format": None, "Type": None}
     svg = _drawn(figure, "svg", about, facecolor=face).decode()
     svg = svg[svg.index("<svg") :]
-    # matplotlib's rule is for every element of the page that holds the figure.
+    # matplotlib's rule would apply to every element of the page around the figure.
     rule = svg.index("<defs>\n  <style")
     svg = svg[:rule] + svg[svg.index("</defs>", rule) + 7 :]
     title, _, description = (escape(part) for part in str(figure.get_label()).partition("\n"))

@@ -1,9 +1,9 @@
-"""Files that appear whole or not at all, and their fingerprints.
+"""Write files that appear whole or not at all, and compute their fingerprints.
 
-Everything is written next to its destination under a temporary name, flushed to disk and renamed.
-A reader, or a machine that lost power, sees the old file or the new one. What killed processes left
-of `new_file` and `new_folder` is removed when the same path is written again. What is written into
-a folder that `new_folder` is making is flushed once, before that folder gets its name.
+Everything is written next to its destination under a temporary name, flushed to disk and renamed. A
+reader, or a machine that lost power, sees the old file or the new one. What killed processes left
+of `new_file` and `new_folder` is removed when the same path is written again. Files written into a
+folder that `new_folder` is making are flushed once, before the folder gets its name.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ VIDEO_SUFFIXES = frozenset([
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
     ".ogv", ".ts", ".vob", ".webm", ".wmv",
 ])  # fmt: skip
-"""Of files that are films."""
-#: How the name of an unfinished file or folder ends.
+"""The suffixes of films."""
+#: The suffix of unfinished files and folders.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
-#: No folder is named like these files, so that nobody takes it for one.
+#: Suffixes that no folder may have, so that nobody takes it for a file.
 FILE_SUFFIXES = {
     ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".onnx", ".parquet", ".pdf",
     ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
@@ -51,56 +51,56 @@ KINDS = {
     "model.json": "a model",
     "timelines.json": "a folder of timelines",
 }
-"""The folders that commands are given, by the file that each has."""
+"""The kinds of folders that commands take, by the file that marks each."""
 DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
-"""What a command that is running says of the order of its arguments; nothing outside one."""
-#: The user's umask: it can only be read by setting it, which later would race with other threads.
+"""Describes the order of the running command's arguments; empty outside of a command."""
+#: The user's umask: reading it means setting it, which would later race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
-#: How systems say that a disk lacks a call; most say EPERM where it has no hard links.
+#: Errors for a call that a disk lacks; most systems report missing hard links as EPERM.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 #: Flags of Linux's renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-#: The folders that `new_folder` is making in this process, under their temporary names.
+#: The folders that `new_folder` is making in this process, by temporary name.
 _UNFINISHED: set[Path] = set()
 
 
 def _is_in_unfinished(path: Path) -> bool:
-    """Whether `new_folder` will flush `path`: a crash before that leaves nothing of its folder."""
+    """Return True if `new_folder` will flush `path`; a crash before that leaves no folder."""
     return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(path.absolute().parents)
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
-        clear_unfinished(path)  # of a process that was killed just after it gave the file its name
-        raise OutputExists(f"{path} exists already; choose another name or add --overwrite")
+        clear_unfinished(path)  # left by a process killed after renaming
+        raise OutputExists(f"{path} already exists; choose another name or add --overwrite")
 
 
 def require_folder_name(path: Path, *accepted: str) -> None:
-    """Refuse a folder that is named like a file; `accepted` are suffixes of files it may be."""
+    """Refuse a folder that is named like a file, except with the suffixes in `accepted`."""
     suffix = path.suffix.lower()
     if suffix in FILE_SUFFIXES.difference(accepted):
         kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
         raise UsageError(
-            f"{path}: the output is {kinds} (got {suffix}); name it {path.with_suffix('')}"
+            f"{path}: the output is {kinds} (got {suffix}); call it {path.with_suffix('')}"
         )
 
 
 def disk_errors(
-    path: Path, error: type[ObygazeError], kept: str = "the old content is unchanged"
+    path: Path, error: type[ObygazeError], unchanged: str = "the old content is unchanged"
 ) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into one clear line, which says what is kept."""
-    remedy = f"({kept}); free or check the disk and run the same command again"
+    """Turn errors of a full or read-only disk into one line that says what is unchanged."""
+    remedy = f"({unchanged}); free or check the disk and run the same command again"
     return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
 
 def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
-    """Raise `error` if there is a link, a device or a folder in a file's place.
+    """Raise `error` if a link, a device or a folder has the name of a file.
 
-    Who follows a link in somebody else's folder copies a file of their own into it.
+    Following a link in somebody else's folder could copy one of your own files into it.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -116,8 +116,8 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
 def sync_path(path: Path) -> None:
     """Make a file's content, or the names in a folder, survive a loss of power.
 
-    Not in an unfinished folder. Windows cannot open folders, and needs not: its renames are
-    journalled; it flushes only files opened for writing, which a read-only file cannot be.
+    Paths in an unfinished folder are skipped. Windows cannot open folders and need not: its renames
+    are journalled. It flushes only files opened for writing, which a read-only file cannot be.
     """
     is_folder, is_windows = path.is_dir(), sys.platform == "win32"
     if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
@@ -132,21 +132,21 @@ def sync_path(path: Path) -> None:
 def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     """Raise `error` unless `path` is a folder."""
     if not path.is_dir():
-        is_file = f"{path} is not a folder; give {wish}"
+        is_file = f"{path} is not a folder; pass {wish}"
         raise error(is_file if path.exists() else describe_absent(path, wish))
 
 
 def describe_other_kind(path: Path, wish: str) -> str:
     """Say that a folder is one of ours, but not `wish`, and what the command takes.
 
-    Empty for other folders.
+    Return "" for other folders.
     """
     kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
     return f"{path} is {kind}, not {wish}{DESCRIBE_USAGE.get()()}" if kind else ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
-    """Say that a path does not exist, and which similar one does."""
+    """Say that a path does not exist, and suggest a similar path."""
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
     hint = f"did you mean {path.parent / near}?" if near else f"give {wish}"
     return f"{path} does not exist; {hint}"
@@ -165,43 +165,43 @@ def write_text(path: Path, text: str) -> None:
 def write_files(
     files: Mapping[Path, str], *, overwrite: bool = False, first_is_described: bool = False
 ) -> None:
-    """Write several files; none if one of them exists, or cannot be written.
+    """Write several files; write none if one of them exists or cannot be written.
 
-    Where the others describe the first, they are missing while it is replaced, so that none ever
-    stands beside a file that it is not of. Two processes take turns, so the files that remain are
-    all of one of them.
+    Where the other files describe the first, they are removed while it is replaced, so that none
+    ever describes another file. Two processes take turns, so the files that remain all come from
+    one of them.
     """
     descriptions = list(files)[1:] if first_is_described else []
-    kept = [] if overwrite else [path for path in files if path not in descriptions]
+    absent = [] if overwrite else [path for path in files if path not in descriptions]
     for path, text in files.items():
         if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
             raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
         if not _is_in_unfinished(path):
             clear_unfinished(path)
-    for path in kept:
+    for path in absent:
         refuse_to_overwrite(path)
     if not files:
         return
     encoded = {path: text.encode("utf-8") for path, text in files.items()}
-    _replace(encoded, removed=descriptions, kept=kept)
+    _replace(encoded, removed=descriptions, absent=absent)
 
 
 def _replace(
-    files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), kept: Sequence[Path] = ()
+    files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), absent: Sequence[Path] = ()
 ) -> None:
-    """Replace files, and remove some before; raise `OutputExists` if one to be kept exists."""
+    """Replace files, after removing some; raise `OutputExists` if one of `absent` exists."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():
             _prepare(path)
             temporaries[path] = _write_beside(path, data)
         with _take_turns(next(iter(files))):
-            for path in kept:
+            for path in absent:
                 refuse_to_overwrite(path)
             for path in removed:
                 path.unlink(missing_ok=True)
             for path, temporary in temporaries.items():
-                _publish(temporary, path, overwrite=path not in kept)
+                _publish(temporary, path, overwrite=path not in absent)
         for folder in {path.parent for path in files}:
             sync_path(folder)
     finally:
@@ -210,7 +210,7 @@ def _replace(
 
 
 def _publish(temporary: Path, path: Path, *, overwrite: bool) -> None:
-    """Give a file its name; unless `overwrite`, raise `OutputExists` if the name is taken."""
+    """Give a file its name; raise `OutputExists` if the name exists, unless `overwrite`."""
     if not overwrite:
         try:
             os.link(temporary, path)  # takes the name or fails, where the disk has links
@@ -255,12 +255,12 @@ def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
 def _prepare(path: Path) -> None:
     """Make the folder of a file to write."""
     if path.is_dir():
-        raise OutputExists(f"{path} is a folder; give the name of a file")
+        raise OutputExists(f"{path} is a folder; pass the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
-    """Create a file, whole from the start, unless it exists; return True if this call created it.
+    """Create a whole file unless it exists; return True if this call created it.
 
     The folder must exist.
     """
@@ -275,11 +275,11 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 
 
 def move_exclusively(source: Path, target: Path) -> bool:
-    """Rename a file unless the new name is taken; return True if this call renamed it.
+    """Rename a file unless the new name exists; return True if this call renamed it.
 
-    A hard link takes a name or fails, also on shared file systems. Disks without hard links need a
-    rename that replaces nothing. Creating the file under its name would not do: a writer killed
-    before its first byte would leave an empty file there.
+    A hard link either creates a name or fails, even on shared file systems. Disks without hard
+    links need a rename that replaces nothing. Creating the file under its name would not do: a
+    writer killed before its first byte would leave an empty file there.
     """
     try:
         os.link(source, target)
@@ -305,7 +305,7 @@ def _rename_exclusively(source: Path, target: Path) -> bool:
         if problem.errno not in _UNSUPPORTED:
             raise
         raise StoreError(
-            f"{target.parent}: this disk cannot keep two writers apart, because it has no hard "
+            f"{target.parent}:  has no hard "
             "links and no rename that replaces nothing. Write the store to another disk, such as "
             "this computer's own, and copy it here when it is finished"
         ) from problem
@@ -335,7 +335,7 @@ def make_read_only(path: Path) -> None:
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name, or where the file system knows no hard links, make a copy."""
+    """Give a file a second name, or copy it where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -394,16 +394,16 @@ def new_folder(
         else:
             publish_folder(temporary, path)
     finally:
-        # A failed attempt, or the folder that was replaced.
+        # The failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
-    """Raise what `new_folder` raises before anything is written, and make the parent folder."""
+    """Raise what `new_folder` would raise before writing, and make the parent folder."""
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
-        raise OutputExists(f"{path} is a link; give the folder that it leads to")
+        raise OutputExists(f"{path} is a link; pass the folder that it points to")
     if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
         raise OutputExists(
             f"{path} was not made by obygaze (it has no {marker}); "
@@ -414,7 +414,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 
 
 def publish_folder(folder: Path, path: Path) -> None:
-    """Flush a folder with all its files, and rename it to a name that nothing has."""
+    """Flush a folder with all its files, and rename it to a new name."""
     _sync_all(folder)
     try:
         os.rename(folder, path)
@@ -440,7 +440,7 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
     )
     if lost:
         raise OutputExists(
-            f"{old} holds {join_some(lost, 1)}, which the new one does not; "
+            f"{old} holds {join_some(lost, 1)}, which the new folder lacks; "
             "move it elsewhere, or choose another name"
         )
 
@@ -465,7 +465,7 @@ def _exchange(new: Path, path: Path) -> None:
 
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:
-    """Rename by Linux's own call; raise OSError (ENOSYS) on systems without it."""
+    """Rename with Linux's renameat2; raise OSError (ENOSYS) on systems without it."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     rename = getattr(library, "renameat2", None)  # Alpine and older systems lack it
     if rename is None:
@@ -477,31 +477,31 @@ def _renameat2(source: Path, target: Path, flags: int) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file as 64 hexadecimal digits."""
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def to_json(value: Any) -> str:
-    """JSON that people can read and compare: indented, UTF-8, with a newline at the end."""
+    """Return JSON that people can read and compare: indented, UTF-8, with a final newline."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
-    """Read a file; one that cannot be read, or may never end, raises `error`."""
+    """Read a file; raise `error` if it cannot be read or may never end."""
     require_readable(path, error)
     with translate(error, path, "cannot be read: {}", foreign=OSError):
         return path.read_bytes()
 
 
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
-    """Read a JSON file; a broken one raises `error` with the line that is wrong."""
+    """Read a JSON file; raise `error` with the wrong line if it is broken."""
     return parse_json(read_bytes(path, error), path, error)
 
 
 def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
-    """Read a TOML file; a broken one raises `error` with the line that is wrong."""
-    import tomllib  # commands that read none start without it
+    """Read a TOML file; raise `error` with the wrong line if it is broken."""
+    import tomllib  # imported here to start other commands faster
 
     data, broken = read_bytes(path, error), (ValueError, RecursionError)
     with translate(error, path, "is not valid TOML: {}", foreign=broken):
@@ -509,8 +509,8 @@ def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
-    """Parse JSON, whose texts can be written again; `where` names the file in the message."""
-    # Not JSON, not UTF-8, or nested without end.
+    """Parse JSON whose texts can be written again; `where` names the file in the message."""
+    # Not JSON, not UTF-8, or nested too deeply.
     with translate(error, where, "is not valid JSON: {}", foreign=(ValueError, RecursionError)):
         value = json.loads(data)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written
@@ -518,12 +518,12 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def prefix(path: Path) -> str:
-    """How this process's temporary names for `path` begin."""
+    """Return the start of this process's temporary names for `path`."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
 def clear_unfinished(path: Path) -> None:
-    """Remove temporary files for `path` left by processes of this machine that died."""
+    """Remove temporary files for `path` left by dead processes of this machine."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+\{SUFFIX}")
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry in path.parent.iterdir():
@@ -533,7 +533,7 @@ def clear_unfinished(path: Path) -> None:
 
 
 def is_alive(process: object) -> bool:
-    """Whether a process of this host runs; unknown counts as alive."""
+    """Return True if a process of this host runs, or if that cannot be known."""
     if isinstance(process, int) and sys.platform != "win32":
         try:
             with contextlib.suppress(PermissionError, OverflowError):
@@ -545,7 +545,7 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """A name for this machine, by its host name: process numbers mean nothing elsewhere."""
+    """Return a name for this machine; process numbers mean nothing elsewhere."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
@@ -568,9 +568,9 @@ def _write_beside(path: Path, data: bytes) -> Path:
 def read_format(
     path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
 ) -> dict[str, Any]:
-    """Read a JSON header of this format, of at most this version; `make` makes such a folder.
+    """Read a JSON header of this format, up to this version.
 
-    Messages name its folder, which people know.
+    Messages name its folder, which users know, and `make`, the command that makes such a folder.
     """
     kind, folder = _kind(name), path.parent
     if not path.is_file():
@@ -586,7 +586,7 @@ def read_format(
 def check_format(
     content: Any, where: object, name: str, version: int, error: type[ObygazeError]
 ) -> dict[str, Any]:
-    """Return a JSON header, if its format and version can be read."""
+    """Return a JSON header if its format and version can be read; raise `error` if not."""
     if not isinstance(content, dict) or content.get("format") != name:
         raise error(f'{where} is not a {_kind(name)}: its "format" is not "{name}"')
     number = content.get("format_version")
@@ -599,6 +599,6 @@ def check_format(
 
 
 def _kind(name: str) -> str:
-    """What people call a folder of this format: obygaze-manifest -> manifest."""
+    """Return the everyday name of a format: obygaze-manifest -> manifest."""
     kind = name.removeprefix("obygaze-")
     return "folder of timelines" if kind == "timelines" else kind.removesuffix("s")

@@ -1,4 +1,4 @@
-"""Importers: click commands that return what they read, and methods of what that is."""
+"""Importers: click commands that return what they read, and class methods that call them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
-"""Examples of the command, which begin with ``\\b``, and the end of its help."""
+"""The command's examples, which begin with ``\b``, and the marker that ends its help."""
 
 
 class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tools ask
-    """A static method of a class that calls an importer of the folder ``importers`` beside it.
+    """A static method that calls an importer from the folder ``importers`` beside its class.
 
     The importer's file has a click command that returns the class: ``import_manifest`` for
-    `Manifest`. Its help ends at ``\\f``; the rest of the docstring is for callers in Python. The
+    `Manifest`. Its help ends at ``\f``; the rest of the docstring is for callers in Python. The
     file is imported on first use, and `obygaze manifests import` lists it.
     """
 
@@ -37,7 +37,7 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tool
 
     @property
     def command(self) -> click.Command:
-        """The command."""
+        """The click command."""
         command: click.Command = getattr(import_module(self.module), self.function)
         return command
 
@@ -47,7 +47,7 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tool
         return self._load()
 
     def _load(self) -> Callable[..., Any]:
-        """Import the function, with the part of its docstring that is for callers in Python."""
+        """Import the function, with the part of its docstring for callers in Python."""
         function = self.command.callback
         assert function is not None
         function.__doc__ = _ONLY_FOR_THE_COMMAND.sub("", function.__doc__ or "")
@@ -55,7 +55,7 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tool
 
 
 def importers_of(owner: type) -> dict[str, Importer]:
-    """Return the importers of a class, by their names without ``from_``."""
+    """Return the importers of a class, by name without ``from_``."""
     return {
         name.removeprefix("from_"): value
         for name, value in vars(owner).items()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`: imports each of its names on first use, from the module given."""
+    """Return a package's `__getattr__`, which imports each name on first use from its module."""
 
     def get(name: str) -> Any:
         if name not in modules:

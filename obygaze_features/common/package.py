@@ -1,4 +1,4 @@
-"""What obygaze runs on: shipped data, optional packages, the user's cache, and the cores."""
+"""The installation and the machine: shipped data, optional packages, cache, cores, memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WINDOWS_MEMORY = 4 * 2**30
 
 
 def obygaze_version() -> str:
-    """The installed version; ``0+checkout`` for a checkout that is only on the search path."""
+    """Return the installed version; ``0+checkout`` for an uninstalled checkout."""
     try:
         return version("obygaze")
     except PackageNotFoundError:
@@ -31,7 +31,7 @@ def obygaze_version() -> str:
 
 
 def reference_file(name: str) -> Path:
-    """The path of a shipped file: in the wheel as package data, else in the checkout."""
+    """Return the path of a shipped file: in the wheel as package data, else in the checkout."""
     for folder in (
         _PACKAGE / "reference",
         _PACKAGE.parent / "manifests",
@@ -39,21 +39,21 @@ def reference_file(name: str) -> Path:
     ):
         if (folder / name).exists():
             return folder / name
-    raise ManifestError(f"obygaze ships no {name}; this installation is not complete")
+    raise ManifestError(f"obygaze ships no {name}; install obygaze again")
 
 
 @cache
 def reference_json(name: str) -> Any:
-    """A shipped JSON file, read once. Treat it as read-only."""
+    """Read a shipped JSON file once. Treat it as read-only."""
     return read_json(reference_file(name), ManifestError)
 
 
-#: Optional modules that files import at their top; the others are imported by `need`.
+#: Optional modules that files import at the top; `need` imports the others.
 _COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 
 def need(module: str, *, extra: str) -> ModuleType:
-    """Import `module`, or say which extra of obygaze installs it, or why it cannot be imported."""
+    """Import `module`; raise `MissingExtra` with the extra to install, or the cause."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as problem:
@@ -65,7 +65,7 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:
-    """The error for a missing optional package; None if the module is not one of ours."""
+    """Return the error for a missing optional package; None if the module is not one of ours."""
     module = (problem.name or "").partition(".")[0]
     return _missing(module, problem, extra) if module in _COMMON else None
 
@@ -78,12 +78,12 @@ def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
 
 
 def cache_folder(name: str) -> Path:
-    """A folder in the user's cache; it may not exist yet."""
+    """Return a folder in the user's cache; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obygaze" / name
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """The cores that this process may use: by its affinity, and by the CPU quota of its cgroups.
+    """Count the cores that this process may use: by its affinity and its cgroups' CPU quotas.
 
     Containers and Slurm set quotas. `root` is the root of the file system.
     """
@@ -93,7 +93,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of memory that are free, or those that the cgroups of this process allow."""
+    """Return the bytes of free memory, or fewer if this process's cgroups allow fewer."""
     if sys.platform == "win32":
         return WINDOWS_MEMORY
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -106,7 +106,7 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def _memory_limit(folder: Path) -> float:
-    """Return the limit of one cgroup, of version 2 or 1."""
+    """Return the memory limit of one cgroup, of version 2 or 1."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
             return int((folder / name).read_text())
@@ -114,7 +114,7 @@ def _memory_limit(folder: Path) -> float:
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of the cgroups that this process is in, and of those above them."""
+    """Yield the folders of this process's cgroups and of their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
@@ -125,14 +125,14 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
             continue
         mount = root / "sys/fs/cgroup" / (controller if controllers else "")  # version 1, or 2
         group = mount / path.lstrip("/")
-        # In a container the path may be that of the host: then the mount itself is the group.
+        # A container may see the host's path; then the mount itself is the group.
         for folder in (group, *group.parents):
             if folder.is_relative_to(mount):
                 yield folder
 
 
 def _cpu_quota(folder: Path) -> float:
-    """The limit of one cgroup: of version 2 in one file, of version 1 in two."""
+    """Return the CPU limit of one cgroup: version 2 has one file for it, version 1 two."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
             limit, period = " ".join((folder / name).read_text() for name in names).split()

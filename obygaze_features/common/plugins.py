@@ -1,4 +1,4 @@
-"""The code of other packages: where it comes from, how it is loaded, and its errors in one line."""
+"""The code of other packages: its origin, its loading, and its errors in one line."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
-"""``module:object``."""
+"""An object's address, ``module:object``."""
 RAISED = (Exception, SystemExit, GeneratorExit)
-"""Exceptions that code of other packages may raise, and that end neither us nor the process."""
+"""Exceptions from other packages' code that must end neither us nor the process."""
 _OWN = ("obygaze_features", "obygaze_models")
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An object of another package: what users call it, its ``module:object``, its package."""
+    """An object of another package: its name for users, its ``module:object``, its package."""
 
     name: str
     path: str
@@ -39,7 +39,7 @@ class Plugin:
 
 
 def installed_plugins(group: str) -> tuple[Plugin, ...]:
-    """The entry points of a group, with packages as ``mylab 1.0``; nothing of them is imported."""
+    """Return a group's entry points, with packages as ``mylab 1.0``; import nothing."""
     return tuple(
         Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
         for point in entry_points(group=group)
@@ -48,25 +48,25 @@ def installed_plugins(group: str) -> tuple[Plugin, ...]:
 
 
 def plugin_at(path: str, name: str = "") -> Plugin:
-    """The plug-in at ``module:object``, whether or not an entry point names it."""
+    """Return the plug-in at ``module:object``, even if no entry point names it."""
     packages = sorted(set(_distributions(tuple(sys.path)).get(package_of(path), ())))
     return Plugin(name or path, path, ", ".join(f"{name} {version(name)}" for name in packages))
 
 
 @lru_cache(maxsize=1)
 def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Package -> distributions; it takes a quarter of a second."""
+    """Map packages to their distributions; this takes a quarter of a second."""
     return packages_distributions()
 
 
 def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
-    """The object at ``module:object`` of a package; what its module raises is raised as it is."""
+    """Return the object at ``module:object``; its module's own exceptions pass unchanged."""
     module, _, name = path.partition(":")
     try:
         holder = importlib.import_module(module)
     except ImportError as problem:
         if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
-            raise  # what the module itself imports
+            raise  # an import inside of the module
         remedy = "Install its package, or set PYTHONPATH to its folder"
         if package:  # it is installed
             remedy = f"{package} has no such module: correct its entry point, or the name"
@@ -79,7 +79,7 @@ def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
 
 
 def package_of(path: str) -> str:
-    """The top-level package of a module or a ``module:object``."""
+    """Return the top-level package of a module or a ``module:object``."""
     return re.split("[.:]", path, maxsplit=1)[0]
 
 
@@ -87,7 +87,7 @@ def package_of(path: str) -> str:
 def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
     """Raise what a plug-in's code raises as `error`, in one line that names the plug-in.
 
-    What is an `error` stays as it is. Other errors of ours do not: a plug-in raises them, too.
+    An `error` passes unchanged. Our other errors do not: plug-ins raise them, too.
     """
     try:
         with same_folder():
@@ -106,19 +106,19 @@ def same_folder() -> AbstractContextManager[None]:
 
 
 def passed_through(problem: BaseException, packages: Collection[str]) -> bool:
-    """Whether an error was raised by code of these packages, or by what it called."""
+    """Return True if an error was raised by code of these packages, or below it."""
     return bool(_lines_of(problem, packages))
 
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:
-    """An error's kind, message, and the last line of these packages that it passed through."""
+    """Describe an error: its kind, its message, and the last line in these packages."""
     text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
     lines = _lines_of(problem, packages)
     return f"{text} ({lines[-1]})" if lines else text
 
 
 def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
-    """The lines of these packages that an error passed through: ``package/module.py:3``."""
+    """Return the lines of these packages that an error passed through: ``package/module.py:3``."""
     return [
         f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
         for frame, line in walk_tb(problem.__traceback__)
@@ -127,6 +127,6 @@ def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
 
 
 def one_line(problem: object) -> str:
-    """An error's message without its line ends; a long one is cut."""
+    """Return an error's message on one line; cut it if it is long."""
     text = " ".join(str(problem).split())
     return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."

@@ -1,4 +1,4 @@
-"""A progress bar with an estimate; where there is no terminal, a line to the log now and then."""
+"""A progress bar with an estimate; without a terminal, a line in the log now and then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from obygaze_features.common.text import format_duration, format_size
 
 LINE_EVERY_S = 30.0
-"""What takes no longer than this has no line."""
+"""The seconds between lines; shorter work prints none."""
 
 T = TypeVar("T")
 _OPTIONS: Any = {"dynamic_ncols": True, "leave": False}
@@ -33,7 +33,7 @@ def progress(
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
-    """A bar that the block moves by calling what it gets: ``advance(steps, note)``."""
+    """Yield a function that moves a bar: ``advance(steps, note)``."""
     if sys.stderr and sys.stderr.isatty():
         from tqdm import tqdm
 
@@ -57,7 +57,7 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
 
 @dataclass
 class _Lines:
-    """Lines on standard error about how far something is, also while it takes no step."""
+    """Lines on standard error about progress, even while no step is finished."""
 
     total: int | None
     label: str
@@ -70,7 +70,7 @@ class _Lines:
         self.done, self.note = self.done + steps, note
 
     def write(self, ended: threading.Event) -> None:
-        """Write a line now and then, and a last one, if it took so long."""
+        """Write a line now and then, and a last one if the work took long enough."""
         is_over = False
         with contextlib.suppress(OSError, ValueError):  # standard error is closed
             while not is_over:
@@ -86,7 +86,7 @@ class _Lines:
         text += "" if self.unit == "B" else f" {self.unit}s"
         if self.done:
             rate = self.done / seconds
-            text += f", {format_size(round(rate)) if self.unit == 'B' else f'{rate:.3g}'} a second"
+            text += f", {format_size(round(rate)) if self.unit == 'B' else f'{rate:.3g}'}/s"
             left = ((self.total or 0) - self.done) / rate
         text += f", about {format_duration(left)} left" if left > 0 else ""
         text += "" if left > 0 else f", after {format_duration(seconds)}"

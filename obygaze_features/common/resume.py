@@ -1,4 +1,4 @@
-"""Folders that an interrupted process left and the next one resumes, one process at a time."""
+"""Folders left by an interrupted process and resumed by the next, one process at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from obygaze_features.errors import ObygazeError, OutputExists
 
 @contextlib.contextmanager
 def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
-    """Hold a file while the block runs; raise `problem` if another process holds it.
+    """Hold a lock file while the block runs; raise `problem` if another process holds it.
 
-    Windows, and file systems without locks, do not tell.
+    On Windows, and on file systems without locks, other processes go unnoticed.
     """
     if sys.platform == "win32":
         yield
@@ -26,7 +26,7 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
     with lock.open("ab") as file:
         if file.tell():
             raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        # Who had it before may have removed its name at this moment.
+        # The previous holder may have removed its name at this moment.
         if not take_lock(file) or not os.fstat(file.fileno()).st_nlink:
             raise problem
         try:
@@ -36,10 +36,10 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
 
 
 def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
-    """Whether a process that was interrupted left this folder, which may be resumed or removed.
+    """Return True if an interrupted process left this folder to be resumed or removed.
 
-    Raises `OutputExists` for what somebody else has under this name: a link, a file, a folder
-    without `marker`, or one with a file that `is_ours` does not know by its path in the folder.
+    Raises `OutputExists` if anything else has this name: a link, a file, a folder without `marker`,
+    or a folder with a file whose relative path `is_ours` rejects.
     """
     if not os.path.lexists(folder):
         return False
@@ -56,7 +56,7 @@ def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) ->
 
 
 def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
-    """Remove the files of a folder that `is_resumable` knows, and the folders left empty."""
+    """Remove a folder's files that `is_ours` accepts, and the folders left empty."""
     for name, own in _files_in(folder, is_ours):
         if own:
             (folder / name).unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
 
 
 def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
-    """All that is in a folder but folders, by its path there; no link, pipe or device is ours."""
+    """Yield the relative path of each file in a folder, and whether it is a plain file of ours."""
     for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()

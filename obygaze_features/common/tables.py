@@ -1,6 +1,6 @@
-"""CSV tables: read into columns as spreadsheets save them, written alike on every machine.
+"""Read CSV tables into columns, as spreadsheets save them, and write them alike everywhere.
 
-Where a table is broken, the message names the file and the line.
+Messages about broken tables name the file and the line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
-#: Rows that are turned into columns at a time, so that a large table is never held twice.
+#: Rows turned into columns at a time, so that a large table is never in memory twice.
 CHUNK_ROWS = 128
-#: A column with more distinct cells, most of them, is not searched for cells that are alike.
+#: A column with more distinct cells than this is no longer searched for equal cells.
 MAX_DISTINCT = 4096
 #: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
 MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-#: What a spreadsheet takes for a formula, also behind the apostrophe of `escape_formula`.
+#: A spreadsheet's formula, also behind the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
@@ -37,9 +37,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Table:
-    """A table in columns; empty lines are left out, every row is as wide as the header.
+    """A table in columns; empty lines are left out, and every row is as wide as the header.
 
-    `lines` is the line of the file on which each row ends.
+    `lines` has the line of the file on which each row ends.
     """
 
     path: Path
@@ -54,16 +54,16 @@ class Table:
         return self.columns[column]
 
     def get(self, column: str) -> list[str]:
-        """A column, empty cells where the table has none of that name."""
+        """Return a column; its cells are empty if the table has no such column."""
         return self.columns.get(column) or [""] * len(self)
 
     def rows(self) -> Iterator[dict[str, str]]:
-        """The rows as dictionaries, for small tables."""
+        """Yield the rows as dictionaries, for small tables."""
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
     def select(self, names: Iterable[str], rows: Sequence[int] | None = None) -> Table:
-        """Some of the columns, and some of the rows."""
+        """Return some of the columns, and some of the rows."""
         columns = {name: self[name] for name in names}
         if rows is None or len(rows) == len(self):
             return replace(self, columns=columns)
@@ -71,14 +71,14 @@ class Table:
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
 
     def without_blank_rows(self) -> Table:
-        """The table without rows whose cells are all empty."""
+        """Return the table without rows whose cells are all empty."""
         if any(map(all, self.columns.values())):
             return self
         cells = enumerate(zip(*self.columns.values(), strict=True))
         return self.select(self.columns, [row for row, values in cells if any(values)])
 
     def without_escapes(self) -> Table:
-        """The table as it was before `format_spreadsheet`."""
+        """Return the table as it was before `format_spreadsheet`."""
         columns = {
             unescape_formula(name): list(map(unescape_formula, cells))
             if _has("'", cells)
@@ -88,7 +88,7 @@ class Table:
         return replace(self, columns=columns)
 
     def problem(self, row: int, message: str) -> ManifestError:
-        """An error about one row, to be raised."""
+        """Return an error about one row, to be raised."""
         return ManifestError(f"{self.path}, line {self.lines[row]}: {message}")
 
 
@@ -113,7 +113,7 @@ def read_table(
         Receives line and number of cells of each row that is not as wide as the header; without
         it, such a row is an error.
     """
-    # Plain UTF-8 is decoded several times faster.
+    # Decoding plain UTF-8 is several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
     try:
         with path.open(encoding=encoding, newline="") as file:
@@ -132,7 +132,7 @@ def read_table(
 def _read_regular(
     path: Path, file: TextIO, delimiter: str, required: Sequence[str]
 ) -> Table | None:
-    """Read a table whose rows are a line each, as wide as the header; None for any other."""
+    """Read a table with one line per row, as wide as the header; return None for any other."""
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
@@ -169,14 +169,14 @@ def _read_any(
         rows = _rows(path, reader, len(header), lines, bad_rows)
         while chunk := list(islice(rows, CHUNK_ROWS)):
             columns.extend(chunk)
-    except csv.Error as error:  # such as a quotation mark that is never closed
+    except csv.Error as error:  # such as an unclosed quotation mark
         start = max([header_line, *lines[-1:]]) + 1
-        raise ManifestError(f"{path}, line {start} or below: {error}") from None
+        raise ManifestError(f"{path}, line {start} or later: {error}") from None
     return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
 
 
 class _Columns:
-    """The cells of columns; those that are alike are one string, as long as many are."""
+    """The cells of columns; equal cells share one string, as long as many are equal."""
 
     def __init__(self, width: int) -> None:
         self.cells: list[list[str]] = [[] for _ in range(width)]
@@ -185,19 +185,19 @@ class _Columns:
     def extend(self, rows: Sequence[Sequence[str]]) -> None:
         """Add rows, all as wide as the table."""
         for number, cells in enumerate(zip(*rows, strict=True)):
-            column, known = self.cells[number], self.known.get(number)
-            if known is None:
+            column, strings = self.cells[number], self.known.get(number)
+            if strings is None:
                 column.extend(cells)
                 continue
-            column.extend(map(known.setdefault, cells, cells))
-            if len(known) > max(MAX_DISTINCT, len(column) // 4):
+            column.extend(map(strings.setdefault, cells, cells))
+            if len(strings) > max(MAX_DISTINCT, len(column) // 4):
                 del self.known[number]
 
 
 def _rows(
     path: Path, reader: Any, width: int, lines: list[int], bad_rows: list[tuple[int, int]] | None
 ) -> Iterator[list[str]]:
-    """The rows that are as wide as the header; `lines` receives where each ends."""
+    """Yield the rows that are as wide as the header; `lines` receives where each ends."""
     for row in reader:
         line = reader.line_num
         if len(row) == width:
@@ -219,7 +219,7 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table of any origin, also of ours, its columns named after what they mean."""
+    """Read a table of any origin; its columns are named by their meaning."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows).without_blank_rows()
     return map_columns(table.without_escapes(), meanings, columns, required=required)
 
@@ -231,7 +231,7 @@ def map_columns(
     *,
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
-    """Name columns after what they mean; the others keep their names.
+    """Name columns by their meaning; the others keep their names.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def map_columns(
         if column_of.keys().isdisjoint(alternatives):
             meaning = alternatives[0]
             raise ManifestError(
-                f"{table.path}, line 1: no column {meaning!r}; say which one is with "
+                f"{table.path}, line 1: no column {meaning!r}; name it with "
                 f"--column {meaning}=NAME (there are {join_some(list(table.columns), 20)})"
             )
     mapped = {}
@@ -277,7 +277,7 @@ def map_columns(
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Format a table as CSV: comma, minimal quoting, Unix line ends.
 
-    `ManifestError` if a cell is longer than `read_table` takes.
+    Raises `ManifestError` if a cell is longer than `read_table` accepts.
     """
     rows = list(map(",".join, zip(*columns.values(), strict=True)))
     text = "\n".join([",".join(columns), *rows, ""])
@@ -285,7 +285,7 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
         _check_lengths(columns)
     if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(rows) + 1):
         return text
-    # The csv module puts no quotes around a lone carriage return, and then reads it as a line end.
+    # The csv module does not quote a lone carriage return, and then reads it as a line end.
     quoted = io.StringIO()
     writer = csv.writer(
         quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
@@ -317,9 +317,9 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
 
 
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
-    """Return a function's value for each cell; it is called once for those that are alike.
+    """Map a function over cells; it is called once for equal cells.
 
-    The first cell for which it raises is the first that would.
+    It raises for the first cell that fails.
     """
     values = {cell: function(cell) for cell in dict.fromkeys(cells)}
     return [values[cell] for cell in cells]
@@ -330,7 +330,7 @@ def _has(mark: str, cells: Iterable[str]) -> bool:
 
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
-    """A table that people open: no cell is a formula, see `escape_formula`; numbers stay."""
+    """Format a table for spreadsheets: `escape_formula` applies, but numbers stay."""
     safe = {
         escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
         for name, cells in columns.items()
@@ -343,7 +343,7 @@ def format_rows(
     columns: Iterable[str] = (),
     number: Callable[[float], str] = "{:.6f}".format,
 ) -> str:
-    """Such a table of rows: of these columns, or of all that a row has; None is an empty cell."""
+    """Format rows as such a table, with `columns` or all keys; None is an empty cell."""
     rows = list(rows)
     names = list(columns) or dict.fromkeys(name for row in rows for name in row)
 
@@ -356,7 +356,7 @@ def format_rows(
 
 
 def escape_formula(text: str) -> str:
-    """A text that no spreadsheet takes for a formula; `unescape_formula` reverses it.
+    """Return a text that no spreadsheet takes for a formula; `unescape_formula` undoes it.
 
     Examples
     --------
@@ -367,12 +367,12 @@ def escape_formula(text: str) -> str:
 
 
 def unescape_formula(text: str) -> str:
-    """A text as it was before `escape_formula`."""
+    """Return a text as it was before `escape_formula`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def describe_facts(facts: Mapping[str, object]) -> str:
-    """Format labels and values for a terminal, a line each; a label without a value is left out.
+    """Format labels and values for a terminal, one line each, without empty values.
 
     Examples
     --------
@@ -403,7 +403,7 @@ def align(
     """Format rows for a terminal: the first `left` columns to the left, numbers to the right.
 
     A table wider than `width`, or with `fit` than the terminal, gets narrower texts: the last
-    column is wrapped, others are cut. Names of rows of numbers are cut only if they are very long.
+    column is wrapped, others are cut. Row names beside numbers are cut only if they are very long.
     If it is still too wide, it becomes several tables below each other, each with the first
     columns.
 
@@ -436,8 +436,8 @@ def align(
         cells = [line for row in cells for line in _fit_row(row, widths, wrapped=wrapped)]
     parts: list[list[int]] = [[]]
     for column in range(len(first), len(header)):
-        shown = [*first, *parts[-1], column]
-        if parts[-1] and width is not None and sum(widths[c] + 2 for c in shown) - 2 > width:
+        table = [*first, *parts[-1], column]
+        if parts[-1] and width is not None and sum(widths[c] + 2 for c in table) - 2 > width:
             parts.append([])
         parts[-1].append(column)
     texts = []
@@ -458,12 +458,12 @@ def align(
 
 
 def fill(text: str, width: int = 100, **options: Any) -> str:
-    """`textwrap.fill`, on a narrower terminal to its width."""
+    """Wrap text at `width`, or at a narrower terminal's width."""
     return textwrap.fill(text, min(width, terminal_width() or width), **options)
 
 
 def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:
-    """A row with its texts cut to these widths; the last cell goes on below, where it is text."""
+    """Yield a row cut to these widths; a last cell of text continues on further lines."""
     cut = [
         cell if len(cell) <= width else f"{cell[: width - 1].rstrip()}…"
         for cell, width in zip(row, widths, strict=True)
@@ -473,14 +473,14 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Whether a text file begins with UTF-8's mark; a file that is not text is refused."""
+    """Return True if a text file begins with a UTF-8 mark; refuse one that is not text."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)
     with unreadable, path.open("rb") as file:
         start = file.read(1 << 12)
     if not start.strip():
-        raise ManifestError(f"{path} is empty; give a CSV file with a header")
+        raise ManifestError(f"{path} is empty; pass a CSV file with a header")
     if b"\0" in start.partition(b"\n")[0]:
         raise ManifestError(f"{path} is not a table (got binary data, or UTF-16); {_SAVE_AS_UTF_8}")
     return start.startswith(codecs.BOM_UTF8)
@@ -493,7 +493,7 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
     others = [mark for mark in DELIMITERS if mark != delimiter and mark in "".join(header)]
     if len(header) <= 1 and others:
         used = DELIMITERS.get(delimiter, repr(delimiter))
-        problem = f"wrong delimiter: cells are separated by {DELIMITERS[others[0]]}, not {used}"
+        problem = f"wrong delimiter; cells are separated by {DELIMITERS[others[0]]}, not {used}"
         raise ManifestError(f"{path}, line 1: {problem}")
     if missing := [name for name in required if name not in header]:
         raise ManifestError(_no_column(path, missing, header))

@@ -22,20 +22,20 @@ _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_FILE_BYTES = 200
 MAX_NAMES_COMPARED = 1000
-"""Names that a slip is compared with: a suggestion must not take long."""
+"""The most names a typo is compared with, so that suggestions are fast."""
 MAX_TIME_S = 1e9
-"""The longest time that is read, in seconds."""
+"""The longest time that can be read, in seconds."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
 def terminal_width(*, err: bool = False) -> int | None:
-    """The columns of the terminal that is written to; None in a pipe or a file."""
+    """Return the columns of the output terminal; None in a pipe or a file."""
     stream = sys.stderr if err else sys.stdout
     return shutil.get_terminal_size().columns if stream and stream.isatty() else None
 
 
 def fit_text(text: str, *, err: bool = False) -> str:
-    """On a terminal each sentence in lines of its width; columns, and commands to copy, stay."""
+    """Wrap sentences to the terminal's width; columns, and commands to copy, stay unchanged."""
     width = terminal_width(err=err)
     return "\n".join(_fit_line(line, width) for line in text.split("\n")) if width else text
 
@@ -49,7 +49,7 @@ def _fit_line(line: str, width: int) -> str:
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def format_signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign; one that rounds to zero has none.
+    """Format a difference with its sign; a difference that rounds to zero has none.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def format_signed(value: float, digits: int = 2) -> str:
 def format_number(
     value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
 ) -> str:
-    """A number as figures and pages print it.
+    """Format a number as figures and pages print it.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def format_number(
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds, minutes or hours, rounded for reading.
+    """Format seconds, minutes or hours, rounded for reading.
 
     Examples
     --------
@@ -106,20 +106,20 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Seconds as h:mm:ss, to the millisecond.
+    """Format seconds as h:mm:ss, to the millisecond.
 
     Examples
     --------
     >>> format_time(75.5), format_time(3600), format_time(0.0004)
     ('0:01:15.5', '1:00:00', '0:00:00')
     """
-    whole, rest = divmod(round(seconds * 1000), 1000)
-    text = f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-    return f"{text}.{rest:03d}".rstrip("0") if rest else text
+    total, milliseconds = divmod(round(seconds * 1000), 1000)
+    text = f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
+    return f"{text}.{milliseconds:03d}".rstrip("0") if milliseconds else text
 
 
 def format_size(count: int) -> str:
-    """Bytes, in the unit that suits.
+    """Format bytes, in the unit that suits.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def format_size(count: int) -> str:
 
 
 def join_some(names: Sequence[str], limit: int = 5) -> str:
-    """The first few names, and how many more there are.
+    """Join the first few names, and count the rest.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
 
 
 def shorten_digest(digest: str) -> str:
-    """The first digits of a digest; what stands for an unknown one in full.
+    """Shorten a digest; an "unknown:..." stays in full.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def shorten_digest(digest: str) -> str:
 
 
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
-    """The name that `typed` is a slip of, if any is that close.
+    """Return the name that `typed` is probably a typo of, if any is close enough.
 
     Names that differ only in their numbers are different names.
 
@@ -183,7 +183,7 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
 
 
 def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
-    """Return the names, or of very many those nearest in the order of the alphabet."""
+    """Return the names; if there are very many, those alphabetically nearest to `typed`."""
     if len(names) <= MAX_NAMES_COMPARED:
         return names
     ordered = sorted(names)
@@ -192,19 +192,19 @@ def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
 
 
 def _split_numbers(name: str) -> tuple[str, list[str]]:
-    """The text around a name's numbers, and the numbers without leading zeros."""
+    """Split off a name's numbers: the text around them, and each without leading zeros."""
     return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:
-    """A file name for each, safe on any file system, and unique also where case is ignored.
+    """Return a file name for each, safe on any file system, and unique ignoring case.
 
     Examples
     --------
     >>> file_names(["Juno (2007)", "WALL·E / Up", "juno (2007)"], ".svg")
     ['Juno (2007).svg', 'WALL·E - Up.svg', 'juno (2007)-2.svg']
     """
-    taken: set[str] = set()
+    used: set[str] = set()
     files = []
     for name in names:
         composed = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
@@ -215,15 +215,15 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
             end = suffix if number == 1 else f"-{number}{suffix}"
             part = stem.encode()[: _MAX_FILE_BYTES - len(end.encode())].decode(errors="ignore")
             file = part.rstrip(" .") + end
-            if file.casefold() not in taken:
+            if file.casefold() not in used:
                 break
-        taken.add(file.casefold())
+        used.add(file.casefold())
         files.append(file)
     return files
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
-    """What unknown names are slips of.
+    """Suggest names for unknown ones.
 
     Examples
     --------
@@ -236,25 +236,25 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Say that `name` does not exist, and what to type instead: the closest one, or all of them.
+    """Say that `name` does not exist, and suggest the closest name or all of them.
 
     Examples
     --------
     >>> unknown_name("array", "natve", ["native", "frames"])
     "unknown array 'natve'; did you mean native?"
     >>> unknown_name("array", "x", ["native", "frames"])
-    "unknown array 'x'; known are native, frames"
+    "unknown array 'x'; choose from native, frames"
     >>> unknown_name("film", "x", ["Juno", "Crazy, Stupid, Love"])
-    "unknown film 'x'; known are Juno, 'Crazy, Stupid, Love'"
+    "unknown film 'x'; choose from Juno, 'Crazy, Stupid, Love'"
     """
     names = list(names)
-    known = join_some([f"{name!r}" if "," in name else name for name in names], 30)
-    known = f"; known are {known}" if names else "; there are none"
-    return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or known}"
+    choices = join_some([f"{name!r}" if "," in name else name for name in names], 30)
+    choices = f"; choose from {choices}" if names else "; none exist"
+    return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or choices}"
 
 
 def as_list(names: Collection[str] | str) -> Collection[str]:
-    """The names; a string is a list of one.
+    """Return the names; a string becomes a list of one.
 
     Examples
     --------
@@ -269,7 +269,7 @@ V = TypeVar("V")
 
 
 def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    """Key -> the values that have it, all in order.
+    """Group values by key, all in order.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def is_folder_of(path: Path, kind: str, inside: Path) -> str:
 
 
 def first_line(problem: object) -> str:
-    """An error's message in one line; its kind if it has none.
+    """Return an error's message on one line; its type if it has no message.
 
     >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
     ('disk full', 'KeyboardInterrupt')
@@ -303,10 +303,10 @@ def first_line(problem: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text whose characters cannot steer a terminal, nor turn the direction of a line.
+    """Escape characters that could steer a terminal or reverse a line's direction.
 
-    Control characters but the tab and the line end, bidirectional controls and lone surrogates
-    become escapes, which JSON reads back.
+    Control characters except tab and newline, bidirectional controls and lone surrogates become
+    escapes, which JSON reads back.
 
     Examples
     --------
@@ -317,15 +317,15 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """A text for an error message: quoted, and cut where it is long."""
+    """Quote a text for an error message, and cut it if it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def redact_url(address: object) -> str:
-    """A path, or a URL without its user, password, query and fragment, which may be secret.
+    """Return a path, or a URL without user, password, query and fragment, which may be secret.
 
-    Where a password cannot be told from the rest, as one with a slash, nothing but the scheme is
-    left.
+    If a password cannot be told from the rest, because it has a slash for instance, only the scheme
+    is left.
 
     Examples
     --------
@@ -349,7 +349,7 @@ def redact_url(address: object) -> str:
 
 
 def redact(message: str) -> str:
-    """The message of a library without the secrets of the URLs in it, whole or in parts.
+    """Remove the secrets in a library's message, from whole URLs and their parts.
 
     Examples
     --------
@@ -362,7 +362,7 @@ def redact(message: str) -> str:
 
 
 def for_shell(path: object) -> str:
-    """A path or a URL as part of a command to type: quoted if needed, without secrets.
+    """Quote a path or a URL for a command to type, without secrets.
 
     Examples
     --------

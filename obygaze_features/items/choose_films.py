@@ -12,15 +12,15 @@ from obygaze_features.items.items import Items
 
 
 def titles_in(items: Items) -> dict[str, str]:
-    """Map each film of items to its title; empty if it is not known."""
+    """Map each film of items to its title; empty if the title is unknown."""
     titles = film_titles(items)
     return {film: titles.get(film, "") for film in items.films if film}
 
 
 def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
-    """Return the ids of the films that are named by id or title.
+    """Return the ids of films named by id or title.
 
-    Commas separate names, unless the whole is a title; * stands for any characters.
+    Commas separate names, unless the whole text is a title; * stands for any characters.
 
     Examples
     --------
@@ -30,29 +30,29 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     >>> find_films("*t*", titles) == list(titles)
     True
     """
-    found: list[str] = []
+    films: list[str] = []
     for name in as_list(names):
         parts = [part.strip() for part in name.split(",")]
         try:
-            found += _match(name, titles)
+            films += _match(name, titles)
         except UsageError:
             if len(parts) == 1:
                 raise
             for part in filter(None, parts):
-                found += _match(part, titles)
-    return list(dict.fromkeys(found))
+                films += _match(part, titles)
+    return list(dict.fromkeys(films))
 
 
 def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
-    """Return the id of the one film that is named; see `find_films`."""
+    """Return the id of the only film named; see `find_films`."""
     films = find_films(names, titles)
     if len(films) != 1:
-        raise UsageError(f"name one film here (got {join_some(films)})")
+        raise UsageError(f"name exactly one film (got {join_some(films)})")
     return films[0]
 
 
 def _match(name: str, titles: Mapping[str, str]) -> list[str]:
-    """Return the film of a name, or all films of a pattern."""
+    """Return the film with a name, or all films that match a pattern."""
     if "*" not in name:
         return [match_film(name, titles)]
     pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.IGNORECASE)
@@ -62,6 +62,6 @@ def _match(name: str, titles: Mapping[str, str]) -> list[str]:
         if any(map(pattern.fullmatch, (film, title, without_year(title))))
     ]
     if not films:
-        known = [without_year(title) or film for film, title in titles.items()]
-        raise UsageError(unknown_name("film", name, known))
+        texts = [without_year(title) or film for film, title in titles.items()]
+        raise UsageError(unknown_name("film", name, texts))
     return films

@@ -1,4 +1,4 @@
-"""Films of items: their titles, and finding a film by its id or title."""
+"""Films of items: their titles, and how to find a film by its id or title."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from obygaze_features.errors import UsageError
 from obygaze_features.items.items import Items
 
 TITLE_COLUMN = "movie_title"
-"""The column of ``items.csv`` that has a film's title, if the source gave it."""
+"""The column of ``items.csv`` for a film's title, if the source gave it."""
 _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return the title of each film, with the year where we know it, else as the source has it."""
+    """Return the title of each film, with its year if we know it, else as the source has it."""
     of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 
 
 def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
-    """Titles by film; films of one title have their ids behind it.
+    """Make titles distinct: films that share a title get their ids behind it.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def known_titles() -> dict[str, str]:
-    """Film id -> title and year, of ObyGaze12's and MObyGaze's films."""
+    """Return title and year by film id, of ObyGaze12's and MObyGaze's films."""
     table = read_table(reference_file("films.csv"))
     return {
         film: f"{title} ({year})"
@@ -47,7 +47,7 @@ def known_titles() -> dict[str, str]:
 
 
 def match_film(name: str, titles: Mapping[str, str]) -> str:
-    """The id of a film by its id or its title, with or without the year, whatever the case.
+    """Return the id of a film from its id or title, with or without the year, in any case.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
 
 
 def without_year(title: str) -> str:
-    """A title without the year behind it.
+    """Return a title without its year.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Items: what a store has a row for, in a fixed order, each under a stable id.
+"""Items: a store has one row for each, in a fixed order, under a stable id.
 
 Held in columns, so that a million items load about as fast as their CSV file is read.
 """
@@ -24,16 +24,16 @@ from obygaze_features.common.text import MAX_TIME_S, as_list, did_you_mean, join
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
 KINDS = ("clip", "image", "text")
-#: In the place of words that are not to be copied: their SHA-256, which `digest` needs.
+#: The column that replaces words that must not be copied by their SHA-256, which `digest` needs.
 WITHHELD = "text_sha256"
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
-#: Spans are kept to the microsecond; a span has at least two, and at most 30 years.
+#: Spans are rounded to the microsecond; they last from two of these to 30 years.
 MIN_SPAN_S = 2e-6
 #: The name of a file or folder: not a path, not "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-#: What lines of ids are made of, and what they never contain.
+#: The alphabet of lines of ids, and what they never contain.
 _ID_BYTES = f"{string.ascii_letters}{string.digits}_+-.\n".encode()
 _NOT_IN_IDS = ("\n\n", "\n.", "\n_", "\n+", "\n-", "..")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
@@ -43,8 +43,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
 class Item:
     """One clip, image or text.
 
-    `media` is a file's name, or its path below the film's folder; `start` and `end` are seconds
-    where the item is a span of a longer film.
+    `media` is a file's name, or its path below the film's folder; `start` and `end` are seconds,
+    for an item that is a span of a longer film.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """All items in columns. `extra` keeps columns of the source that obygaze does not use."""
+    """All items in columns. `extra` holds columns of the source that obygaze does not use."""
 
     ids: list[str]
     kinds: list[str]
@@ -97,20 +97,20 @@ class Items:
 
     @classmethod
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
-        """Columns from single items."""
+        """Turn single items into columns."""
         items = list(items)
         ids, kinds, films, media, texts, starts, ends = (
             [getattr(item, name) for item in items] for name in COLUMNS
         )
-        # NumPy takes None for NaN.
+        # NumPy reads None as NaN.
         times = np.array(starts, dtype=float), np.array(ends, dtype=float)
         return cls(ids, kinds, films, media, texts, *times, extra or {})
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
-        """Items from a CSV table that has at least the column ``id``.
+        """Read items from a CSV table that has at least the column ``id``.
 
-        Without `check` rows may be wrong; `problems` and `seconds_problems` name them.
+        Without `check`, rows may be wrong; `problems` and `seconds_problems` name them.
         """
         kinds = table.columns.get("kind") or ["clip"] * len(table)
         films, media, texts = map(table.get, ("film", "media", "text"))
@@ -123,44 +123,44 @@ class Items:
         return items
 
     def to_csv(self) -> str:
-        """The table as it is saved in ``items.csv``."""
+        """Return the table that is saved as ``items.csv``."""
         times = (_format_times(times, format_seconds) for times in (self.starts, self.ends))
         cells = (self.ids, self.kinds, self.films, self.media, self.texts, *times)
         return format_table(dict(zip(COLUMNS, cells, strict=True)) | dict(self.extra))
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """Id -> row."""
+        """The row of each id."""
         return dict(zip(self.ids, range(len(self)), strict=True))
 
     def row(self, identifier: str) -> int:
-        """The row of an id."""
+        """Return the row of an id."""
         if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"there is no item {identifier!r} in this manifest{remedy}")
+            raise UnknownItem(f"this manifest has no item {identifier!r}{remedy}")
         return self.row_of[identifier]
 
     @property
     def columns(self) -> dict[str, list[str]]:
         """The cells by which items are grouped: ``film``, ``media``, ``kind``, and all of `extra`.
 
-        Before the name of a file stands its film's.
+        A file's name is prefixed by its film's.
         """
         places = zip(self.films, self.media, strict=True)
         media = [f"{film}/{name}" if film and name else name for film, name in places]
         return {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
 
     def column(self, name: str) -> list[str]:
-        """One of `columns`; `ManifestError` names those that there are."""
+        """Return one of `columns`; raise `ManifestError` for an unknown name."""
         if name not in (columns := self.columns):
             raise ManifestError(
-                f"unknown column {shorten(name)}{did_you_mean([name], columns)}; known are "
+                f"unknown column {shorten(name)}{did_you_mean([name], columns)}; choose from "
                 f"{join_some(list(columns), 30)}; media is the file"
             )
         return columns[name]
 
     def groups(self, name: str, ids: Sequence[str]) -> list[str]:
-        """The group of each of the ids by a column; `ManifestError` where one has none."""
+        """Return the group of each id by a column; raise `ManifestError` where a cell is empty."""
         cells = self.column(name)
         groups = [cells[self.row(identifier)] for identifier in ids]
         if "" in groups:
@@ -173,21 +173,21 @@ class Items:
 
     @cached_property
     def files(self) -> NDArray[np.int64]:
-        """The number of each item's file; where none is named, of its film."""
+        """The number of each item's file; of its film where no file is named."""
         names = [*zip(self.films, self.media, strict=True)]
         number = {name: code for code, name in enumerate(dict.fromkeys(names))}
         return np.array([number[name] for name in names], dtype=np.int64)
 
     @cached_property
     def whole_films(self) -> set[str]:
-        """The clips without a span that are all of their film, or are a file of no film."""
+        """The clips without a span that are a whole film, or a file of no film."""
         names = list(map(name_film, self.films, self.media))
         counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
         return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
     @property
     def span_films(self) -> list[str]:
-        """The film of each item; a span without one is of the film that its media is."""
+        """The film of each item; for a span without a film, its media."""
         spans = (~np.isnan(self.starts)).tolist()
         return [
             film or (media_stem(media) if span else "")
@@ -196,7 +196,7 @@ class Items:
 
     @cached_property
     def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
-        """The id that timelines give the film (`span_films`) -> the rows of its spans, in time."""
+        """The rows of each film's spans, in time, by its id in timelines (`span_films`)."""
         films, by_film = self.span_films, dict[str, list[int]]()
         ids = {film: film and safe_id(film) for film in set(films)}
         for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
@@ -208,7 +208,7 @@ class Items:
         return ordered
 
     def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
-        """Return the items of these rows, in that order; `check` refuses a row that is twice."""
+        """Return the items of these rows, in that order; `check` refuses repeated rows."""
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
         extra = pick_rows(self.extra, rows)
@@ -229,7 +229,7 @@ class Items:
             films = set(as_list(films))
             if unknown := sorted(films - set(self.films)):
                 near = did_you_mean(unknown[:1], self.films)
-                raise UsageError(f"no item is of the film {unknown[0]!r}{near}")
+                raise UsageError(f"no item belongs to the film {unknown[0]!r}{near}")
             rows = [row for row in rows if self.films[row] in films]
         if ids is not None:
             wanted = dict.fromkeys(as_list(ids))
@@ -240,7 +240,7 @@ class Items:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over what identifies rows (manifests/README.md specifies it).
+        """SHA-256 of all that identifies rows (manifests/README.md specifies it).
 
         Ids, order, kind, media stem (for texts: the text) and span; not the extension, so that a
         lab whose clips are .mp4 and one whose clips are .mkv have the same items.
@@ -258,9 +258,9 @@ class Items:
         return digest.hexdigest()
 
     def without_spoken_words(self) -> Items:
-        """The items as a store keeps them: what is said in a span of a film stays at home.
+        """Return the items as a store saves them, without the words spoken in spans of films.
 
-        Its SHA-256 takes the place of the words, so that the digest is the same.
+        Their SHA-256 replaces the words, so that the digest is the same.
         """
         spoken = [
             kind == "text" and not math.isnan(start)
@@ -274,7 +274,7 @@ class Items:
         return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
 
     def problems(self) -> Iterator[tuple[int, str]]:
-        """Every row that is not right, and why; column by column."""
+        """Yield every wrong row and its problem, column by column."""
         for column, find_problem in (
             ([] if are_ids(self.ids) else self.ids, id_problem),
             (self.media, media_problem),
@@ -294,10 +294,10 @@ class Items:
             ~(no_start | no_end | (forward & (self.ends <= MAX_TIME_S)))
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
-            yield row, f"a span from {span} does not go forward"
+            yield row, f"a span must end after it starts (got {span})"
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
-        """Every row whose id an earlier row has, but for capital letters."""
+        """Yield every row whose id an earlier row has, ignoring case."""
         text = "".join(self.ids)
         lower = self.ids if text.lower() == text else list(map(str.lower, self.ids))
         if len(set(lower)) == len(lower):
@@ -312,7 +312,7 @@ class Items:
 
 
 class NamedItems(Protocol):
-    """What a store is made for: items under a name, such as a `Manifest`."""
+    """The items that a store is made for, with a name, such as a `Manifest`."""
 
     @property
     def name(self) -> str:
@@ -320,11 +320,11 @@ class NamedItems(Protocol):
 
     @property
     def licence(self) -> str:
-        """The licence of what is made of the items; "" if unknown."""
+        """The licence of all that is made from the items; "" if unknown."""
 
     @property
     def citation(self) -> str:
-        """What to cite; "" for nothing."""
+        """The citation to use; "" if there is none."""
 
     @property
     def items(self) -> Items:
@@ -332,18 +332,18 @@ class NamedItems(Protocol):
 
 
 def group_noun(column: str) -> str:
-    """What messages call a group of items that have the same cell in a column."""
+    """Name a group of items with the same cell in a column, for messages."""
     return {"media": "file"}.get(column, column)
 
 
 def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise the first of a table's problems, if there is one."""
+    """Raise the first of a table's problems, if there is any."""
     for row, message in sorted(problems)[:1]:
         raise table.problem(row, message)
 
 
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """These rows of the columns that are lists; none of one that is empty."""
+    """Return these rows of the columns that are lists; empty lists stay empty."""
     lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
     return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
 
@@ -353,7 +353,7 @@ def _sha256(text: str) -> str:
 
 
 def id_problem(identifier: str) -> str | None:
-    """What is wrong with an id, if anything."""
+    """Return the problem with an id, or None."""
     if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
         return None
     if not identifier:
@@ -367,7 +367,7 @@ def id_problem(identifier: str) -> str | None:
 
 
 def are_ids(names: Sequence[str]) -> bool:
-    """Return True if `id_problem` has nothing to say of any of many names; checked all at once."""
+    """Return True if `id_problem` accepts all of many names, checked together."""
     text = "\n".join(["", *names, ""])
     if not text.isascii() or text.encode().translate(None, _ID_BYTES):
         return False
@@ -377,9 +377,9 @@ def are_ids(names: Sequence[str]) -> bool:
 
 
 def safe_id(name: str) -> str:
-    """A name in the alphabet of ids: accents are dropped, other marks become an underscore.
+    """Spell a name in the alphabet of ids: accents are dropped, other marks become underscores.
 
-    Where letters of another script are lost, a piece of the name's hash keeps names apart.
+    Where letters of another script are lost, a piece of the name's hash makes names distinct.
 
     Examples
     --------
@@ -396,7 +396,7 @@ def safe_id(name: str) -> str:
 
 
 def media_problem(name: str) -> str | None:
-    """What is wrong with the name of a file, or its path below the film's folder, if anything."""
+    """Return the problem with a file's name or its path below the film's folder, or None."""
     if _NAME.fullmatch(name) or all(part and _NAME.fullmatch(part) for part in name.split("/")):
         return None
     return (
@@ -406,17 +406,17 @@ def media_problem(name: str) -> str | None:
 
 
 def media_stem(name: str) -> str:
-    """A file name without its extension."""
+    """Return a file name without its extension."""
     return name.rpartition(".")[0] or name
 
 
 def name_film(film: str, media: str) -> str:
-    """The film of a clip; where it has no name, its file's."""
+    """Return the film of a clip, or its file's name if the film has none."""
     return film or media_stem(media)
 
 
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
-    """Every cell of a table's spans that is not a number of seconds."""
+    """Yield every cell of a table's spans that is not a number of seconds."""
     for column in ("start", "end"):
         cells = table.columns.get(column, [])
         wrong = {cell for cell in {*cells} if cell and _SECONDS.fullmatch(cell) is None}
@@ -426,7 +426,7 @@ def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
 
 
 def format_seconds(value: float) -> str:
-    """Seconds to the microsecond, without trailing zeros.
+    """Format seconds to the microsecond, without trailing zeros.
 
     Examples
     --------
@@ -437,15 +437,15 @@ def format_seconds(value: float) -> str:
 
 
 def _kind_problem(kind: str) -> str | None:
-    return None if kind in KINDS else f"unknown kind {kind!r} (known: {', '.join(KINDS)})"
+    return None if kind in KINDS else f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
 
 
 def _film_problem(film: str) -> str | None:
-    return None if _NAME.fullmatch(film) else f"film {film!r} is a path; give a plain name"
+    return None if _NAME.fullmatch(film) else f"film {film!r} is a path; use a plain name"
 
 
 def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
-    """Seconds; NaN where a cell is empty or not a number."""
+    """Return seconds; NaN where a cell is empty or not a number."""
     if not any(cells):
         return np.full(len(cells), math.nan)
     return np.array(
@@ -458,6 +458,6 @@ def _microseconds(value: float) -> str:
 
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
-    """Times as text; empty where there is no span."""
+    """Format times as text; items without a span get an empty text."""
     cells = np.where(np.isnan(values), np.array(None), values).tolist()
     return map_cells(lambda value: "" if value is None else format_time(value), cells)

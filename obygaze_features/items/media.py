@@ -1,6 +1,6 @@
-"""Finding the media of items: by film folder and stem, whatever the extension.
+"""Find the media of items by film folder and stem, whatever the extension.
 
-MovieGraphs' scenes have the same id from an annotation, a file name and a folder.
+MovieGraphs scenes have the same id from an annotation, a file name and a folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
 SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])
-"""Of files without pictures, which count where there is no other."""
+"""The suffixes of sound files, which are used only where no video exists."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
 """Files that browsers play, those that most of them play first."""
@@ -32,9 +32,9 @@ _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 
 @dataclass
 class Located:
-    """Where items' media are: each has one file, none, or several candidates.
+    """The media of items: each has one file, none, or several candidates.
 
-    `hint` says what was searched for and what is there, where nothing was found.
+    `hint` says what was searched for and what exists, if nothing matched.
     """
 
     found: dict[str, Path] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Located:
         return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
 
     def to_json(self) -> dict[str, Any]:
-        """The paths as strings."""
+        """Return the paths as strings."""
         return {
             "found": {i: str(path) for i, path in self.found.items()},
             "missing": self.missing,
@@ -55,7 +55,7 @@ class Located:
         }
 
     def describe(self, root: Path) -> str:
-        """The counts, and the names of items that have no file or several."""
+        """Return the counts, and the names of items without a file or with several."""
         counts = {"found": self.found, "missing": self.missing, "ambiguous": self.ambiguous}
         lines = [f"{name:<11}{len(items):,}" for name, items in counts.items()]
         lines += [self.hint] if self.hint else []
@@ -71,7 +71,7 @@ class Located:
 
 
 class MediaFolder:
-    """A folder of media, each of its folders listed once however many items are looked up.
+    """A folder of media; each folder below is listed once, for any number of items.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class MediaFolder:
         self._listed: dict[Path, dict[str, list[Path]]] = {}
 
     def candidates(self, item: Item) -> list[Path]:
-        """The files that could be an item's: in its film's folder, else beside it."""
+        """Return the files that could be an item's: in its film's folder, else in the root."""
         below, _, name = item.media.rpartition("/")
         for folder in self._folders(item):
             for stem in self._stems(item):
@@ -99,24 +99,24 @@ class MediaFolder:
         return []
 
     def find(self, item: Item) -> Path:
-        """The one file of an item, or `VideoError` saying what was searched for."""
+        """Return the only file of an item; raise `VideoError` with what was searched for."""
         files = self.candidates(item)
         if len(files) == 1:
             return files[0]
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
-            raise VideoError(f"{item.id}:", f"{names} both match; keep one of them")
+            raise VideoError(f"{item.id}:", f"{names} both match; keep only one")
         noun = "image" if item.kind == "image" else "video"
         raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
-        """What an item's file may be called, for messages."""
+        """Return the possible names of an item's file, for messages."""
         below = item.media.rpartition("/")[0]
         folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
         return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
 
     def describe_contents(self) -> str:
-        """A few of the files in the folder and below, for messages."""
+        """Name a few of the files in the folder and below, for messages."""
         files = sorted(
             path.relative_to(self.root).as_posix()
             for path in self.root.rglob("*")
@@ -125,10 +125,10 @@ class MediaFolder:
         return f"{self.root} has {join_some(files, 3) if files else 'no videos or images'}"
 
     def _stems(self, item: Item) -> list[str]:
-        """What an item's file may be called: also the whole name (Dr. No), the id, or the film."""
+        """Return the possible stems of an item's file; a name may have a dot ("Dr. No")."""
         name = item.media.rpartition("/")[2]
-        whole = name if Path(name).suffix.lower() not in self.suffixes else ""
-        stems = [whole, expected_stem(item)]
+        dotted_name = name if Path(name).suffix.lower() not in self.suffixes else ""
+        stems = [dotted_name, expected_stem(item)]
         if not name:
             stems += [item.id]
         if item.start is not None:
@@ -136,13 +136,13 @@ class MediaFolder:
         return list(dict.fromkeys(filter(None, stems)))
 
     def _folders(self, item: Item) -> list[Path]:
-        """The folder of the item's film, if there is one, and the root."""
+        """Return the folder of the item's film, if there is one, and the root."""
         folder = self._film_folders.get(item.film.casefold()) if item.film else None
         return [self.root] if folder is None else [folder, self.root]
 
     @cached_property
     def _film_folders(self) -> dict[str, Path]:
-        """The films' folders, whatever the case of their names."""
+        """The films' folders, by name in lower case."""
         return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
@@ -152,7 +152,7 @@ class MediaFolder:
                 translate(VideoError, folder, "cannot be read: {}", foreign=OSError),
                 suppress(FileNotFoundError),
             ):
-                # A pipe, say, is listed: whoever opens it says that it cannot be read.
+                # Pipes and the like are listed, too; opening them will fail with a message.
                 paths = [p for p in sorted(folder.iterdir()) if p.exists() and not p.is_dir()]
             paths = [p for p in paths if p.suffix.lower() in self.suffixes and p.name[0] != "."]
             self._listed[folder] = group_by(paths, lambda path: path.stem.casefold())
@@ -160,7 +160,7 @@ class MediaFolder:
 
 
 def locate(items: Iterable[Item], root: Path) -> Located:
-    """Find every item's media, without opening any.
+    """Find the media of every item, without opening any.
 
     Raises `VideoError` if clips of two films have the same file: `root` is then a film's own
     folder, and each film's `season 1/clip 1.mp4` would match there.
@@ -177,7 +177,7 @@ def locate(items: Iterable[Item], root: Path) -> Located:
             if user.film != item.film and root.resolve().name in (user.film, item.film):
                 raise VideoError(
                     f"{files[0]} would be the file of {user.id} and of {item.id}, which are of "
-                    f"different films ({user.film}, {item.film}); give the folder that has a "
+                    f"different films ({user.film}, {item.film}); pass the folder that has a "
                     "folder for each film"
                 )
             result.found[item.id] = files[0]
@@ -227,12 +227,12 @@ def _how_rarely_played(path: Path) -> int:
 
 
 def expected_stem(item: Item) -> str:
-    """The stem of an item's file; MovieGraphs' own where the manifest names none."""
+    """Return the stem of an item's file; the MovieGraphs stem if the manifest names no file."""
     return media_stem(item.media.rpartition("/")[2]) or stem_from_id(item.id) or ""
 
 
 def clip_id(film: str, scene: int) -> str:
-    """The id of a MovieGraphs scene.
+    """Return the id of a MovieGraphs scene.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def clip_id(film: str, scene: int) -> str:
 
 
 def id_from_file(name: str) -> tuple[str, str, int] | None:
-    """Id, film and scene of a file named as MovieGraphs names its clips.
+    """Return id, film and scene of a file that is named like a MovieGraphs clip.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
 
 
 def stem_from_id(identifier: str) -> str | None:
-    """The stem of the file that holds a MovieGraphs scene.
+    """Return the stem of the file that holds a MovieGraphs scene.
 
     Examples
     --------

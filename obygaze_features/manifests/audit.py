@@ -1,8 +1,8 @@
-"""Leakage: which test items are in which training pool, and in which run's training set.
+"""Find leakage: test items that are in a training pool or in a run's training set.
 
 A span of a film also leaks when a training item shows some of the same seconds. The files of a
-published protocol can each be sound and still leak when a model that was trained on one of them
-is tested on another.
+published protocol can each be sound and still leak when a model that was trained on one of them is
+tested on another.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 class Leak:
     """Test items of one split that another split, or a run on it, trains on.
 
-    `where` is "pool" (every item of the training split outside its own test fold) or the name of
-    a run; `ids` are the test items in it; `by_class` counts them and all test items. `neighbours`
-    are the other test items that touch one of it in their file, or are hardly apart.
+    `where` is "pool" (every item of the training split outside its own test fold) or the name of a
+    run; `ids` are the test items in it; `by_class` counts them and all test items. `neighbours` are
+    the remaining test items that touch a training item in their file, or nearly do.
     """
 
     test: str
@@ -38,7 +38,7 @@ class Leak:
     neighbours: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """The leak as JSON, with its ids."""
+        """Return the leak as JSON, with its ids."""
         by_class = {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()}
         counts = {"tested": len(self.tested), "leaked": len(self.ids)}
         return {**vars(self), **counts, "by_class": by_class}
@@ -54,8 +54,8 @@ def audit(
 ) -> list[Leak]:
     """Pair every training split with every test split and find items that are in both.
 
-    By default every split is tested on, in its last fold, and the splits that have runs are those
-    to train on, or all where none has. Neighbours are at most `gap` seconds apart.
+    By default every split is tested on, in its last fold, and the training splits are those with
+    runs, or all splits if none has runs. Neighbours are at most `gap` seconds apart.
     """
     names = manifest.split_names
     if not names:
@@ -83,7 +83,7 @@ def _leaks_of_pair(
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
     held_out = fold if train_name == test_name else train.last_fold
-    sources = {"pool": [i for i, other in train.fold_of.items() if other != held_out]}
+    sources = {"pool": [i for i, fold_number in train.fold_of.items() if fold_number != held_out]}
     if train_name in manifest.run_names:
         runs = manifest.runs(train_name).runs
         sources |= {f"run {run.name}": run.train for run in runs}
@@ -101,7 +101,7 @@ def _leaks_of_pair(
 
 
 def describe_leaks(leaks: Sequence[Leak]) -> str:
-    """The leaks as a table for a terminal; the runs of a training split as a range."""
+    """Format the leaks as a table for a terminal; the runs of a training split are a range."""
     rows = []
     for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
         names = list(pool.by_class)

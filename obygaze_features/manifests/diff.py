@@ -1,4 +1,4 @@
-"""How two manifests differ."""
+"""The differences between two manifests."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ class ManifestDiff:
 
     @property
     def same(self) -> bool:
-        """Whether items, label sets and splits are the same."""
+        """True if items, label sets and splits are the same."""
         parts = (*self.labels.values(), *self.splits.values())
         return self.same_digest and not (self.changed or any(parts))
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as JSON."""
+        """Return the difference as JSON."""
         return {"same": self.same, **vars(self)}
 
     def describe(self, left: str, right: str) -> str:
-        """The difference as text, with the first few ids of each kind."""
+        """Return the difference as text, with the first few ids of each kind."""
         if self.same:
-            return "No difference: the same items in the same order, the same labels and splits."
+            return "No difference: same items in the same order, same labels and splits."
         lines = [
             "the items are the same (equal digests): stores of one fit the other"
             if self.same_digest
-            else "the items differ (other digests): stores of one do not fit the other"
+            else "the items differ (different digests): stores of one do not fit the other"
         ]
         fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
         for ids, text in (
             (self.only_left, f"only in {left}"),
             (self.only_right, f"only in {right}"),
-            (list(self.changed), f"with another {', '.join(fields)}"),
+            (list(self.changed), f"with a different {', '.join(fields)}"),
         ):
             if ids:
                 lines.append(f"{counted(len(ids), 'item')} {text}: {join_some(ids)}")
         if not self.same_order:
-            lines.append("the common items are in another order")
+            lines.append("the common items are in a different order")
         for kind, parts in (("labels", self.labels), ("split", self.splits)):
             for name, changes in parts.items():
                 if changes:
@@ -91,7 +91,7 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
 
 
 def _columns(manifest: Manifest) -> list[object]:
-    """Return all that items are compared by, as what compares at once."""
+    """Return everything by which items are compared, in a form that compares fast."""
     items = manifest.items
     times = np.nan_to_num([items.starts, items.ends], nan=-1.0).tobytes()
     return [items.ids, items.kinds, items.films, items.media, items.texts, times]
@@ -106,7 +106,7 @@ def _splits(manifest: Manifest) -> dict[str, Split]:
 
 
 def _label_texts(labels: LabelSet) -> dict[str, str]:
-    """Id -> level and concepts."""
+    """Return level and concepts by id, as text."""
     return {i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids}
 
 
@@ -117,7 +117,7 @@ def _fold_texts(split: Split) -> dict[str, str]:
 def _changes(
     left: Mapping[str, P], right: Mapping[str, P], describe: Callable[[P], Mapping[str, str]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """By name and id, what differs; "none" where one side lacks it."""
+    """Return both sides of each difference, by name and id; "none" where a side lacks it."""
     changes: dict[str, dict[str, tuple[str, str]]] = {}
     for name in dict.fromkeys([*left, *right]):
         part, other_part = left.get(name), right.get(name)
@@ -126,6 +126,6 @@ def _changes(
             continue
         a: Mapping[str, str] = {} if part is None else describe(part)
         b: Mapping[str, str] = {} if other_part is None else describe(other_part)
-        both = {i: (a.get(i, "none"), b.get(i, "none")) for i in dict.fromkeys([*a, *b])}
-        changes[name] = {i: texts for i, texts in both.items() if texts[0] != texts[1]}
+        pairs = {i: (a.get(i, "none"), b.get(i, "none")) for i in dict.fromkeys([*a, *b])}
+        changes[name] = {i: texts for i, texts in pairs.items() if texts[0] != texts[1]}
     return changes

@@ -1,4 +1,4 @@
-"""Figures of a manifest: its levels and concepts, as the paper's figure 2."""
+"""Figures of a manifest: its levels and concepts, as in the paper's figure 2."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROW_IN = 0.3
 def statistics_figure(
     stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False, title: str = ""
 ) -> Figure:
-    """Draw a label set as the paper's figure 2; with `by_film`, each film's levels too."""
+    """Draw a label set as in the paper's figure 2; with `by_film`, each film's levels, too."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -68,7 +68,7 @@ def _sure_share(stats: Statistics, film: str) -> float:
 def _draw_shares(
     axes: Axes, rows: Mapping[str, Counts], stats: Statistics, title: str, lines: int = 0
 ) -> None:
-    """One bar per row, divided by level, with percentages in it and the clips behind it."""
+    """Draw one bar per row, divided by level, with percentages inside and the clips behind."""
     colours = level_colours(stats.scheme.codes)
     counts_of = {name: counted(counts.total, "clip") for name, counts in rows.items()}
     room = name_rows(axes, list(rows))
@@ -94,7 +94,7 @@ def _draw_shares(
 
 
 def _draw_concepts(axes: Axes, stats: Statistics) -> None:
-    """One dot per level for each concept, those that tell the highest level best on top."""
+    """Draw one dot per level for each concept; those that best tell the highest level on top."""
     codes = [code for code in stats.scheme.codes if any(stats.all.concepts[code].values())]
     colours = dict(zip(stats.scheme.codes, level_colours(stats.scheme.codes), strict=True))
 

@@ -25,20 +25,20 @@ from obygaze_features.items.items import pick_rows, raise_first
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
-#: Who or what made a label set; empty where nobody said so.
+#: The maker of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
 OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 def _describing(default: Any) -> Any:
-    """A field that describes, by which nothing is compared."""
+    """Return a field that describes, and takes no part in comparisons."""
     return field(default=default, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of the scheme, from the least to the most objectifying; `about` says its meaning."""
+    """A level of the scheme, from the least to the most objectifying; `about` is its meaning."""
 
     code: str
     name: str
@@ -51,7 +51,7 @@ class Level:
         return (self.code, self.name, *self.aliases)
 
 
-#: How a concept is perceived: in the frames, in the words, in the sound, or by the story alone.
+#: The sense of a concept: perceived in frames, words or sound, or only from the story.
 Sense = Literal["seen", "said", "heard", "told", ""]
 
 
@@ -59,9 +59,9 @@ Sense = Literal["seen", "said", "heard", "told", ""]
 class Concept:
     """A concept that annotators tick; `visual` ones can be seen in the frames.
 
-    `sense` says how it is perceived: empty where that is not known.
-    What ObyGaze's thesaurus says of it takes no part in comparisons: `about`, `instances` and
-    `examples` by the `source`, and the `further` instances of MObyGaze.
+    `sense` says how it is perceived, and is empty if unknown. Texts of ObyGaze's thesaurus take no
+    part in comparisons: `about`, `instances` and `examples` by the `source`, and the `further`
+    instances of MObyGaze.
     """
 
     name: str
@@ -84,7 +84,8 @@ class Concept:
 class LabelScheme:
     """The levels, in ascending order, and the concepts of a label set.
 
-    `sub_constructs` are the parts of what is annotated, in the paper's table 1: name -> a line.
+    `sub_constructs` are the parts of the annotated construct, in the paper's table 1: name -> a
+    line.
     """
 
     name: str
@@ -101,7 +102,7 @@ class LabelScheme:
 
     @property
     def name_of(self) -> dict[str, str]:
-        """Level code -> name."""
+        """The name of each level by its code."""
         return {level.code: level.name for level in self.levels}
 
     @property
@@ -116,52 +117,52 @@ class LabelScheme:
 
     @property
     def senses(self) -> dict[str, str]:
-        """By concept how it is perceived; empty where nobody said so.
+        """The sense of each concept; empty if unknown.
 
         Examples
         --------
         >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
         ['seen', 'said', 'told']
         """
-        known = {c.name: c.sense for c in obygaze_scheme().concepts}
+        obygaze_senses = {c.name: c.sense for c in obygaze_scheme().concepts}
         return {
-            c.name: c.sense or ("seen" if c.visual else known.get(c.name, ""))
+            c.name: c.sense or ("seen" if c.visual else obygaze_senses.get(c.name, ""))
             for c in self.concepts
         }
 
     @property
     def is_obygaze(self) -> bool:
-        """Whether its levels are ObyGaze's, by code and name; another may use the same codes."""
+        """True if its levels are ObyGaze's, by code and name; other schemes may share the codes."""
         return self.name_of == obygaze_scheme().name_of
 
     @property
     def order(self) -> str:
-        """The levels in a line, so that a wrong order is seen."""
+        """The levels in a line, which shows a wrong order."""
         return f"levels: {' < '.join(level.name for level in self.levels)} (the highest)"
 
     def level(self, text: str) -> str:
-        """The code of a level by its code, name or any alias."""
+        """Return the code of a level by its code, name or any alias."""
         if (code := self._level_of.get(name_key(text))) is None:
             names = [level.name for level in self.levels]
             raise ManifestError(unknown_name("label", text, names))
         return code
 
     def concept(self, text: str) -> str:
-        """The name of a concept by its name or any alias."""
+        """Return the name of a concept by its name or any alias."""
         if (name := self._concept_of.get(name_key(text))) is None:
             raise ManifestError(unknown_name("concept", text, self.concept_names))
         return name
 
     def has_level(self, text: str) -> bool:
-        """Whether a level has this code, name or alias."""
+        """Return True if a level has this code, name or alias."""
         return name_key(text) in self._level_of
 
     def has_concept(self, text: str) -> bool:
-        """Whether a concept has this name or alias."""
+        """Return True if a concept has this name or alias."""
         return name_key(text) in self._concept_of
 
     def with_concepts(self, concepts: Iterable[Concept]) -> LabelScheme:
-        """The scheme and the concepts that it does not list, each in its first spelling."""
+        """Add the concepts that the scheme does not list, each in its first spelling."""
         added: dict[str, Concept] = {}
         for concept in concepts:
             if not self.has_concept(concept.name):
@@ -169,9 +170,9 @@ class LabelScheme:
         return replace(self, concepts=(*self.concepts, *added.values()))
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Concepts without repeats, in the scheme's order."""
-        wanted = set(names)
-        return tuple(name for name in self.concept_names if name in wanted)
+        """Return concepts without repeats, in the scheme's order."""
+        name_set = set(names)
+        return tuple(name for name in self.concept_names if name in name_set)
 
     @cached_property
     def _level_of(self) -> dict[str, str]:
@@ -201,7 +202,7 @@ class LabelScheme:
     def from_json(cls, value: Any) -> LabelScheme:
         """Read the form in which manifests and shipped files hold a scheme.
 
-        In place of a level or a concept there may be its name.
+        A level or a concept may be just its name.
         """
         if isinstance(value, dict):
             value = {
@@ -216,16 +217,16 @@ class LabelScheme:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
         if scheme.name != OBYGAZE:
             return scheme
-        known = _shipped_entries()
+        shipped = _shipped_entries()
         return replace(
             scheme,
-            levels=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.levels),
-            concepts=tuple(x if _texts_of(x) else known.get(x, x) for x in scheme.concepts),
+            levels=tuple(x if _texts_of(x) else shipped.get(x, x) for x in scheme.levels),
+            concepts=tuple(x if _texts_of(x) else shipped.get(x, x) for x in scheme.concepts),
             sub_constructs=scheme.sub_constructs or obygaze_scheme().sub_constructs,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `from_json` reads; of ObyGaze's scheme without the texts that we ship."""
+        """Return the form that `from_json` reads; ObyGaze's scheme without the shipped texts."""
         is_own = self.name != OBYGAZE
         shipped = {} if is_own else _shipped_entries()
         value: dict[str, Any] = {
@@ -239,7 +240,7 @@ class LabelScheme:
 
 
 def _texts_of(entry: Level | Concept) -> dict[str, Any]:
-    """Return what describes a level or a concept, without what is empty."""
+    """Return the fields that describe a level or a concept, without empty ones."""
     texts = {f.name: getattr(entry, f.name) for f in fields(entry) if not f.compare}
     return {name: text for name, text in texts.items() if text}
 
@@ -256,15 +257,15 @@ def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str,
 
 @cache
 def _shipped_entries() -> dict[Any, Any]:
-    """Return ObyGaze's levels and concepts, by themselves: what describes them is not compared."""
+    """Return ObyGaze's levels and concepts by themselves; descriptions are not compared."""
     scheme = obygaze_scheme()
     return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
 
 
 def obygaze_scheme() -> LabelScheme:
-    """The scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
+    """Return the scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
 
-    With what the thesaurus says of each: `obygaze manifests thesaurus` prints it.
+    It has the thesaurus's texts, which `obygaze manifests thesaurus` prints.
 
     Examples
     --------
@@ -277,13 +278,13 @@ def obygaze_scheme() -> LabelScheme:
     return msgspec.convert(shipped | {"sub_constructs": parts}, LabelScheme)
 
 
-#: For `choose_scheme`: levels, a scheme, or where there is one; None for the default.
+#: For `choose_scheme`: levels, a scheme, or a path to one; None for the default.
 OwnLevels = Sequence[str] | LabelScheme | Path | None
 
 
 @lru_cache(1 << 12)
 def name_key(text: str) -> str:
-    """A key for names of levels and concepts, the same however somebody types them.
+    """Return a key for names of levels and concepts that ignores spelling variants.
 
     Examples
     --------
@@ -296,11 +297,11 @@ def name_key(text: str) -> str:
 
 
 def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
-    """The scheme that somebody chose: their levels, as one called `name`, or a scheme or its file.
+    """Return the chosen scheme: levels as one called `name`, a scheme, or one from a file.
 
-    Commas separate levels in a text; without them it is a path.
-    A TOML or JSON file holds a scheme as manifests do, where a level or a concept may be a text; or
-    it is the header of a manifest, of timelines or of a label set, or the folder of one.
+    Commas separate levels in a text; a text without commas is a path. A TOML or JSON file holds a
+    scheme as manifests do, where a level or a concept may be a text; or it is the header of a
+    manifest, of timelines or of a label set, or the folder of one.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))
@@ -313,29 +314,28 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
         path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
     about = (read_toml if path.suffix.lower() == ".toml" else read_json)(path, ManifestError)
     if not isinstance(about, dict):
-        raise ManifestError(f"{path} holds no label scheme: give it levels and concepts")
+        raise ManifestError(f"{path} has no label scheme; it needs levels and concepts")
     own = {"label_scheme": {"name": path.stem, **about}}
     return scheme_in(about if "label_scheme" in about else own, path)
 
 
-def suggest_levels(found: Iterable[str], order: Sequence[str] = ()) -> str:
-    """Say how to read levels that are not those of the scheme.
+def suggest_levels(texts: Iterable[str], order: Sequence[str] = ()) -> str:
+    """Describe how to read levels that are not in the scheme.
 
-    Levels are only named as an option's value in an `order` that somebody gave them.
+    The levels appear as an option's value only in an `order` that the user gave.
     """
     if len(order) > 1 and not any("," in level for level in order):
-        return f"to use the levels of its own list: --levels {for_shell(','.join(order))}"
-    levels = join_some([shorten(level) for level in sorted({*found} - {""})], MAX_LEVELS_SHOWN)
+        return f"to use its own list of levels: --levels {for_shell(','.join(order))}"
+    levels = join_some([shorten(level) for level in sorted({*texts} - {""})], MAX_LEVELS_SHOWN)
     return (
-        "to use levels of your own, give them in their order: --levels LOWEST,...,HIGHEST "
-        f"(found: {levels})"
+        f"to use your own levels, list them in order: --levels LOWEST,...,HIGHEST (found: {levels})"
     )
 
 
 def scheme_in(
     about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
 ) -> LabelScheme:
-    """The scheme that a header or a label set's JSON file holds; else `default`, or ObyGaze's.
+    """Return the scheme in a header or a label set's JSON file; else `default` or ObyGaze's.
 
     Messages name the file's `path`.
     """
@@ -345,11 +345,11 @@ def scheme_in(
 
 
 def origin_of(about: Mapping[str, Any]) -> Origin:
-    """Return who or what made a label set, by what its JSON file holds."""
+    """Return the maker of a label set, from the content of its JSON file."""
     if origin := about.get("origin"):
-        known = [name for name in get_args(Origin) if name]
-        if origin not in known:
-            raise ManifestError(unknown_name("origin", str(origin), known))
+        origins = [name for name in get_args(Origin) if name]
+        if origin not in origins:
+            raise ManifestError(unknown_name("origin", str(origin), origins))
         return cast(Origin, origin)
     # Earlier versions wrote no origin.
     if "annotator" in about:
@@ -366,7 +366,7 @@ def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sources of a merge that are annotators'; whoever merges others says they are."""
+    """Yield the sources of a merge that are annotators'; other merges list theirs."""
     for name, source in _sources_of(about).items():
         origin = origin_of(source) if isinstance(source, Mapping) else ""
         if origin == "merge":
@@ -376,14 +376,14 @@ def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
-    """Rows with an id that the items do not have."""
+    """Yield rows with an id that the items do not have."""
     for row, identifier in enumerate(table["id"]):
         if identifier not in ids:
             yield row, f"id {identifier!r} is not in items.csv"
 
 
 def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
-    """Rows with the id of a row before them."""
+    """Yield rows that repeat the id of an earlier row."""
     seen: set[str] = set()
     is_distinct = len({*table["id"]}) == len(table)
     for row, identifier in enumerate([] if is_distinct else table["id"]):
@@ -394,7 +394,7 @@ def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class IdTable:
-    """A table over a manifest's ids: one row for each of them, in columns."""
+    """A table over a manifest's ids: one row per id, in columns."""
 
     name: str
     ids: list[str]
@@ -403,11 +403,11 @@ class IdTable:
         return len(self.ids)
 
     def where(self, keep: Callable[[str], bool]) -> Self:
-        """The rows of the ids that `keep` accepts."""
+        """Return the rows of the ids that `keep` accepts."""
         return self.take([row for row, identifier in enumerate(self.ids) if keep(identifier)])
 
     def take(self, rows: Sequence[int]) -> Self:
-        """These rows of every column; a column may be empty."""
+        """Return these rows of every column; a column may be empty."""
         return replace(self, **pick_rows(vars(self), rows))
 
 
@@ -415,8 +415,8 @@ class IdTable:
 class LabelSet(IdTable):
     """Levels and concepts of items.
 
-    `ratio` is the share of the item that its annotation covers, as text, where the source had
-    one. `about` says where the labels come from: who or what made them (`origin`), by which rule.
+    `ratio` is the share of the item that its annotation covers, as text, if the source had it.
+    `about` describes the labels: their maker (`origin`) and the rule.
     """
 
     KIND: ClassVar = "labels"
@@ -435,7 +435,7 @@ class LabelSet(IdTable):
 
     @property
     def origin(self) -> Origin:
-        """Who or what made it: an annotator, a merge of label sets, or a rule; or nobody said."""
+        """Its maker: an annotator, a merge of label sets, or a rule; empty if unknown."""
         return origin_of(self.about)
 
     @property
@@ -450,25 +450,26 @@ class LabelSet(IdTable):
 
     @cached_property
     def level_of(self) -> dict[str, str]:
-        """Id -> level code."""
+        """The level code of each id."""
         return dict(zip(self.ids, self.levels, strict=True))
 
     @cached_property
     def concepts_of(self) -> dict[str, tuple[str, ...]]:
-        """Id -> concepts."""
+        """The concepts of each id."""
         return dict(zip(self.ids, self.concepts, strict=True))
 
     def take(self, rows: Sequence[int]) -> LabelSet:
-        """These rows of every column, further ones included."""
+        """Return these rows of every column, further ones included."""
         return replace(super().take(rows), extra=pick_rows(self.extra, rows))
 
     @staticmethod
     def problems(
         table: Table, about: Mapping[str, Any], default: LabelScheme | None
     ) -> Iterator[tuple[int, str]]:
-        """Every row that does not fit the scheme, and why; `default` is the manifest's scheme.
+        """Yield every row that does not fit the scheme, and its problem.
 
-        Nothing where neither the labels nor the manifest have a scheme that can be read.
+        `default` is the manifest's scheme. Yields nothing if neither the labels nor the manifest
+        have a readable scheme.
         """
         path = table.path.with_suffix(".json")
         with errors_as(ManifestError, str(path)):
@@ -490,7 +491,7 @@ class LabelSet(IdTable):
     def from_table(
         cls, name: str, table: Table, about: Mapping[str, Any], default: LabelScheme
     ) -> LabelSet:
-        """Labels from a CSV table; raises on the first row that does not fit the scheme."""
+        """Read labels from a CSV table; raise on the first row that does not fit the scheme."""
         raise_first(table, cls.problems(table, about, default))
         scheme = scheme_in(about, table.path.with_suffix(".json"), default)
         return cls(
@@ -506,7 +507,7 @@ class LabelSet(IdTable):
         )
 
     def to_csv(self) -> str:
-        """The table as it is saved in ``labels/NAME.csv``."""
+        """Return the table that is saved as ``labels/NAME.csv``."""
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "level": self.levels,
@@ -518,7 +519,7 @@ class LabelSet(IdTable):
 
 
 def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
-    """Return what `look_up` raises for each of some texts, if anything."""
+    """Return the error of `look_up` for each text that raises one."""
     problems = []
     for text in texts:
         try:
@@ -529,12 +530,12 @@ def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
 
 
 def split_concepts(text: str) -> list[str]:
-    """The concepts of a cell, which ``|`` separates."""
+    """Return the concepts of a cell, separated by ``|``."""
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
 
 
 def parse_concepts(text: str) -> tuple[str, ...]:
-    """The concepts of a cell, separated by bars, or where there is no bar, by commas.
+    """Return the concepts of a cell, separated by bars, or by commas if it has no bar.
 
     Examples
     --------
@@ -546,7 +547,7 @@ def parse_concepts(text: str) -> tuple[str, ...]:
 
 
 def format_concepts(names: Sequence[str]) -> str:
-    """A cell for `parse_concepts`: commas, and bars where a name has a comma itself.
+    """Return a cell for `parse_concepts`, with commas, or bars if a name has a comma.
 
     Examples
     --------

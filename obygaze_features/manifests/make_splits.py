@@ -1,4 +1,4 @@
-"""Making splits: folds with even levels, or one for each film."""
+"""Make splits: folds with even levels, or one fold per film."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def stratified(
     gap: float = 0.0,
     name: str = "leak-free",
 ) -> Split:
-    """One fold for every labelled item, the levels spread evenly over the folds.
+    """Assign every labelled item to a fold, with the levels spread evenly over the folds.
 
-    Within a level the items are shuffled and assigned to folds one after another; the next level
+    Within a level the items are shuffled and assigned to one fold after another; the next level
     continues where the last one stopped, so that neither a level's nor the folds' sizes differ by
-    more than one. Shuffled means in the order of the SHA-256 of "seed:id": a split that a paper
-    names by its seed is the same for everybody, whatever the release of any library.
+    more than one. Items are shuffled by the SHA-256 of "seed:id": a split that a paper names by its
+    seed is the same for everybody, with any release of any library.
 
     With `groups`, a column of the items such as ``film`` or ``media``, the items of a group are in
-    one fold; then levels are as even as whole groups allow. With a `gap`, seconds that will be
-    kept between test and training clips, so are stretches of each file, of which the gap leaves
-    clips (`cut_files`).
+    one fold; then levels are as even as whole groups allow. With a `gap` (seconds that will
+    separate test and training clips), stretches of each file are the groups, long enough for the
+    gap to leave some of their clips (`cut_files`).
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
     if folds < 2:
-        raise UsageError(f"a split needs at least 2 folds, not {folds}")
+        raise UsageError(f"a split needs at least 2 folds (got {folds})")
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
         units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
-        raise UsageError(f"there are {units_text} for {folds} folds; take fewer folds")
+        raise UsageError(f"{units_text} are not enough for {folds} folds; use fewer folds")
     deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
@@ -62,7 +62,7 @@ def stratified(
 
 
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
-    """The fold of each item."""
+    """Return the fold of each item."""
     fold_of: dict[str, int] = {}
     for level in sorted(set(levels)):
         members = [i for i, own in zip(ids, levels, strict=True) if own == level]
@@ -74,9 +74,9 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
 def _deal_groups(
     levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
 ) -> dict[str, int]:
-    """The fold of each group: the largest first, each to the fold with the fewest of its levels.
+    """Assign groups to folds: the largest first, each to the fold with the fewest of its levels.
 
-    Whole numbers only, so that every machine deals alike.
+    Whole numbers only, so that every machine assigns alike.
     """
     group_names, rows = np.unique(groups, return_inverse=True)
     names: list[str] = group_names.tolist()
@@ -84,7 +84,7 @@ def _deal_groups(
     counts = np.zeros((len(names), len(levels_seen)), dtype=np.int64)
     np.add.at(counts, (rows, codes), 1)
     totals = counts.sum(axis=0)
-    weights = totals.max() ** 2 // totals**2  # of two levels the rarer matters more
+    weights = totals.max() ** 2 // totals**2  # the rarer of two levels matters more
     dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
     fold_of = {}
     for row in sorted(
@@ -107,9 +107,9 @@ def leave_film_out(
     groups: str = "film",
     name: str = "leave-film-out",
 ) -> Split:
-    """One fold per film, in order of their id; of all items, or of a label set's.
+    """Make one fold per film, in order of their ids, from all items or a label set.
 
-    Or per group of another column of the items, such as ``media``.
+    Groups may be another column of the items, such as ``media``.
     """
     ids = manifest.labels(labels).ids if labels else list(manifest.ids)
     group_of = manifest.items.groups(groups, ids)

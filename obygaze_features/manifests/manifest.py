@@ -1,6 +1,6 @@
 """A manifest: items in a fixed order, and the label sets, splits and runs over their ids.
 
-On disk a folder of tables and a small header, specified in manifests/README.md.
+On disk it is a folder of tables and a small header, specified in manifests/README.md.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ FORMAT_VERSION = 1
 HEADER = "manifest.json"
 TEXTS = ("source", "licence", "citation")
 TABLE_DIGEST = "table_sha256"
-"""The key of a description that has the SHA-256 of its table."""
-#: What a manifest has beside its items; the folder of each kind is its `KIND`.
+"""The key of a description that holds the SHA-256 of its table."""
+#: The parts of a manifest beside its items; each kind's folder is its `KIND`.
 Part = LabelSet | Split | RunSet
 P = TypeVar("P", bound=Part)
 PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, RunSet)}
@@ -54,8 +54,8 @@ PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, Ru
 class Manifest:
     """Items, and by name the label sets, splits and runs over their ids.
 
-    Label sets, splits and runs of a manifest on disk are read when they are asked for. `notes`
-    are what an importer has to say of its source; they are not saved.
+    Label sets, splits and runs of a manifest on disk are read on first use. `notes` are an
+    importer's remarks about its source; they are not saved.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Manifest:
         return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
 
     def describe_size(self) -> str:
-        """The numbers of items and films, as text."""
+        """Return the numbers of items and films, as text."""
         kinds = set(self.items.kinds)
         noun = kinds.pop() if len(kinds) == 1 else "item"
         films = len(set(self.items.films) - {""})
@@ -122,7 +122,7 @@ class Manifest:
 
     @property
     def annotators(self) -> list[str]:
-        """The label sets of single annotators: those that say so, or that were merged as such."""
+        """The label sets of single annotators, by their own origin or by a merge's."""
         sets = [self.labels(name) for name in self.label_names]
         merged = {name for labels in sets for name in labels.merged_annotators}
         return [
@@ -142,7 +142,7 @@ class Manifest:
         return self._names("runs")
 
     def labels(self, name: str | None = None) -> LabelSet:
-        """A label set; without a name the manifest's default one."""
+        """Return a label set; without a name, the manifest's default one."""
         names = self.label_names
         name = name or self.default_labels or (names[0] if len(names) == 1 else None)
         if name is None:
@@ -156,28 +156,28 @@ class Manifest:
         return self._part(LabelSet, name)
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
-        """The scheme of a label set: its own, else the manifest's."""
+        """Return the scheme of a label set: its own, else the manifest's."""
         labels = self.labels(name)
         return self._scheme_of(labels.name, labels.about)
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
-        """The scheme of label sets to compare or merge; raises where they have several."""
+        """Return the scheme of label sets to compare or merge; raise if schemes differ."""
         schemes = {labels.name: self._scheme_of(labels.name, labels.about) for labels in label_sets}
         first = next(iter(schemes), "")
         for name, scheme in schemes.items():
             if scheme != schemes[first]:
                 raise ManifestError(
                     f"the label sets {first!r} and {name!r} of {self.name} have different levels "
-                    "or concepts, and cannot be compared or merged; name those that belong together"
+                    "or concepts, and cannot be compared or merged; name sets with the same scheme"
                 )
         return schemes.get(first, self.scheme)
 
     def split(self, name: str) -> Split:
-        """A split by its name."""
+        """Return a split by its name."""
         return self._part(Split, name)
 
     def runs(self, name: str) -> RunSet:
-        """A set of runs by its name."""
+        """Return a set of runs by its name."""
         return self._part(RunSet, name)
 
     def with_parts(
@@ -187,7 +187,7 @@ class Manifest:
         splits: Collection[Split] = (),
         runs: Collection[RunSet] = (),
     ) -> Manifest:
-        """A manifest that also has these."""
+        """Return a manifest that also has these parts."""
         for label_set in labels:
             self._check_codes(label_set)
         added: list[Part] = [*labels, *splits, *runs]
@@ -215,13 +215,13 @@ class Manifest:
     ) -> Manifest:
         """Return the manifest with another name, version, source, licence or citation.
 
-        Also in the folder that it was loaded from, if any.
+        The folder that it was loaded from, if any, is changed, too.
         """
-        given = {"name": name, "version": version, "source": source}
-        given |= {"licence": licence, "citation": citation}
-        changes: dict[str, Any] = {key: text for key, text in given.items() if text is not None}
+        texts = {"name": name, "version": version, "source": source}
+        texts |= {"licence": licence, "citation": citation}
+        changes: dict[str, Any] = {key: text for key, text in texts.items() if text is not None}
         if not changes:
-            raise UsageError(f"nothing to set; give some of {', '.join(given)}")
+            raise UsageError(f"nothing to set; pass at least one of {', '.join(texts)}")
         if self.folder is not None:
             write_text(self.folder / HEADER, to_json(read_header(self.folder) | changes))
         return replace(self, **changes)
@@ -231,7 +231,7 @@ class Manifest:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
             raise UsageError(
-                f"the manifest {self.name!r} has {part.KIND} called {part.name!r} already"
+                f"the manifest {self.name!r} already has {part.KIND} called {part.name!r}"
             )
         self._parts[part.KIND, part.name] = part
 
@@ -244,7 +244,7 @@ class Manifest:
         concepts: Collection[str] | str | None = None,
         labels: str | None = None,
     ) -> Manifest:
-        """The items that meet every condition, with their labels, splits and runs.
+        """Select the items that meet every condition, with their labels, splits and runs.
 
         The folds of each split that still have items are numbered from 0 on, in order.
 
@@ -266,7 +266,7 @@ class Manifest:
         if concepts is not None:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
-            chosen &= {i for i, given in concepts_of.items() if not names.isdisjoint(given)}
+            chosen &= {i for i, own in concepts_of.items() if not names.isdisjoint(own)}
         items = items.take([row for row, i in enumerate(items.ids) if i in chosen])
         keep = items.row_of.__contains__
         return replace(self, items=items, folder=None, _parts={}).with_parts(
@@ -280,7 +280,7 @@ class Manifest:
         return locate(self.items, Path(videos))
 
     def check(self) -> list[str]:
-        """Every problem of the manifest's files, each with its file and line."""
+        """List every problem of the manifest's files, each with its file and line."""
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
         return check(self.folder)
@@ -291,7 +291,7 @@ class Manifest:
         """Return the words spoken in each clip, as texts under the same ids.
 
         A line belongs to the clip that has most of it. Clips of films without subtitles have no
-        text. What could not be used is in `notes`.
+        text. `notes` lists what could not be used.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class Manifest:
 
         return with_subtitles(self, source, shift=shift, films=films)
 
-    # Importers, a file of `importers/` each: their commands follow.
+    # Importers, one file of `importers/` each: their commands follow.
     from_obygaze12 = Importer("obygaze12")
     from_accede = Importer("accede")
     from_folder = Importer("folder")
@@ -316,7 +316,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
-        """Read a manifest's header and items; label sets, splits and runs when asked for."""
+        """Read a manifest's header and items; label sets, splits and runs are read on first use."""
         folder = Path(folder)
         header = read_header(folder)
         items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
@@ -335,8 +335,8 @@ class Manifest:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the whole manifest as a folder, which appears complete or not at all.
 
-        Label sets, splits and runs that an earlier manifest of the same items has and this one
-        lacks are kept. With other items they would not fit, and saving is refused.
+        Label sets, splits and runs of an earlier manifest of the same items that this one lacks are
+        kept. With other items they would not fit, and saving is refused.
         """
         folder = Path(folder)
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
@@ -352,7 +352,7 @@ class Manifest:
                             write_bytes(new / kind / old.name, old.read_bytes())
 
     def header(self) -> dict[str, Any]:
-        """The contents of ``manifest.json``."""
+        """Return the contents of ``manifest.json``."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -370,13 +370,13 @@ class Manifest:
         return scheme_in(about, folder / "labels" / f"{name}.json", self.scheme)
 
     def _check_codes(self, labels: LabelSet) -> None:
-        """Refuse labels that could be saved, and not be read or found by code."""
+        """Refuse labels that could be saved but not read back, or not found by code."""
         scheme = self._scheme_of(labels.name, labels.about)
-        for noun, given, names in (
+        for noun, codes, names in (
             ("level", labels.levels, scheme.codes),
             ("concept", chain(*{*map(tuple, labels.concepts)}), scheme.concept_names),
         ):
-            if unknown := sorted(set(given).difference(names)):
+            if unknown := sorted(set(codes).difference(names)):
                 raise ManifestError(
                     f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
                     f"({', '.join(names) or 'none'}); scheme.{noun}(text) converts other spellings"
@@ -393,7 +393,7 @@ class Manifest:
             if name not in self._names(kind) or self.folder is None:
                 names = ", ".join(self._names(kind)) or "none"
                 command = {"splits": "split", "labels": "label"}.get(kind)
-                remedy = f" (to make some: obygaze manifests {command} --help)" if command else ""
+                remedy = f" (to make one: obygaze manifests {command} --help)" if command else ""
                 raise UsageError(
                     f"the manifest {self.name!r} has no {kind} called {name!r}; it has "
                     f"{names}{remedy}"
@@ -403,12 +403,12 @@ class Manifest:
             raise_first(table, unknown_ids(table, self.items.row_of))
             part = cls.from_table(name, table, read_about(path), self.scheme)
             self._parts[kind, name] = part
-        found: P = self._parts[kind, name]
-        return found
+        loaded: P = self._parts[kind, name]
+        return loaded
 
 
 def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
-    """Add label sets, splits or runs to a manifest on disk, unless one of them exists."""
+    """Add label sets, splits or runs to a manifest on disk; raise if any exists."""
     for part in parts:
         refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
     for part in parts:
@@ -430,7 +430,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     path = folder / HEADER
     if not path.is_file() and (folder / "timelines.json").is_file():
         raise ManifestError(
-            f"{folder} holds timelines, not a manifest of clips; make one: "
+            f"{folder} has timelines, not a manifest of clips; make one: "
             f"obygaze annotations project {folder} --grid 60 -o FOLDER"
         )
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
@@ -443,13 +443,13 @@ def read_header(folder: Path) -> dict[str, Any]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read what the JSON file beside a table says of it, without the table's digest."""
+    """Read the JSON file beside a table, without the table's digest."""
     about = _read_description(path)
     return {key: value for key, value in about.items() if key != TABLE_DIGEST}
 
 
 def _read_description(path: Path) -> dict[str, Any]:
-    """Read the JSON file beside a table; empty if there is none."""
+    """Read the JSON file beside a table; return {} without one."""
     json_path = path.with_suffix(".json")
     about = read_json(json_path, ManifestError) if json_path.exists() else {}
     if not isinstance(about, dict):
@@ -458,7 +458,7 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def check(folder: Path) -> list[str]:
-    """Every problem of a manifest, each with its file and line; none for a sound one."""
+    """List every problem of a manifest, each with its file and line."""
     problems: list[str] = []
     header: dict[str, Any] = {}
     with _noting(problems):
@@ -491,7 +491,7 @@ def check(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _noting(problems: list[str]) -> Iterator[None]:
-    """An error is one of the problems."""
+    """Collect errors in the block as problems."""
     try:
         yield
     except ManifestError as error:
@@ -501,19 +501,19 @@ def _noting(problems: list[str]) -> Iterator[None]:
 def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:
     path = folder / HEADER
     if header.get("items") != len(items):
-        yield f"{path}: says {header.get('items')} items, items.csv has {len(items)}"
+        yield f"{path}: lists {header.get('items')} items, but items.csv has {len(items)}"
     if header.get("digest") != items.digest:
         yield (
-            f"{path}: the digest is of other items; if items.csv was changed on purpose, "
-            f"put {items.digest} (stores of the old items will be refused)"
+            f"{path}: the digest does not match items.csv; if you changed it on purpose, "
+            f"set it to {items.digest} (stores of the old items will be refused)"
         )
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
-        yield f"{path}: default_labels is {default!r}, but there is no labels/{default}.csv"
+        yield f"{path}: default_labels is {default!r}, but labels/{default}.csv does not exist"
 
 
 def _description_problems(table: Table) -> Iterator[str]:
-    """Yield that the description of a table is of another one; earlier versions wrote no digest.
+    """Report that a table's description belongs to another; earlier versions wrote no digest.
 
     Line ends and quotes, which spreadsheets change, do not count.
     """
@@ -521,9 +521,9 @@ def _description_problems(table: Table) -> Iterator[str]:
     digest = sha256(format_table(table.columns).encode()).hexdigest()
     if listed not in (None, digest):
         yield (
-            f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} is of another table than "
-            f"{table.path.name}. If you changed the table on purpose, put {digest}; else write "
-            "both again (--overwrite)"
+            f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} does not match "
+            f"{table.path.name}. If you changed the table on purpose, set it to {digest}; else "
+            "write both again (--overwrite)"
         )
 
 

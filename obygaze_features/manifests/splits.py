@@ -1,4 +1,4 @@
-"""Splits: a fold for each id. Runs: which ids a model trained on. Items that meet in time."""
+"""Splits: a fold for each id. Runs: the ids a model trained on. Items that meet in time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
-"""Clips of a file that are at most so far apart are told of where one trains and one tests."""
+"""The distance in seconds up to which a training and a test clip of a file are reported."""
 MAX_STRETCHES = 30
-"""A file is divided into at most so many stretches: a few for each of ten folds."""
+"""The most stretches of a file: a few for each of ten folds."""
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Split(IdTable):
-    """A fold for each id; `classes` keeps the class that a split's source gave them.
+    """A fold for each id; `classes` holds the classes of the split's source, if it had any.
 
     Folds keep their numbers when rows are chosen by `where` and `take`.
     """
@@ -50,12 +50,12 @@ class Split(IdTable):
 
     @cached_property
     def fold_of(self) -> dict[str, int]:
-        """Id -> fold."""
+        """The fold of each id."""
         return dict(zip(self.ids, self.folds, strict=True))
 
     @cached_property
     def class_of(self) -> dict[str, str]:
-        """Id -> class, where the split's source named classes."""
+        """The class of each id, if the split's source had classes."""
         return dict(zip(self.ids, self.classes, strict=True)) if self.classes else {}
 
     @property
@@ -67,52 +67,52 @@ class Split(IdTable):
 
     @property
     def test_fold(self) -> int:
-        """The fold that tests by convention, the last one; `ManifestError` if it was lost."""
+        """The fold that tests by convention, the last; raises `ManifestError` if it was lost."""
         if self.about.get("last_before") in self.lost_folds:
             raise ManifestError(
                 f"the split {self.name!r} lost its test fold ({self.about['last_before']}) when "
-                'clips were selected. Let each fold test in turn (protocol = "split"), or split '
-                "the clips anew: obygaze manifests split MANIFEST --by-film --overwrite"
+                'clips were selected. Test each fold (protocol = "split"), or split '
+                "the clips again: obygaze manifests split MANIFEST --by-film --overwrite"
             )
         return self.last_fold
 
     @property
     def lost_folds(self) -> list[int]:
         """The folds that lost all their ids when ids were selected, by their former numbers."""
-        kept = self.about.get("kept_folds", [])
-        return [fold for fold in range(self.about.get("last_before", -1) + 1) if fold not in kept]
+        left = self.about.get("kept_folds", [])
+        return [fold for fold in range(self.about.get("last_before", -1) + 1) if fold not in left]
 
     def select(self, keep: Callable[[str], bool]) -> Split:
-        """The rows of the ids that `keep` accepts, their folds numbered from 0 on, in order.
+        """Return the rows of the ids that `keep` accepts, with folds renumbered from 0, in order.
 
-        `about` keeps the former numbers, for protocols that give a role to some folds.
+        `about` keeps the former numbers, for protocols in which some folds have a role.
         """
         selected = self.where(keep)
-        kept = sorted(set(selected.folds))
-        if not kept or len(kept) == self.last_fold + 1:
+        remaining = sorted(set(selected.folds))
+        if not remaining or len(remaining) == self.last_fold + 1:
             return selected
-        numbers = {fold: number for number, fold in enumerate(kept)}
+        numbers = {fold: number for number, fold in enumerate(remaining)}
         former = self.about.get("kept_folds", range(self.last_fold + 1))
         about = {
             "last_before": self.last_fold,
             **self.about,
-            "kept_folds": [former[fold] for fold in kept],
+            "kept_folds": [former[fold] for fold in remaining],
         }
         return replace(selected, folds=[numbers[fold] for fold in selected.folds], about=about)
 
     def fold(self, number: int) -> list[str]:
-        """The ids of one fold."""
+        """Return the ids of one fold."""
         return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
 
     @property
     def sizes(self) -> list[int]:
-        """How many ids each fold has, from fold 0 on."""
+        """The number of ids in each fold, from fold 0 on."""
         counts = Counter(self.folds)
         return [counts[number] for number in range(self.last_fold + 1)]
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Every row that is not right, and why."""
+        """Yield every wrong row and its problem."""
         yield from repeated_ids(table)
         for row, fold in enumerate(table["fold"]):
             if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
@@ -120,7 +120,7 @@ class Split(IdTable):
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:
-        """A split from a CSV table with ``id`` and ``fold``; raises on the first bad row."""
+        """Read a split from a CSV table with ``id`` and ``fold``; raise on the first bad row."""
         raise_first(table, cls.problems(table))
         return cls(
             name,
@@ -131,7 +131,7 @@ class Split(IdTable):
         )
 
     def to_csv(self) -> str:
-        """The table as it is saved in ``splits/NAME.csv``."""
+        """Return the table that is saved as ``splits/NAME.csv``."""
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "fold": [str(fold) for fold in self.folds],
@@ -166,20 +166,20 @@ class RunSet:
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Every row that is not right, and why."""
+        """Yield every wrong row and its problem."""
         seen: set[tuple[str, str]] = set()
         for row, (run, role, identifier) in enumerate(
             zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)
         ):
             if role not in ROLES:
-                yield row, f"unknown role {role!r} (known: {', '.join(ROLES)})"
+                yield row, f"unknown role {role!r}; choose from {', '.join(ROLES)}"
             if (run, identifier) in seen:
-                yield row, f"id {identifier!r} is twice in run {run!r}"
+                yield row, f"duplicate id {identifier!r} in run {run!r}"
             seen.add((run, identifier))
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> RunSet:
-        """Runs from a CSV table with ``run``, ``role`` and ``id``."""
+        """Read runs from a CSV table with ``run``, ``role`` and ``id``."""
         raise_first(table, cls.problems(table))
         runs: dict[str, Run] = {}
         for run, role, identifier in zip(table["run"], table["role"], table["id"], strict=True):
@@ -188,7 +188,7 @@ class RunSet:
         return cls(name, list(runs.values()), about)
 
     def where(self, keep: Callable[[str], bool]) -> RunSet:
-        """The runs with only the ids that `keep` accepts."""
+        """Return the runs with only the ids that `keep` accepts."""
         runs = [
             Run(run.name, list(filter(keep, run.train)), list(filter(keep, run.validation)))
             for run in self.runs
@@ -196,7 +196,7 @@ class RunSet:
         return RunSet(self.name, runs, self.about)
 
     def to_csv(self) -> str:
-        """The table as it is saved in ``runs/NAME.csv``."""
+        """Return the table that is saved as ``runs/NAME.csv``."""
         rows = [
             (run.name, role, identifier)
             for run in self.runs
@@ -208,10 +208,10 @@ class RunSet:
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """The stretch of its file that each item is in; itself if it has no times, or there is no gap.
+    """Return the stretch of its file that each item is in, or its id without times or gap.
 
-    A stretch lasts about as long as the gap and an item, or longer: of a file that is much longer,
-    the gap around the stretches of one in ten leaves most.
+    A stretch lasts about as long as the gap and an item, or longer: in a file that is much longer,
+    the gap around the stretches of a tenth of the file then leaves most clips.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
@@ -231,7 +231,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
 def meet_in_time(
     spans: Sequence[Array], tested: Array, others: Array, gap: float | None = None
 ) -> Array:
-    """Which of the tested rows show the same seconds of a file as one of the others.
+    """Return which tested rows show the same seconds of a file as any of the others.
 
     Parameters
     ----------
@@ -240,19 +240,19 @@ def meet_in_time(
     tested, others
         Rows of these.
     gap
-        Also count what touches, or is at most so many seconds apart.
+        Also count rows that touch, or are at most this many seconds apart.
     """
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
     margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
     files, starts, ends = spans[0], *(np.rint(times * 1e6) for times in spans[1:])
     others = others[np.lexsort((starts[others], files[others]))]
-    # The latest end among the others of a file, up to each of them.
+    # The latest end among the other rows of a file, up to each row.
     by_end = np.lexsort((ends[others], files[others]))
     rank = np.empty(len(others), dtype=np.int64)
     rank[by_end] = np.arange(len(others))
     latest = ends[others[by_end]][np.maximum.accumulate(rank)]
-    # The last of the others that starts before each tested row ends.
+    # The last other row that starts before each tested row ends.
     rows = np.concatenate([tested, others])
     is_other = np.arange(len(rows)) >= len(tested)
     order = np.lexsort(
@@ -268,7 +268,7 @@ def meet_in_time(
 def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
-    """The tested ids that are among the training ids, or `meet_in_time` with one of them."""
+    """Return the tested ids that are training ids, or `meet_in_time` with a training id."""
     trained, near = set(training), np.zeros(len(tested), dtype=bool)
     if not np.isnan(items.starts).all():
         rows, others = (np.array([*map(items.row, ids)], dtype=int) for ids in (tested, training))
@@ -277,7 +277,7 @@ def overlapping(
 
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
-    """The ids of a split that `meet_in_time` with one of another fold."""
+    """Return the ids of a split that `meet_in_time` with an id of another fold."""
     if np.isnan(items.starts).all():
         return []
     rows, folds = np.array([*map(items.row, split.ids)], dtype=int), np.array(split.folds)
@@ -292,7 +292,7 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
-    """How many clips are within `NEIGHBOUR_S` of one of another fold; empty if none is."""
+    """Count the clips within `NEIGHBOUR_S` of a clip of another fold; return "" without any."""
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""

@@ -16,7 +16,7 @@ from obygaze_features.manifests.manifest import Manifest
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of items of each level, and of each concept within each level."""
+    """The numbers of items of each level, and of each concept within each level."""
 
     levels: dict[str, int]
     concepts: dict[str, Counter[str]]
@@ -27,21 +27,21 @@ class Counts:
         return sum(self.levels.values())
 
     def share(self, level: str) -> float:
-        """The share of a level among all labelled items."""
+        """Return the share of a level among all labelled items."""
         return self.levels[level] / (self.total or 1)
 
     def concepts_per_item(self, level: str) -> float:
-        """The mean number of concepts of a level's items."""
+        """Return the mean number of concepts of a level's items."""
         return sum(self.concepts[level].values()) / (self.levels[level] or 1)
 
     def concept_rate(self, level: str, concept: str) -> float:
-        """The share of a level's items that have a concept."""
+        """Return the share of a level's items that have a concept."""
         return self.concepts[level][concept] / (self.levels[level] or 1)
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """The numbers of one label set, of all its items and of each film's."""
+    """The numbers of one label set, for all its items and for each film."""
 
     manifest: str
     labels: str
@@ -57,7 +57,7 @@ class Statistics:
         return [name for name in self.scheme.concept_names if name in seen]
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as JSON."""
+        """Return the numbers as JSON."""
         return {
             "manifest": self.manifest,
             "labels": self.labels,
@@ -106,7 +106,7 @@ def statistics(
 def describe_statistics(
     stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
 ) -> str:
-    """The numbers as tables for a terminal."""
+    """Return the numbers as tables for a terminal."""
     codes, total, name_of = stats.scheme.codes, stats.all, stats.scheme.name_of
     in_split = f", within the split {stats.split!r}" if stats.split else ""
     films = len(stats.films.keys() - {""})
@@ -147,7 +147,7 @@ def describe_statistics(
 
 
 def describe_manifest(manifest: Manifest) -> dict[str, Any]:
-    """The header, the counts, and the names of label sets, splits and runs."""
+    """Return the header, the counts, and the names of label sets, splits and runs."""
     films = sorted(set(manifest.items.films) - {""})
     facts: dict[str, Any] = {
         "name": f"{manifest.name}, version {manifest.version}",
@@ -172,7 +172,7 @@ def describe_manifest(manifest: Manifest) -> dict[str, Any]:
 
 
 def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
-    """Everything about one item."""
+    """Return all facts about one item."""
     item = manifest[identifier]
     row = manifest.items.row(identifier)
     facts: dict[str, Any] = {**vars(item)}

@@ -59,8 +59,8 @@ def with_subtitles(
         raise UsageError(f"shift must be a number of seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
-            f"{manifest.name} has no spans of films (columns start and end), which tell what is "
-            "spoken in a clip. Make some with: obygaze annotations project"
+            f"{manifest.name} has no spans of films (columns start and end), which locate the "
+            "words of a clip. Make spans with: obygaze annotations project"
         )
     problems: list[str] = []
     texts = [""] * len(items)
@@ -79,13 +79,12 @@ def with_subtitles(
             texts[row] = " ".join(words)
     if not any(texts):
         reason = problems[0] if problems else "no line has words"
-        raise ManifestError(f"{source}: nothing is said in any clip of {manifest.name}: {reason}")
-    kept = [row for row, film in enumerate(items.films) if lines_of.get(film)]
-    ids, of_films, said = ([column[n] for n in kept] for column in (items.ids, items.films, texts))
-    count = len(kept)
-    spoken = Items(
-        ids, ["text"] * count, of_films, [""] * count, said, items.starts[kept], items.ends[kept]
-    )
+        raise ManifestError(f"{source}: no clip of {manifest.name} has any words: {reason}")
+    used = [row for row, film in enumerate(items.films) if lines_of.get(film)]
+    columns = (items.ids, items.films, texts)
+    ids, of_films, words = ([column[row] for row in used] for column in columns)
+    starts, ends, blank = items.starts[used], items.ends[used], [""] * len(used)
+    spoken = Items(ids, ["text"] * len(used), of_films, blank, words, starts, ends)
     return replace(
         manifest,
         name=f"{manifest.name}-words",
@@ -99,25 +98,25 @@ def with_subtitles(
 
 
 def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
-    """The lines of an SRT or WebVTT file, in order of their times, without marks of style.
+    """Return the lines of an SRT or WebVTT file, in order of their times, without style marks.
 
-    And the rows of the file whose times cannot be read, or end before they start.
+    Also return the rows of the file whose times cannot be read, or end before they start.
     """
     lines, broken = [], []
     times: re.Match[str] | None = None
     words: list[str] = []
     for number, row in enumerate([*re.split(r"\r\n|\r|\n", _decode(path)), ""], start=1):
-        found = _TIMES.match(row)
-        if found and _seconds(found, 4) < _seconds(found, 0):
-            found = None
-        is_times = found or _BROKEN_TIMES.match(row)
-        if is_times and not found:
+        match = _TIMES.match(row)
+        if match and _seconds(match, 4) < _seconds(match, 0):
+            match = None
+        is_times = match or _BROKEN_TIMES.match(row)
+        if is_times and not match:
             broken.append(f"row {number}: {row.strip()[:60]}")
-        if is_times or not row.strip():  # some files have no empty row before the next number
+        if is_times or not row.strip():  # some files lack the empty row before the next number
             words = words[:-1] if is_times and words and words[-1].strip().isdigit() else words
             if times and (text := _plain(" ".join(words))):
                 lines.append(Line(_seconds(times, 0), _seconds(times, 4), text))
-            times, words = found, []
+            times, words = match, []
         elif times:
             words.append(row)
     if not lines:
@@ -132,7 +131,7 @@ def _read(
     films: Path | str | None,
     problems: list[str],
 ) -> Iterator[tuple[str, list[Line]]]:
-    """Films with their lines; what cannot be used is a problem, one line each."""
+    """Yield films with their lines; add a line to `problems` for what cannot be used."""
     if not source.exists():
         raise ManifestError(f"{source} does not exist")
     if source.suffix == ".sql" or (source / DUMP).is_file():
@@ -142,7 +141,7 @@ def _read(
     names = [p.relative_to(source).as_posix() if p != source else p.name for p in files]
     named = _read_film_table(films) if films else {}
     for file in sorted(named.keys() - {*names, *(path.name for path in files)}):
-        problems.append(f"{named[file]}: {source} has no file {file}, which {films} names")
+        problems.append(f"{named[file]}: {source} has no file {file}, which {films} lists")
     used: dict[str, Path] = {}
     for path, name in zip(files, names, strict=True):
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
@@ -151,22 +150,22 @@ def _read(
         try:
             film = match_film(film_name, titles)
             if film in used:
-                raise ManifestError(f"{used[film].name} has the lines of {film} already")
+                raise ManifestError(f"{used[film].name} already has the lines of {film}")
             lines, broken = read_subtitles(path)
             yield film, lines
             used[film] = path
             if broken:
                 problems.append(
-                    f"{name}: {counted(len(broken), 'line')} not used, whose times cannot be read "
-                    f"or end before they start: {join_some(broken, 2)}"
+                    f"{name}: {counted(len(broken), 'line')} ignored: times cannot be read or "
+                    f"end before they start: {join_some(broken, 2)}"
                 )
         except UsageError:
             problems.append(
-                f"{name}: not used, {film_name!r} is no id, title or video of a film of the "
+                f"{name}: ignored, because {film_name!r} is not an id, title or video of the "
                 "manifest; name its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
-            problems.append(f"{name}: not used, {problem.reason}")
+            problems.append(f"{name}: ignored, {problem.reason}")
 
 
 def _subtitle_files(source: Path) -> list[Path]:
@@ -186,10 +185,10 @@ def _read_film_table(path: Path | str) -> dict[str, str]:
 
 
 def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:
-    """MObyGaze's lines, by film; a second file of the dump says which number a film has."""
+    """Yield MObyGaze's lines, by film; a second file of the dump maps numbers to films."""
     numbers = path.with_name(DUMP_OF_FILMS)
     if not numbers.is_file():
-        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} beside it, which names its films")
+        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} beside it, to name its films")
     film_of = dict(_FILM_ROW.findall(_decode(numbers)))
     lines: dict[str, list[Line]] = {}
     for number, start, end, text in _ROW.findall(_decode(path)):
@@ -208,9 +207,9 @@ def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, lis
 def _assign(
     film: str, lines: list[Line], items: Items, rows: np.ndarray, problems: list[str]
 ) -> dict[int, list[str]]:
-    """For each row of a film its words: a line belongs to the clip that has most of it.
+    """Return the words of each row of a film: a line belongs to the clip that has most of it.
 
-    Clips that overlap, as those of two annotators, may have the same line.
+    Clips that overlap, such as those of two annotators, may share a line.
     """
     if not lines:
         problems.append(f"{film}: no subtitles, so {counted(len(rows), 'clip')} left out")
@@ -219,7 +218,7 @@ def _assign(
     words: dict[int, list[str]] = {}
     outside = []
     for line in lines:
-        end = max(line.end, line.start + 1e-3)  # some last no time
+        end = max(line.end, line.start + 1e-3)  # some have no duration
         shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)
         best = int(np.nanargmax(np.nan_to_num(shares, nan=-np.inf)))
         if not shares[best] > 0:
@@ -232,8 +231,8 @@ def _assign(
         last = format_time(float(np.nanmax(ends)))
         problems.append(
             f"{film}: {len(outside):,} of {counted(len(lines), 'line')} are in no clip (the first "
-            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Is it this film, "
-            "and this cut? --shift SECONDS moves all lines"
+            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check the film "
+            "and its cut; --shift SECONDS moves all lines"
         )
     return words
 
@@ -251,11 +250,11 @@ def _decode(path: Path) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without tags, entities and line breaks."""
+    """Remove tags, entities and line breaks."""
     return " ".join(html.unescape(_TAG.sub(" ", text)).split())
 
 
 def _seconds(times: re.Match[str], first: int) -> float:
     hours, minutes, seconds, fraction = times.groups()[first : first + 4]
-    whole = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
-    return round(whole + float(f"0.{fraction}"), 3)
+    full_seconds = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
+    return round(full_seconds + float(f"0.{fraction}"), 3)

@@ -1,4 +1,4 @@
-"""A scheme's thesaurus for annotators: sub-constructs, levels and concepts, with their sources."""
+"""A scheme's thesaurus for annotators: sub-constructs, levels and concepts, with sources."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _PARTS = {"instances": "instance", "examples": "example", "further": "instance"}
 
 
 def sources() -> dict[str, str]:
-    """What the sources' short names stand for."""
+    """Return the full sources by their short names."""
     texts: dict[str, str] = reference_json("scheme-obygaze.json")["sources"]
     return texts
 
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
-    """The thesaurus as JSON; with a single concept, without the rest."""
-    whole = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
+    """Return the thesaurus as JSON; with a single concept, without the rest."""
+    rest = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
     entries = {"concepts": to_builtins(concepts), "sources": sources()}
-    return entries if len(concepts) < len(scheme.concepts) else whole | entries
+    return entries if len(concepts) < len(scheme.concepts) else rest | entries
 
 
 def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
-    """A row a text, for guidelines: what it is, of which concept, and its source."""
+    """Return a CSV table for guidelines, one row per text: its kind, concept and source."""
     rows: list[tuple[str, str, str, str]] = []
     if len(concepts) == len(scheme.concepts):
         rows += [("sub-construct", n, line, "paper") for n, line in scheme.sub_constructs.items()]
@@ -46,7 +46,7 @@ def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
 
 
 def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
-    """The thesaurus to read."""
+    """Return the thesaurus as text."""
     parts = []
     if len(concepts) == len(scheme.concepts):
         lines = (f"  {name}: {line}" for name, line in scheme.sub_constructs.items())

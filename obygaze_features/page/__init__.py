@@ -1,1 +1,1 @@
-"""What every page of ours is made of: escaped text, the style, film strips, one document."""
+"""The parts of every page: escaped text, the style, film strips, one document."""

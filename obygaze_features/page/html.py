@@ -1,4 +1,4 @@
-"""A page that needs nothing else, its text and numbers; whatever comes from data is escaped."""
+"""A self-contained page, its text and numbers; all data is escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLE = files("obygaze_features.page") / "style.css"
 
 
 class Html(str):
-    """Text that is HTML already; templates leave it as it is."""
+    """Text that is already HTML; templates insert it unchanged."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class Html(str):
 
 
 def html(template: str, /, *parts: object, **named: object) -> Html:
-    """Fill a template; parts that are not `Html` are escaped.
+    """Fill a template; escape parts that are not `Html`.
 
     Examples
     --------
@@ -37,9 +37,9 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
 
 
 def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
-    """A page around `body`, which may hold JSON in script elements of its own.
+    """Return a page around `body`, which may hold JSON in script elements.
 
-    Its policy allows no request, and no script but this one.
+    Its policy allows no request, and no script except `script`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
 
 
 def script_json(value: Any) -> Html:
-    """Return JSON that cannot end the script element that holds it, nor begin another."""
+    """Return JSON that can neither end its script element nor begin another."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -79,12 +79,12 @@ def script_json(value: Any) -> Html:
 
 
 def joined(parts: list[Html]) -> Html:
-    """Parts in a row."""
+    """Join parts."""
     return Html(", ".join(parts))
 
 
 def number(value: float | None, *, form: str = "") -> Html:
-    """A number as people read it, with its full value for programs.
+    """Return a number as people read it, with its full value for programs.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def draw_lanes(
     film: str = "",
     length: float = 0.0,
 ) -> Html:
-    """A film's clips in each lane's colours; those of one colour that touch are one shape.
+    """Draw a film's clips in each lane's colours; clips of one colour that touch become one shape.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def draw_lanes(
     end = max(end for _, end in spans.values())
     last = max(length, end)
     paths = []
-    for place, lane in enumerate(lanes):
+    for row, lane in enumerate(lanes):
         shapes: dict[str, list[tuple[float, float]]] = {}
         for clip, (start, end) in spans.items():
             colour = lane.get(clip)
@@ -46,7 +46,7 @@ def draw_lanes(
                 boxes[-1] = boxes[-1][0], end
             else:
                 boxes.append((start, end))
-        y = place * (LANE + GAP)
+        y = row * (LANE + GAP)
         for colour, boxes in shapes.items():
             outlines = []
             for start, stop in boxes:
@@ -66,7 +66,7 @@ def draw_lanes(
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
-    """Clip -> the JPEG file ``ID.jpg`` of `folder` in base64; clips without a file are left out."""
+    """Read ``ID.jpg`` of `folder` as base64 by clip; clips without a file are left out."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
     paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
@@ -75,7 +75,7 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
         if path := paths.get(f"{clip}.jpg"):
             content = path.read_bytes()
             if not content.startswith(_JPEG):
-                raise UsageError(f"{path} is not a JPEG picture; make it again")
+                raise UsageError(f"{path} is not a JPEG picture; create it again")
             thumbnails[clip] = base64.b64encode(content).decode("ascii")
     if not thumbnails:
         raise UsageError(f"{folder} has no picture of any clip of the page, such as ID.jpg")

@@ -279,7 +279,7 @@ def _find_groups(
 def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[np.float64], str]:
     """Return the ids that have a direction, two dimensions of them, and what the axes are."""
     if method not in METHODS:
-        raise UsageError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+        raise UsageError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if method == "pca":
         ids, points, share = _principal_points(store, array)
         axes = (

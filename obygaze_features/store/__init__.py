@@ -1,6 +1,6 @@
 """Feature stores, which labs share. stores/README.md specifies the format.
 
-What has the name of its file is imported from there, such as `verify` from `store.verify`.
+Names are imported from their own files, such as `verify` from `store.verify`.
 """
 
 from __future__ import annotations

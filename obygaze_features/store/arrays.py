@@ -1,7 +1,7 @@
-"""The arrays that stores have, in one table for backbones, stores, views, commands and docs.
+"""The arrays of stores, in one table for backbones, stores, views, commands and docs.
 
 To add an array, add its entry to `ARRAYS`. A statistic of tokens, which has a `pool`, needs nothing
-else: every family that pools tokens gives it, also at a rate of frames, and exports have it.
+else: every family that pools tokens returns it, also at a rate of frames, and exports include it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pooling = Callable[[Any, Any], Any]
-"""Pools tokens ``[..., T, D]`` to ``[..., D]``.
+"""A function that pools tokens ``[..., T, D]`` to ``[..., D]``.
 
-Its second argument is None, or a mask ``[..., T, 1]`` that is false for padding.
+Its second argument may be a mask ``[..., T, 1]`` that is false for padding.
 """
 
 VECTOR = ("feature",)
@@ -88,4 +88,4 @@ ARRAYS: dict[str, StoredArray] = {
         StoredArray("tokens", TOKENS, "float16", "all patch tokens", on_request=True),
     )
 }
-"""The known arrays by name, vectors first. A backbone may also have arrays of its own."""
+"""The arrays by name, vectors first. A backbone may define further arrays."""

@@ -62,17 +62,17 @@ class Claims:
                 self._release(path)
 
     def take(self, block: int) -> bool:
-        """Claim a block; False if another writer has it."""
+        """Claim a block; return False if another writer has it."""
         with disk_errors(self.folder.parent, StoreError):
             return self._take(block)
 
     def _take(self, block: int) -> bool:
         path = self._path(block)
         if path.exists():
-            # Only what this first look sees may be stale: a claim that appears later is new.
+            # Only a claim seen at this first look may be stale; one that appears later is new.
             if not self._is_free(path):
                 return False
-            # Of all writers that see a free claim, one renames it. (A slow writer may rename a new
+            # If several writers see a free claim, one renames it. (A slow writer may rename a new
             # claim: then both compute the block, and the commit record decides.)
             stale = path.with_suffix(f".{self.owner}.stale")
             try:
@@ -91,11 +91,11 @@ class Claims:
         self._release(self._path(block))
 
     def active_blocks(self) -> list[int]:
-        """The blocks that some writer has claimed."""
+        """Return the blocks that any writer has claimed."""
         return [int(path.stem) for path in self._files() if not self._is_free(path)]
 
     def active_hosts(self) -> dict[str, int]:
-        """Machine -> how many blocks its writers have claimed; by this machine's clock.
+        """Count the claimed blocks of each machine's writers, by this machine's clock.
 
         Nothing is written, so that everybody who can read the store may ask.
         """
@@ -104,7 +104,7 @@ class Claims:
         return dict(Counter(str(claim.get("host", "?")) for claim in claims))
 
     def _files(self) -> list[Path]:
-        try:  # a glob says nothing of a folder that cannot be read
+        try:  # a glob ignores a folder that cannot be read
             return sorted(path for path in self.folder.iterdir() if _CLAIM.fullmatch(path.name))
         except FileNotFoundError:
             return []
@@ -144,13 +144,13 @@ class Claims:
 
 
 def file_system_time(folder: Path) -> float:
-    """Return the time by the file system's own clock, of a file that never has a name on Linux."""
+    """Return the time of the file system's own clock; on Linux, by a file without a name."""
     with tempfile.TemporaryFile(dir=folder, prefix=".clock.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 
 class BlockClaims:
-    """Claims on the blocks of several stores: a block is claimed in all of its stores or in none.
+    """Claims on the blocks of several stores: all of a block's stores are claimed, or none.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class BlockClaims:
     """
 
     def __init__(self, writers: Mapping[str, StoreWriter], *, lease: float = LEASE_S) -> None:
-        # In one order: two processes would else each claim a block in one store and skip it.
+        # Sorted: otherwise two processes could each claim a block in one store and skip it.
         by_path = sorted(writers.items(), key=lambda named: named[1].store.path)
         self._writers = {name: writer for name, writer in by_path if not writer.store.is_final}
         self._claims = {
@@ -182,13 +182,13 @@ class BlockClaims:
     ) -> dict[str, list[int]]:
         """Claim a block in every store that needs rows of it.
 
-        Returns store name -> the rows that are still missing; empty if another process has the
-        block, or has written it.
+        Returns the missing rows by store name; empty if another process has claimed or written the
+        block.
         """
         names = [name for name in self._claims if name in rows]
-        for taken, name in enumerate(names):
+        for claimed, name in enumerate(names):
             if not self._claims[name].take(block):
-                self.release(block, names[:taken])
+                self.release(block, names[:claimed])
                 return {}
         missing = {
             name: self._writers[name].missing_in_block(block, rows[name], retry_failed=retry_failed)

@@ -1,7 +1,7 @@
-"""New stores from the rows of others: a subset, several merged, or one that is reopened.
+"""Make new stores from the rows of others: a subset, a merge, or a reopened store.
 
-A plan says for each row of the new store where it comes from. The rows go block by block through
-the same writer as extracted ones, so that the files are those that an extraction would write.
+A plan says where each row of the new store comes from. The rows go block by block through the
+writer, so that the files are those that an extraction would write.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NO_SOURCE = -1
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each row of a new store comes from."""
+    """The source of each row of a new store."""
 
     items: Items
     stores: Sequence[Store]
     source: NDArray[np.intp]
-    """For each item the number of its store; `NO_SOURCE` if there is none."""
+    """The number of each item's store; `NO_SOURCE` for an item without one."""
     row: NDArray[np.intp]
-    """For each item its row in that store."""
+    """The row of each item in that store."""
 
 
 def subset(
@@ -63,7 +63,7 @@ def subset(
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
-        raise UsageError(f"no item of {store.where} is of these films and has one of these ids")
+        raise UsageError(f"no item of {store.where} has one of these films and ids")
     rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)
     plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
     attributes = {**store.attributes, "items_digest": items.digest, "n": len(items)}
@@ -73,10 +73,10 @@ def subset(
 def merge(
     stores: Sequence[Store | Path | str], output: Path | str, *, overwrite: bool = False
 ) -> Store:
-    """Join stores: parts of one, or stores of different films.
+    """Join stores: parts of one store, or stores of different films.
 
-    Stores of the same items are parts of one store, and each row comes from the first in which it
-    is done. Stores without a common id become one store of all items, in the order given.
+    Stores of the same items are parts of one store, and each row comes from the first part in which
+    it is done. Stores without a common id become one store of all items, in the order passed.
 
     Parameters
     ----------
@@ -94,12 +94,12 @@ def merge(
         raise UsageError(f"merging needs two stores or more (got {len(opened)})")
     output = _check_output(output, opened)
     first = dict(opened[0].attributes)
-    for other in opened[1:]:
+    for store in opened[1:]:
         # Items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
-        if differences := recipe_differences(first, {**other.attributes, **ours}):
+        if differences := recipe_differences(first, {**store.attributes, **ours}):
             raise StoreError(
-                f"{other.where} cannot be merged with {opened[0].where}, it was made with other "
+                f"{store.where} cannot be merged with {opened[0].where}; it was made with other "
                 f"{' and other '.join(differences)}"
             )
     for key in ("manifest", "licence", "citation", "software"):
@@ -142,14 +142,14 @@ def _make(
 
 
 def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
-    """Copy a block whose rows are all rows of a block of one open store; False if they are not."""
+    """Copy a block that is exactly a block of one open store; return False for any other."""
     rows = output.rows_of_block(block)
     sources, old = plan.source[rows.start : rows.stop], plan.row[rows.start : rows.stop]
     if sources[0] == NO_SOURCE or (sources != sources[0]).any():
         return False
     store = plan.stores[sources[0]]
     old_block = int(old[0]) // store.block_rows
-    record = store.record_of(old_block)  # None in a final store, whose shards are larger
+    record = store.record_of(old_block)  # None in a final store, which has larger shards
     is_whole = np.array_equal(old, store.rows_of_block(old_block))
     if record is None or not is_whole or store.block_rows != output.block_rows:
         return False
@@ -157,7 +157,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
-    """The outcomes of some rows of the new store, read store by store."""
+    """Read the outcomes of some rows of the new store, store by store."""
     outcomes: dict[int, Done | Failed] = {}
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
@@ -177,7 +177,7 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
 
 
 def _plan_parts(stores: Sequence[Store]) -> Plan:
-    """Each row from the first part where it is done, else from the first where it failed."""
+    """Take each row from the first part where it is done, else from the first where it failed."""
     n = len(stores[0])
     source = np.full(n, NO_SOURCE, np.intp)
     for done in (True, False):
@@ -191,23 +191,23 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 
 
 def _refuse_unequal(
-    stores: Sequence[Store], other: Store, rows: NDArray[np.intp], source: NDArray[np.intp]
+    stores: Sequence[Store], part: Store, rows: NDArray[np.intp], source: NDArray[np.intp]
 ) -> None:
-    """Refuse rows that are done in two parts with different values."""
+    """Raise if rows that are done in two parts have different values."""
     for row in progress(rows.tolist(), "Comparing", unit="row"):
-        first, item_id = stores[source[row]], other.ids[row]
-        left, right = first[item_id], other[item_id]
+        first, item_id = stores[source[row]], part.ids[row]
+        left, right = first[item_id], part[item_id]
         unequal = [name for name in left if not np.array_equal(left[name], right[name])]
         if unequal:
             raise StoreError(
-                f"{item_id} is done in {first.where} and in {other.where}, with a different "
+                f"{item_id} is done in {first.where} and in {part.where}, with a different "
                 f"{unequal[0]}; compare them with: "
-                f"obygaze stores diff {first.where} {other.where}"
+                f"obygaze stores diff {first.where} {part.where}"
             )
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
-    """All items of all stores, one store after the other."""
+    """Take all items of all stores, one store after the other."""
     store_of: dict[str, Store] = {}
     for store in stores:
         common = [item_id for item_id in store.ids if item_id in store_of]

@@ -1,4 +1,4 @@
-"""How a block is written to disk.
+"""Write blocks to disk.
 
 The order of the steps makes a kill at any moment harmless, and lets one of several writers win:
 
@@ -41,7 +41,7 @@ from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import write_shard
 
 MAX_COPIED_ROW = 2**16
-"""The largest row in bytes that is checked together with others."""
+"""The most bytes of a row that is checked together with others."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
@@ -103,9 +103,9 @@ def commit_block(
 
 
 def copy_block(store: Store, block: int, source: Store, record: BlockRecord) -> bool:
-    """Write a block that is a whole block of an open store, its shards as they are.
+    """Write a block that is exactly a block of an open store, copying its shards.
 
-    Nothing is written, and False returned, if a shard is not what its record says.
+    Writes nothing and returns False if a shard does not match its record.
     """
     with disk_errors(store.path, StoreError):
         refuse_if_final(store)
@@ -122,7 +122,7 @@ def copy_block(store: Store, block: int, source: Store, record: BlockRecord) -> 
 def _publish(
     store: Store, record: BlockRecord, instead_of: BlockRecord | None = None
 ) -> BlockRecord:
-    """Publish the record of a block whose shards are staged, and move these."""
+    """Publish the record of a block whose shards are staged, and move the shards."""
     block = record.block
     sync_path(store.path / fmt.STAGING)
     refuse_if_final(store)
@@ -135,7 +135,7 @@ def _publish(
         _withdraw(store, record)
         raise BlockTaken(
             f"another process wrote block {block} of {store.path} at the same time; "
-            "its rows stay, these are discarded"
+            "its rows were kept, these were discarded"
         )
     retired.unlink(missing_ok=True)
     move_shards(store, record)
@@ -145,7 +145,7 @@ def _publish(
 def _stage(
     store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]
 ) -> str | None:
-    """Write and flush the shard of one array; returns its SHA-256."""
+    """Write and flush the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     if not any(chunk is not None for chunk in chunks):
         return None
@@ -161,7 +161,7 @@ def _stage(
 def _stage_copy(
     store: Store, block: int, source: Store, record: BlockRecord, spec: ArraySpec
 ) -> bool:
-    """Copy and flush a shard of another store; False unless it has its checksum."""
+    """Copy and flush a shard of another store; return False if its checksum is wrong."""
     sha256 = record.shards[spec.name] or ""
     file = None
     for name in (fmt.staged_name(spec, record.block, sha256), fmt.shard_name(spec, record.block)):
@@ -182,7 +182,7 @@ def _stage_copy(
 
 
 def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
-    """Move a record out of the way; not if it is another one than this block replaces."""
+    """Move a record out of the way, unless it is not the record that this block replaces."""
     try:
         os.rename(path, retired)
     except FileNotFoundError:
@@ -204,12 +204,12 @@ def _withdraw(store: Store, record: BlockRecord) -> None:
 
 
 def finish_moves(store: Store) -> None:
-    """Finish the commits that a killed writer left after publishing the record."""
+    """Finish the commits of a killed writer that had published their records."""
     names = [path.name for path in (store.path / fmt.STAGING).glob("*")]
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
         retired = store.path / fmt.retired_name(block)
         if retired.exists():
-            # Killed between two records of a block: the old one stays unless the new one is there.
+            # Killed between two records of a block: restore the old one unless the new one exists.
             publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
             retired.unlink(missing_ok=True)
         if record := store.read_record(block):
@@ -217,7 +217,7 @@ def finish_moves(store: Store) -> None:
 
 
 def is_written(store: Store, block: int) -> bool:
-    """Whether a block has its record on disk now, or one that `finish_moves` will restore."""
+    """Return True if a block has its record on disk, or one that `finish_moves` will restore."""
     names = (fmt.record_name(block), fmt.retired_name(block))
     return any((store.path / name).exists() for name in names)
 
@@ -225,11 +225,11 @@ def is_written(store: Store, block: int) -> bool:
 def refuse_if_final(store: Store) -> None:
     """Raise if the store was finalised since it was opened."""
     if read_attributes(store.location)["state"] != "open":
-        raise final_error(store.path, "was finalised while it was being filled")
+        raise final_error(store.path, "was finalised while it was filled")
 
 
 def move_shards(store: Store, record: BlockRecord) -> None:
-    """The last step of a commit: move those staged shards that were not moved yet."""
+    """Finish a commit: move the staged shards that were not moved yet."""
     for spec in store.specs:
         sha256 = record.shards[spec.name]
         if sha256 is None:
@@ -248,7 +248,7 @@ def move_shards(store: Store, record: BlockRecord) -> None:
 def _check_rows(
     store: Store, outcomes: Sequence[Done | Failed | None]
 ) -> list[Done | Failed | None]:
-    """Return the rows in the arrays' own number formats; failures if these cannot hold them."""
+    """Return the rows in the arrays' number formats; failures if these cannot hold them."""
     done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
     if all(_fit_as_they_are(store, spec, done) for spec in store.specs):
         return list(outcomes)
@@ -256,9 +256,9 @@ def _check_rows(
 
 
 def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> bool:
-    """Return True if one look shows that an array can hold all rows, and none has padding.
+    """Return True if an array can hold all rows, checked together, and no row has padding.
 
-    Rows are compared as one copy, which large rows are not worth.
+    Rows are copied to be compared, which does not pay for large rows.
     """
     arrays = set(store.arrays)
     if spec.row_bytes > MAX_COPIED_ROW or any(row.values.keys() != arrays for row in rows):
@@ -271,7 +271,7 @@ def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> boo
 
 
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
-    """The row in the arrays' own number formats; a failure if these cannot hold it."""
+    """Return the row in the arrays' number formats; a failure if these cannot hold it."""
     if not isinstance(row, Done):
         return row
     if row.values.keys() != set(store.arrays):
@@ -279,14 +279,16 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
         raise StoreError(store.path, f": a row has the arrays {there}, and the store {arrays}")
     values = {}
     for spec in store.specs:
-        given = np.asarray(row.values[spec.name])
+        computed = np.asarray(row.values[spec.name])
         with np.errstate(over="ignore", invalid="ignore"):
-            value = given.astype(spec.dtype, copy=False)
+            value = computed.astype(spec.dtype, copy=False)
         if value.shape != spec.shape:
             raise StoreError(f"a row of {spec.name} has shape {spec.shape} (got {value.shape})")
-        is_exact = value.dtype.kind == "f" or np.array_equal(value, given)
+        is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not _is_storable(value, spec):
-            is_finite = given.dtype.kind != "f" or np.isfinite(spec.without_padding(given)).all()
+            is_finite = (
+                computed.dtype.kind != "f" or np.isfinite(spec.without_padding(computed)).all()
+            )
             problem = f"a value that {spec.dtype} cannot hold" if is_finite else "NaN or infinity"
             return Failed(Status.NOT_FINITE, f"{spec.name} has {problem}", row.source)
         values[spec.name] = value
@@ -301,13 +303,13 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
 
 
 def _is_storable(value: NDArray[Any], spec: ArraySpec) -> bool:
-    """Whether a row has no infinity, and the array's fill value only as padding."""
+    """Return True if a row has no infinity, and the fill value only as padding."""
     if spec.padded:
         value = spec.without_padding(value)
         if not value.size:
             return False
     if value.dtype == np.float16:
-        # Thirty times faster than isfinite: from 7C00 on the bits mean infinity or NaN.
+        # Thirty times faster than isfinite: bits from 7C00 on mean infinity or NaN.
         return int((value.view(np.uint16) & 0x7FFF).max(initial=0)) < 0x7C00
     if value.dtype.kind == "f":
         return bool(np.isfinite(value).all())

@@ -1,4 +1,4 @@
-"""Comparing two stores: how they were made, their probes, and the rows of common ids."""
+"""Compare two stores: how they were made, their probes, and the rows of common ids."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COMPARED = (
     "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
     "precision", "arrays", "licence", "citation", "software",
 )  # fmt: skip
-"""The attributes that are compared; a store that is open may equal one that is final."""
+"""The attributes to compare; a store's state is not one of them."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well the common rows of one array agree.
+    """The agreement of the common rows of one array.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def identical(self) -> bool:
-        """Whether every attribute, probe and row is the same."""
+        """True if every attribute, probe and row is the same."""
         return (
             not self.attributes
             and self.probes_equal
@@ -88,7 +88,7 @@ class Difference:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the difference as plain values."""
         return {"identical": self.identical, **asdict(self)}
 
 
@@ -118,19 +118,19 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
 
 
 _STATED = ("name", "family", "device", *fmt.CREDITS)
-"""What is said of a backbone, and does not make it another."""
+"""The attributes of a backbone that do not make it a different one."""
 
 
 def _attribute_differences(
     left: Mapping[str, Any], right: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """Attribute -> its two values, where they differ."""
+    """Return both values of each attribute in which the stores differ."""
     differences = {
         name: (left.get(name), right.get(name))
         for name in COMPARED
         if left.get(name) != right.get(name)
     }
-    # With equal weights it is the same backbone, under any name.
+    # Equal weights are the same backbone, under any name.
     unnamed = [store["backbone"] | dict.fromkeys(_STATED, "") for store in (left, right)]
     if unnamed[0] == unnamed[1]:
         differences.pop("backbone", None)
@@ -138,7 +138,7 @@ def _attribute_differences(
 
 
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
-    """The features of the probe, by array; empty if the store has none."""
+    """Return the features of the probe, by array; empty if the store has none."""
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
@@ -161,8 +161,8 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
         a, b = left.read(name, batch), right.read(name, batch)
         if left.stored(name).spec.padded and right.stored(name).spec.padded:
             # Padding on both sides is equal; on one side it is a difference.
-            both = np.isnan(a) & np.isnan(b)
-            a, b = (np.nan_to_num(np.where(both, 0, rows)) for rows in (a, b))
+            both_padded = np.isnan(a) & np.isnan(b)
+            a, b = (np.nan_to_num(np.where(both_padded, 0, rows)) for rows in (a, b))
         is_equal = (a == b).reshape(len(batch), -1).all(1)
         cosines = _cosines(a, b)
         equal += int(is_equal.sum())
@@ -182,7 +182,7 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
 
 
 def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Cosine of each pair of rows; 1 for two rows of zeros, 0 for a row of zeros and another.
+    """Return the cosine of each pair of rows; 1 for two rows of zeros, 0 if only one is zeros.
 
     Examples
     --------

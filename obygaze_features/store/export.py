@@ -1,4 +1,4 @@
-"""A store as one HDF5 file or one Parquet table, written a part at a time."""
+"""Write a store as one HDF5 file or one Parquet table, part by part."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from obygaze_features.store.reader import PART_BYTES, Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
-"""Datasets of an exported HDF5 file that are not arrays."""
+"""The datasets of an exported HDF5 file that are not arrays."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 
 
 class Exported(NamedTuple):
-    """A file that a store was exported to."""
+    """A file to which a store was exported."""
 
     path: Path
     rows: int
@@ -51,7 +51,7 @@ def export(
     writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
     write = writers.get(output.suffix.lower())
     if write is None:
-        raise UsageError(f"{output}: the name must end in {', '.join(writers)}")
+        raise UsageError(f"{output}: the name of an export ends in {', '.join(writers)}")
     store.location.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
@@ -62,7 +62,7 @@ def export(
     specs = [array for array in store.specs if array in asked]
     if not specs:
         names = ", ".join(store.arrays)
-        raise UsageError(f"{store.where} has no pooled array; name some of {names}")
+        raise UsageError(f"{store.where} has no pooled array; choose from {names}")
     if write is _write_parquet:
         need("pyarrow.parquet", extra="views")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
@@ -75,7 +75,7 @@ def export(
 def _iter_rows(
     store: Store, specs: Sequence[ArraySpec]
 ) -> Iterator[tuple[int, list[str], dict[str, NDArray[Any]]]]:
-    """All rows, some at a time: the first one's number, their ids, and the arrays."""
+    """Yield all rows, some at a time: the number of the first, their ids, and the arrays."""
     row_bytes, names = sum(spec.row_bytes for spec in specs), [spec.name for spec in specs]
     step = max(1, PART_BYTES // row_bytes // store.block_rows) * store.block_rows
     with meter(len(store), "Exporting", unit="row") as advance:
@@ -87,7 +87,7 @@ def _iter_rows(
 
 
 class _Hdf5Output:
-    """A file that HDF5 writes to. Where a write fails HDF5 crashes, so it is not told."""
+    """A file for HDF5, which crashes if a write fails; failures are noted instead of raised."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("r+b", buffering=0)
@@ -95,7 +95,7 @@ class _Hdf5Output:
         self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
 
     def check(self) -> None:
-        """Raise what a write failed with."""
+        """Raise the failure of an earlier write, if there was any."""
         if self._error is not None:
             raise self._error
 
@@ -115,10 +115,10 @@ class _Hdf5Output:
     def readinto(self, buffer: Any) -> int:
         return self._file.readinto(buffer) or 0
 
-    read = readinto  # by which h5py knows a file
+    read = readinto  # h5py recognises a file by this method
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing; nothing is buffered."""
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -146,7 +146,7 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
     file.attrs.update({key: store.attributes[key] for key in _ABOUT})
     arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
     file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
-    assert store.items  # they are checked
+    assert store.items  # which are checked
     file[ITEMS] = _storable([store.location.read(fmt.ITEMS).decode("utf-8")], store)[0]
     file[fmt.STATUS] = store.status
     for name, column in (
@@ -177,7 +177,7 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
 
 
 def _storable(texts: list[str], store: Store) -> list[str]:
-    """The texts, if HDF5 can hold them."""
+    """Return the texts; raise if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
         raise StoreError(
             f"{store.where}: a text has a zero byte, which HDF5 cannot hold; export Parquet instead"

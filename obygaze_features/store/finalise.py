@@ -1,11 +1,11 @@
-"""Finalising: a filled store becomes one of few files, with a dataset card, read-only.
+"""Finalise a filled store: few large files, a dataset card, read-only.
 
 The final store is written beside the open one and replaces it at the end, so that an interrupted
-run leaves the open store as it was.
+run leaves the open store unchanged.
 
 The card is README.md for people and croissant.json for machines: Croissant 1.0
 (https://mlcommons.org/croissant), which dataset search engines and the package mlcroissant read.
-Both contain only what the store itself says, so that equal stores get equal cards.
+Both contain only facts from the store, so that equal stores get equal cards.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from obygaze_features.store.writer import (
 )
 
 TEXTS = ("licence", "citation", "name")
-"""What a store says of itself that has nothing to do with its features."""
+"""The texts about a store that do not describe its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
     "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
 )  # fmt: skip
-"""Licences of data and code that the Hub knows by these ids; any other is shown by its name."""
+"""Licences of data and code that the Hub knows by these ids; any other is shown by name."""
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-"""The Hub's categories of datasets with fewer rows than these."""
+"""The Hub's size categories of datasets, by the number of rows that they stay below."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
 """The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
@@ -69,10 +69,10 @@ _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 def finalise(
     store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
 ) -> Store:
-    """Finalise an open store, or the one in a folder; see `Store.finalise`."""
+    """Finalise an open store, or the store in a folder; see `Store.finalise`."""
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
-        clear_unfinished(store.path)  # such as the open store, if the exchange was killed
+        clear_unfinished(store.path)  # for instance the open store, if the exchange was killed
         return store
     to_do = len(store.missing_rows())
     if to_do and not allow_incomplete:
@@ -95,7 +95,7 @@ def finalise(
 def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     """Change some of the `TEXTS` of a store; see `Store.set`."""
     if not texts:
-        raise UsageError(f"nothing to set; give some of {', '.join(TEXTS)}")
+        raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
     path = store.path
     refuse_while_written(store)
     require_plain_file(path / fmt.LOG, StoreError)
@@ -116,11 +116,11 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
             changed = ["zarr.json"]
             if store.is_final:
                 changed += [fmt.CARD, fmt.CROISSANT]
-                kept = {name: sha256 for name, sha256 in checksums.items() if name not in changed}
-                write_card(folder, kept)
+                intact = {name: sha256 for name, sha256 in checksums.items() if name not in changed}
+                write_card(folder, intact)
             checksums |= {name: sha256_of(folder / name) for name in changed}
             write_text(folder / fmt.CHECKSUMS, to_json(checksums))
-            if (path / fmt.LOG).exists():  # the old one is not to grow
+            if (path / fmt.LOG).exists():  # the old log must not grow
                 (folder / fmt.LOG).unlink()
                 shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
             append_to_log(folder, "set", texts=texts)
@@ -131,7 +131,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
 
 
 def refuse_while_written(store: Store) -> None:
-    """Raise if some process is writing a block of the store."""
+    """Raise if a process is writing a block of the store."""
     blocks = Claims(store.path / fmt.CLAIMS).active_blocks()
     if blocks:
         raise StoreError(
@@ -141,7 +141,7 @@ def refuse_while_written(store: Store) -> None:
 
 
 def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
-    """A check that raises if blocks were written since; its argument is where the store is then."""
+    """Return a check for the store's new location that raises if blocks were written since."""
 
     def read_records(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (folder / fmt.RECORDS).glob("*.json")}
@@ -151,7 +151,7 @@ def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
     def confirm(folder: Path) -> None:
         if read_records(folder) != before:
             raise StoreError(
-                f"{store.path} was written to in the meantime, and was not changed; run this "
+                f"{store.path} was written to in the meantime and was not changed; run this "
                 "again when no process writes it"
             )
 
@@ -187,7 +187,7 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
     """Write the Zarr metadata, the ids and the status of a final store."""
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
-    # xarray reads from the group's attributes which arrays are coordinates; features are not.
+    # The group's attributes tell xarray which arrays are coordinates; features are not.
     times = [name for name in store.arrays if name == "frame_time"]
     coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
     group = create_group(folder, {fmt.ATTRIBUTES: attributes, "coordinates": coordinates})
@@ -210,13 +210,13 @@ def _consolidate(folder: Path) -> None:
     import zarr
 
     with warnings.catch_warnings():
-        # Zarr warns that its specification lacks this, and of files that are not arrays.
+        # Zarr warns that its specification lacks this, and about files that are not arrays.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(folder)
 
 
 def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool) -> dict[str, str]:
-    """Write an array's rows; returns the SHA-256 of each shard's file."""
+    """Write an array's rows; return the SHA-256 of each shard's file."""
     checksums, layout = {}, fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
     shards = range(-(-len(store) // layout.shard_rows))
 
@@ -249,7 +249,7 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
 
 
 def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Write README.md and croissant.json into a final store that has its data already.
+    """Write README.md and croissant.json into a final store that already has its data.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
 
 
 def _front_matter(facts: Mapping[str, Any]) -> str:
-    """Return what the Hub shows beside a dataset, as YAML; JSON texts are YAML texts, too."""
+    """Return the Hub's facts about a dataset as YAML, in which JSON texts are valid."""
     rows, licence = facts["rows"]["all"], facts["licence"]
     values: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",

@@ -1,4 +1,4 @@
-"""The format of a feature store in code; stores/README.md is the specification in prose.
+"""The format of a feature store in code; stores/README.md is the specification.
 
 Nothing here touches a disk. Reader and writer take every name, code and codec from this file.
 """
@@ -23,9 +23,9 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""A kill loses a block: at 3 clips a second three minutes' work."""
+"""The most rows of a block: a kill loses a block, three minutes' work at 3 clips a second."""
 BLOCKS = 500
-"""About how many a store of many items has, each of a file an array."""
+"""The approximate number of blocks of a large store, each with one file per array."""
 ATTRIBUTES = "obygaze"
 """The key of our attributes in the Zarr group."""
 IDS = "ids"
@@ -36,7 +36,7 @@ CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""Path -> SHA-256 of the files that never change; in a final store, of all files but the log."""
+"""The list of SHA-256 by path of files that never change; in a final store, all but the log."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
@@ -44,15 +44,15 @@ CROISSANT = "croissant.json"
 COORDINATES = ("id", "film")
 """Text arrays of a final store, for xarray; our own reader uses `IDS` and `ITEMS`."""
 CREDITS = ("licence", "citation", "paper")
-"""What a store's attribute `backbone` may say of the weights."""
+"""The credits of the weights that the attribute `backbone` may have."""
 SHARD_BYTES = 256 * 2**20
-"""Approximate maximum size of a shard in a final store."""
+"""The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""Size of a chunk in a final store, where a row takes at most a quarter of it."""
+"""The size of a chunk in a final store, for rows of at most a quarter of it."""
 
 
 def default_block_rows(items: int) -> int:
-    """Rows per block of a new store: more where there are many items, so that it has fewer files.
+    """Return the rows per block of a new store; large stores get more, and so fewer files.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def default_block_rows(items: int) -> int:
 
 
 class Status(IntEnum):
-    """The state of a row; from 2 on, why it failed."""
+    """The state of a row; from 2 on, the reason of its failure."""
 
     TODO = 0
     DONE = 1
@@ -107,13 +107,13 @@ class ArraySpec:
     def named(
         cls, name: str, shape: tuple[int, ...], meaning: str = "", *, padded: bool = False
     ) -> ArraySpec:
-        """Return the spec of one of `ARRAYS`, which gives the number format, and a meaning."""
+        """Return the spec of one of `ARRAYS`, with its number format and default meaning."""
         entry = ARRAYS[name]
         return cls(name, shape, entry.dtype, meaning or entry.title, padded)
 
     @property
     def entry(self) -> StoredArray | None:
-        """The entry in `ARRAYS`; None for an array of the backbone's own."""
+        """The entry in `ARRAYS`; None for an array that only the backbone defines."""
         return ARRAYS.get(self.name)
 
     @property
@@ -123,16 +123,16 @@ class ArraySpec:
 
     @property
     def fill(self) -> float | int:
-        """What a row that was not computed reads as: NaN, or -1 for integers. Never zero."""
+        """The value of a row that was not computed: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where values are the fill value, which a computed row may hold only as padding."""
+        """Return where values are the fill value; a computed row has it only as padding."""
         fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
         return fill
 
     def without_padding(self, row: NDArray[Any]) -> NDArray[Any]:
-        """A row without its padding."""
+        """Return a row without its padding."""
         if not self.padded:
             return row
         filled = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
@@ -145,12 +145,12 @@ class ArraySpec:
 
     @property
     def counts_frames(self) -> bool:
-        """Whether the first axis within a row is the frames, or parts of a few frames each."""
+        """True if the first axis within a row is the frames, or parts of a few frames each."""
         return self.entry is not None and self.entry.axes[0] == "frame"
 
     @property
     def numbers_frames(self) -> bool:
-        """Whether a row has one number for each frame, and no features."""
+        """True if a row has one number for each frame, and no features."""
         return self.entry is not None and self.entry.axes == FRAME_NUMBERS
 
     @property
@@ -161,7 +161,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the rows of a store are computed. Rows of two recipes must never share a store.
+    """The way rows are computed. Rows of two recipes must never share a store.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Recipe:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def attributes(self) -> dict[str, Any]:
-        """As in the store's attributes: plain JSON values."""
+        """Return the recipe as in the store's attributes: plain JSON values."""
         arrays = {
             spec.name: {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
             | ({"padded": True} if spec.padded else {})
@@ -206,7 +206,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A block's commit record: written last; without it the block does not exist.
+    """A block's commit record, which is written last; without it the block does not exist.
 
     Parameters
     ----------
@@ -229,27 +229,27 @@ class BlockRecord:
     shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None]
 
     def to_bytes(self) -> bytes:
-        """The content of the record's file, which ends in a checksum of the rest."""
+        """Return the content of the record's file, which ends in a checksum of the rest."""
         values = {**vars(self), "sha256": self._seal()}
         line = json.dumps(values, ensure_ascii=False).encode()
-        return msgspec.json.format(line, indent=1) + b"\n"  # as json would indent it, but sooner
+        return msgspec.json.format(line, indent=1) + b"\n"  # indented as by json, but faster
 
     @classmethod
     def from_json(cls, values: Any) -> BlockRecord:
-        """From the parsed file; ValueError if it is not a record."""
+        """Read a record from the parsed file; raise ValueError if it is not a record."""
         record = msgspec.convert(values, cls)
         if values.get("sha256") != record._seal():
             raise ValueError("its checksum is wrong")
         return record
 
     def _seal(self) -> str:
-        """SHA-256 of the record as JSON in one line: keys sorted, no spaces, ASCII only."""
+        """Return the SHA-256 of the record as JSON on one line: keys sorted, no spaces, ASCII."""
         line = json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(line.encode("ascii")).hexdigest()
 
 
 def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
-    """The arrays of a store, from its attributes."""
+    """Return the arrays of a store, from its attributes."""
     return [
         ArraySpec(
             name,
@@ -264,31 +264,31 @@ def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
 
 
 def record_name(block: int) -> str:
-    """The path of a block's commit record, from the store's root."""
+    """Return the path of a block's commit record, from the store's root."""
     return f"{RECORDS}/{block:06d}.json"
 
 
 def shard_name(spec: ArraySpec, shard: int) -> str:
-    """The path of an array's shard, by Zarr's default key encoding."""
+    """Return the path of an array's shard, in Zarr's default key encoding."""
     return "/".join([spec.name, "c", str(shard), *("0" for _ in spec.shape)])
 
 
 def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
-    """The path of a block's shard until it is moved into the array.
+    """Return the path of a block's shard until it is moved into the array.
 
-    The name follows from the record, so that the next process that opens the store can finish
-    the move.
+    The record determines the name, so that the next process that opens the store can finish the
+    move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 
 
 def retired_name(block: int) -> str:
-    """The path of a block's old record until the record that replaces it is written."""
+    """Return the path of a block's old record until its replacement is written."""
     return f"{STAGING}/{block:06d}.retired"
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
-    """The same as `array_layout`, for shards that are written and mapped directly."""
+    """Return the layout of `array_layout`, for shards that are written and mapped directly."""
     return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
 
 
@@ -301,12 +301,12 @@ def array_layout(
     compress: bool = False,
     beside: Sequence[ArraySpec] = (),
 ) -> dict[str, Any]:
-    """Arguments of ``Group.create_array``: chunks in shards, a checksum at the end of each.
+    """Return arguments of ``Group.create_array``: chunks in shards, each with a checksum.
 
     Every setting is explicit, so that a new default in Zarr changes no store. The arrays `beside`
     it share its axes.
     """
-    # Imported here because zarr takes long to import and reading a store does not need it.
+    # Imported here because zarr is slow to import, and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
     checked = (BytesCodec(endian="little"), Crc32cCodec())
@@ -331,10 +331,10 @@ def array_layout(
 
 
 def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
-    """Names of the axes of a store's arrays, by which xarray opens it as one dataset.
+    """Name the axes of a store's arrays, by which xarray opens it as one dataset.
 
-    All arrays share the axis of items, those with as many frames that of frames, and those with
-    vectors of the same length and columns that of features.
+    All arrays share the axis of items. Arrays with equally many frames share the axis of frames,
+    and arrays with vectors of the same length and columns share the axis of features.
 
     Examples
     --------
@@ -359,19 +359,19 @@ def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
 
 
 def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """When each of a clip's `count` tokens is shown, [N, count]: the mean of its frames' times."""
+    """Return the times of each clip's `count` tokens, [N, count]: means of its frames' times."""
     times: NDArray[np.float64] = frame_times.reshape(len(frame_times), count, -1).mean(axis=2)
     return times
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """The length of the frame axis, from the first array that has one."""
+    """Return the length of the frame axis, from the first array that has one."""
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for one of `COORDINATES`."""
+    """Return the arguments of ``Group.create_array`` for one of `COORDINATES`."""
     from zarr.codecs import VLenUTF8Codec
 
     text = {"serializer": VLenUTF8Codec(), "dtype": "string", "fill_value": ""}
@@ -379,17 +379,17 @@ def coordinate_layout(name: str, n: int) -> dict[str, Any]:
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `IDS`."""
+    """Return the arguments of ``Group.create_array`` for `IDS`."""
     return _one_chunk(IDS, (n, width), "ids in UTF-8, padded with zero bytes")
 
 
 def status_layout(n: int) -> dict[str, Any]:
-    """Arguments of ``Group.create_array`` for `STATUS`."""
+    """Return the arguments of ``Group.create_array`` for `STATUS`."""
     return _one_chunk(STATUS, (n,), "0 to do, 1 done, 2 and up: why it failed")
 
 
 def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any]:
-    """An array of bytes in one chunk with its checksum."""
+    """Return the layout of an array of bytes in one chunk with its checksum."""
     from zarr.codecs import BytesCodec, Crc32cCodec
 
     return {
@@ -403,13 +403,13 @@ def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any
         "compressors": (Crc32cCodec(),),
         "dimension_names": ("item", *(f"{name}_{axis}" for axis in range(1, len(shape)))),
         "attributes": {"meaning": meaning},
-        # Zarr would leave out a chunk of zeros, which would then look like a lost chunk.
+        # Without this, Zarr leaves out a chunk of zeros, which looks like a lost chunk.
         "config": {"write_empty_chunks": True},
     }
 
 
 def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
-    """Rows per shard and per chunk of a final store: few files, and small reads of single clips."""
+    """Return the rows per shard and chunk of a final store: few files, small reads of clips."""
     chunk = 1
     while (
         chunk < n
@@ -422,7 +422,7 @@ def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
 
 
 def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
-    """Ids as rows of UTF-8 bytes: not every Zarr reader supports string types."""
+    """Return ids as rows of UTF-8 bytes, because not every Zarr reader supports strings."""
     encoded = np.array([item_id.encode("utf-8") for item_id in ids])
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
@@ -431,7 +431,7 @@ _NOT_IDS = "a row has no id, or more than one"
 
 
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """The ids of `encode_ids`; ValueError if a row is empty or not UTF-8."""
+    """Return the ids of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
@@ -440,7 +440,7 @@ def decode_ids(table: NDArray[np.uint8]) -> list[str]:
 
 
 def check_ids(table: NDArray[np.uint8]) -> None:
-    """Raise ValueError where `decode_ids` does, in less memory."""
+    """Raise ValueError where `decode_ids` would, in less memory."""
     is_zero = table == 0
     has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
     if is_zero[:, 0].any() or has_gap:

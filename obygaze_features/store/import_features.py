@@ -1,11 +1,11 @@
-"""Features that others computed, as a store of a manifest: NumPy, PyTorch and HDF5.
+"""Import features that others computed as a store: NumPy, PyTorch and HDF5.
 
 Rows go through the writer, block by block. An interrupted import is resumed when it is run again,
 and a row that cannot be read is a failure with a reason, as in an extraction.
 
-Folders have one file per clip, ``FILM/STEM.pth`` or ``FILM/STEM.npy``. Files are found by the rule
-by which media are: in the film's folder or beside it, by the stem of the clip's media; for spans of
-a longer film, and where nothing is found, by the id.
+Folders have one file per clip, ``FILM/STEM.pth`` or ``FILM/STEM.npy``. Files are found like media:
+in the film's folder or beside it, by the stem of the clip's media; for spans of a longer film, and
+where no file matches, by the id.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 MAX_SAMPLED = 51
-"""Files that are read, from all over the manifest, to see what most of them have."""
+"""The number of files, from all over the manifest, sampled for the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""Blocks of an import are joined up to this size, to not fewer than so many."""
+"""The size up to which blocks of an import are joined, and the fewest blocks it has."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -103,9 +103,9 @@ def import_features(
     paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
     slips = {
-        "give a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
-        "give --ids or --in-order, not both": ids and in_order,
-        "no source is given; name a file or a folder of features": not paths,
+        "pass a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
+        "pass --ids or --in-order, not both": ids and in_order,
+        "no source; name a file or a folder of features": not paths,
     }
     for slip, is_made in slips.items():
         if is_made:
@@ -123,11 +123,11 @@ def import_features(
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated or columns):
-        raise UsageError(f"{opened.path} is an exported store and says itself how it was made")
+        raise UsageError(f"{opened.path} is an exported store, which has its own recipe")
     if columns:
         opened = replace(opened, columns=columns)
-    made = opened.recipe or stated
-    return _fill_store(opened, made, manifest, output, retry_failed=retry_failed)
+    features_recipe = opened.recipe or stated
+    return _fill_store(opened, features_recipe, manifest, output, retry_failed=retry_failed)
 
 
 def _open_source(
@@ -136,7 +136,7 @@ def _open_source(
     ids: Path | str | Sequence[str] | None,
     manifest: NamedItems,
 ) -> RowSource:
-    """The source of a kind, or of what the names of the files say."""
+    """Open a source of features of `kind`, or of the kind that the files' names indicate."""
     first = next(iter(paths.values()))
     if kind is None:
         suffix = first.suffix.lower()
@@ -149,13 +149,11 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "is not a folder or file of features": not first.exists(),
-        f"is of no known kind of features ({', '.join(KINDS)})": kind is None,
-        f"has all arrays (got {len(paths)} files); import each into a store of its own": (
+        f"is not a kind of features that can be imported ({', '.join(KINDS)})": kind is None,
+        f"has all arrays (got {len(paths)} files); import each into a separate store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "says itself whose its rows are; --ids and --in-order are for one file with all rows": (
-            ids and has_ids
-        ),
+        "already has ids; use --ids and --in-order only with a single matrix": (ids and has_ids),
     }
     for slip, is_made in slips.items():
         if is_made:
@@ -179,10 +177,10 @@ def _fill_store(
         if {array.name for array in arrays} != set(existing.arrays):
             names = ", ".join(shorten(array.name) for array in arrays)
             raise UsageError(
-                f"{path} was begun with {', '.join(existing.arrays)}, and the source has "
+                f"{path} was started with {', '.join(existing.arrays)}, and the source has "
                 f"{names:.200}; name the arrays alike, or choose another output"
             )
-        # Shape and type as in the first run, though most files may have others by now.
+        # Shape and type as in the first run, even if most files have changed since.
         arrays = tuple(existing.specs)
         writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
@@ -211,16 +209,16 @@ def _fill_store(
 
 
 def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
-    """Return the rows per block of an import: more than an extraction has, where rows are small.
+    """Return the rows per block of an import; small rows get larger blocks than usual.
 
-    Each block is flushed to disk several times, and reading it takes no time worth saving.
+    Each block is flushed to disk several times, and reading it again is cheap.
     """
     small = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
     return max(default_block_rows(items), min(small, items // FEWEST_BLOCKS))
 
 
 def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -> RowSource:
-    """Folders with a file a clip, one for each array."""
+    """Open folders with one file per clip, one folder for each array."""
     folders = {name: ClipFolder(name, path, suffix, manifest) for name, path in paths.items()}
     without = {
         row: Failed(Status.MISSING, reason)
@@ -241,9 +239,9 @@ def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -
 
 
 class ClipFolder:
-    """The files of one array; a file that several items may mean is the first one's.
+    """The files of one array; a file that matches several items belongs to the first.
 
-    Shape and type of a row are what most files have, by a sample of them.
+    Shape and type of a row are those of most files in a sample.
     """
 
     def __init__(self, name: str, path: Path, suffix: str, manifest: NamedItems) -> None:
@@ -262,25 +260,25 @@ class ClipFolder:
                 film = f"{item.film}/" if item.film else ""
                 self.missing[row] = f"no {film}{stem}{suffix} in {path.name}"
             elif len(files) > 1:
-                self.missing[row] = f"both {' and '.join(map(self.short, files))} may be meant"
+                self.missing[row] = f"both {' and '.join(map(self.short, files))} match"
             elif (owner := owners.setdefault(files[0], item)) is not item:
-                remedy = f"name each by its id: {owner.id}{suffix}, {item.id}{suffix}"
+                remedy = f"name each file by its item's id: {owner.id}{suffix}, {item.id}{suffix}"
                 if item.film and item.film.casefold() != owner.film.casefold():
                     remedy = f"put it in {item.film}/"
-                taken = f"{self.short(files[0])} was taken by {owner.id} too; {remedy}"
-                self.missing[row] = taken
+                conflict = f"{self.short(files[0])} also matches {owner.id}; {remedy}"
+                self.missing[row] = conflict
             else:
                 self.files[row] = files[0]
         if not self.files:
             raise StoreError(
-                f"none of the {len(manifest.items)} items of {manifest.name} is there: "
+                f"no file was found for any of the {len(manifest.items)} items of {manifest.name}: "
                 f"{self.missing[0]}"
             )
         shape, self.dtype = self._most_common()
         self.shape = (len(manifest.items), *shape)
 
     def _most_common(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """The shape and type that most files have."""
+        """Return the shape and type of most files."""
         kinds, problem = Counter[tuple[tuple[int, ...], np.dtype[Any]]](), None
         sample = list(self.files.values())
         sample = sample[:: -(-len(sample) // MAX_SAMPLED)]
@@ -299,7 +297,7 @@ class ClipFolder:
         return self.read(self.files[row])
 
     def read(self, file: Path) -> NDArray[Any]:
-        """The numbers of a clip, without a batch of one around them."""
+        """Read the numbers of a clip, without a batch axis of length 1."""
         with errors_named(file.relative_to(self.path).as_posix(), f"a {self.suffix} file"):
             if not file.is_file():
                 raise StoreError("it is not a plain file")
@@ -307,32 +305,32 @@ class ClipFolder:
             if values.ndim > 1 and values.shape[0] == 1:
                 values = values[0]
             if not values.ndim or not values.size:
-                raise StoreError("it holds no row of numbers")
-            return np.array(to_storable(values))  # a copy: the file may change
+                raise StoreError("it has no row of numbers")
+            return np.array(to_storable(values))  # copied, because the file may change
 
     def short(self, file: Path) -> str:
-        """A file's path from beside the folder."""
+        """Return a file's path from beside the folder."""
         return file.relative_to(self.path.parent).as_posix()
 
 
 def _load_pth(path: Path, name: str) -> NDArray[Any]:
-    """The tensor of a PyTorch file, which can hold any program: it is read as tensors alone.
+    """Load the tensor of a PyTorch file, which could hold any program, as tensors only.
 
-    Only the zip format that PyTorch writes since version 1.6 is read: for the one before, reading
-    tensors alone was not safe in every version.
+    Only the zip format of PyTorch 1.6 and later is read: for the format before, reading only
+    tensors was not safe in every version.
     """
     import torch
 
-    reason = "not a PyTorch file, or one of before version 1.6 ({}); load it, if you trust it, and "
+    reason = "not a PyTorch file, or from before version 1.6 ({}); load it, if you trust it, and "
     with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
         is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:
-        raise StoreError("it is compressed, which PyTorch's files are not")
+        raise StoreError("it is compressed, unlike files that PyTorch writes")
     try:
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as problem:  # whatever a damaged file makes PyTorch raise
+    except Exception as problem:  # any error that a damaged file causes in PyTorch
         raise StoreError(
-            "it is damaged, or holds more than tensors, perhaps a program; not read "
+            "it is damaged, or holds more than tensors, perhaps a program, so it was not read "
             f"({type(problem).__name__})"
         ) from None
     if isinstance(tensor, dict) and name in tensor:
@@ -342,11 +340,11 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
     if not isinstance(tensor, torch.Tensor):
         raise StoreError(f"it holds no plain tensor but a {type(tensor).__name__}")
-    # Laid out by strides, a few bytes can pass for any number of rows.
+    # With strides, a few bytes can pass for any number of rows.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
-        raise StoreError("it claims to hold more than the file has")
+        raise StoreError("it claims more numbers than the file has")
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
-    with translate(StoreError, "it holds", f"no plain tensor of a type of stores ({tensor.dtype})"):
+    with translate(StoreError, "it holds", f"a tensor of an unsupported type ({tensor.dtype})"):
         values: NDArray[Any] = tensor.detach().numpy()
     return values

@@ -1,7 +1,7 @@
-"""Features in an HDF5 file: one that `export` wrote, or any with ids and datasets of as many rows.
+"""Read features from HDF5: a file that `export` wrote, or ids with datasets of equal length.
 
-Links out of the file are not followed, nothing but numbers and texts is read, and a size that a
-file claims is checked before anything is read.
+Links out of the file are not followed, only numbers and texts are read, and a size that a file
+claims is checked before anything is read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from obygaze_features.store.import_rows import (
 )
 
 MAX_TEXT_BYTES = 2**28
-"""Bytes that the texts of an HDF5 dataset may take."""
+"""The most bytes that the texts of an HDF5 dataset may take."""
 MAX_ROW_BYTES = 2**30
-"""Bytes of a row or a chunk, which HDF5 reads whole: a small file can claim any number."""
+"""The most bytes of a row or a chunk, which HDF5 reads whole: files can claim any number."""
 CACHE_BYTES = 64 * 2**20
-"""For HDF5's chunks of many rows, so that none is decompressed for each of its rows again."""
+"""The cache for HDF5 chunks of many rows, so that each is decompressed only once."""
 
 
 def read_hdf5(path: Path) -> RowSource:
-    """An HDF5 file with a dataset ``ids`` and datasets of as many rows, or an exported store."""
+    """Open an exported store, or an HDF5 file with ``ids`` and datasets of equal length."""
     import h5py
 
     with errors_named(path, "HDF5"):
@@ -48,12 +48,12 @@ def read_hdf5(path: Path) -> RowSource:
             if _is_numbers(dataset) and dataset.ndim > 1 and len(dataset) == len(ids)
         }
         if not matrices:
-            raise StoreError("it has no dataset of numbers with a row for each id")
+            raise StoreError("it has no dataset of numbers with one row per id")
         return RowSource(path, matrices, ids)
 
 
 def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
-    """What `export` wrote: all that makes a store."""
+    """Read all of a store from a file that `export` wrote."""
     recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, ())[0])
     sources, reasons = (_read_texts(file, name, (len(ids),)) for name in (SOURCES, REASONS))
     without: dict[int, Failed | None] = {}
@@ -87,13 +87,13 @@ class _Hdf5Rows:
             first = (row // chunks[0] * chunks[0], *(0 for _ in self.shape[1:]))
             with translate(StoreError, "it", "cannot be read ({})"):
                 written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
-        if not written:  # HDF5 reads it as zeros
-            raise StoreError("nothing was ever written there")
+        if not written:  # HDF5 would read zeros
+            raise StoreError("the row was never written")
         return _read(self.dataset, row)
 
 
 def _find_dataset(file: Any, name: str) -> Any:
-    """A dataset in this very file; None if there is none."""
+    """Return a dataset in this very file; None if it does not exist."""
     import h5py
 
     node: Any = file
@@ -118,7 +118,7 @@ def _is_numbers(dataset: Any, kinds: str = "fiu") -> bool:
 
 
 def _read_numbers(file: Any, name: str, shape: tuple[int, ...], kinds: str = "fiu") -> Any:
-    """A dataset of numbers, not read yet."""
+    """Return a dataset of numbers, without reading it."""
     dataset = _find_dataset(file, name)
     if not _is_numbers(dataset, kinds) or dataset.shape != shape:
         expected = " x ".join(map(str, shape))
@@ -127,14 +127,14 @@ def _read_numbers(file: Any, name: str, shape: tuple[int, ...], kinds: str = "fi
 
 
 def _read_texts(file: Any, name: str, shape: tuple[int, ...] | None = None) -> list[str]:
-    """A dataset of texts: a list of them, or a single one (no axes)."""
+    """Read a dataset of texts: a list, or a single text (no axes)."""
     import h5py
 
     dataset = _find_dataset(file, name)
     is_texts = dataset is not None and h5py.check_string_dtype(dataset.dtype) is not None
     there = dataset.shape if is_texts else None
     if there is None or (len(there) != 1 if shape is None else there != shape):
-        raise StoreError(f"it has no texts {name!r}, one for each row")
+        raise StoreError(f"it has no texts {name!r} with one per row")
     if dataset.nbytes > MAX_TEXT_BYTES:
         raise StoreError(f"{name}: it would take more than {MAX_TEXT_BYTES >> 20} MiB")
     texts = _read(dataset, ())

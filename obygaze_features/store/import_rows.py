@@ -1,6 +1,6 @@
-"""Features in one file for all items, with their ids: NumPy.
+"""Read features from one file for all items, with their ids: NumPy.
 
-Also how imported features were made, as far as somebody says.
+Also records how imported features were made, if the user says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RECIPE = msgspec.defstruct(
 
 @dataclass(frozen=True)
 class RowSource:
-    """A source of features: for each array a matrix with a row an item.
+    """A source of features: for each array a matrix with one row per item.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class RowSource:
         return {item_id: row for row, item_id in enumerate(self.ids)}
 
     def arrays(self, manifest: NamedItems) -> tuple[ArraySpec, ...]:
-        """One array per matrix; `StoreError` if the rows are not those of the manifest's items."""
+        """Return one array per matrix; `StoreError` if the ids are not the manifest's."""
         for slip in self._find_slips(manifest):
             raise StoreError(self.path, slip)
         if self.recipe:
@@ -109,18 +109,18 @@ class RowSource:
                 yield f": {name} is not a matrix (got {list(rows.shape)})"
             if rows.shape[0] != len(self.ids):
                 yield (
-                    f": {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; give the ids "
+                    f": {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; pass the ids "
                     "of these rows with --ids"
                 )
         if not self.ids:
-            yield "has no rows; give a file with a row for each item"
+            yield "has no rows; pass a file with one row per item"
         widths = {name: rows.shape[-1] for name, rows in self.matrices.items()}
         if self.columns and len(self.columns) not in widths.values():
             names = ", ".join(f"{name} is {width} wide" for name, width in widths.items())
             yield f": {names} (got {counted(len(self.columns), 'name')} of columns)"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
-            yield f"has two rows for {shorten(twice)}"
+            yield f"has several rows for {shorten(twice)}"
         if self._row_of.keys().isdisjoint(manifest.items.ids):
             yield (
                 f"has none of the {len(manifest.items)} items of {manifest.name}: its ids are like "
@@ -129,7 +129,7 @@ class RowSource:
             )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
-        """The item's row of each matrix, or why it cannot be read; None if it is still to do."""
+        """Return the item's row of each matrix, a failure, or None if the row is still to do."""
         row = self._row_of.get(item.id)
         if row is None:
             return Failed(Status.MISSING, f"it is not in {self.path.name}")
@@ -147,7 +147,7 @@ class RowSource:
     def rows(
         self, items: Items, rows: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> list[Done | Failed | None]:
-        """Return what `row` returns of some items; rows of NumPy files are read together."""
+        """Return the result of `row` for some items; rows of NumPy files are read together."""
         numbers = [self._row_of.get(items.ids[row], -1) for row in rows]
         values = self._read_together(numbers, arrays)
         if values is None:
@@ -160,7 +160,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read some rows of each matrix; None unless all can be read, and as the arrays are."""
+        """Read some rows of each matrix; None unless all are readable and fit the arrays."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None
@@ -177,7 +177,7 @@ class RowSource:
 
 @contextlib.contextmanager
 def errors_named(where: object, kind: str = "") -> Iterator[None]:
-    """Put a file's name before errors; what libraries raise on files of a `kind` is one line."""
+    """Prefix errors with a file's name; errors of libraries become one line about its `kind`."""
     try:
         yield
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def errors_named(where: object, kind: str = "") -> Iterator[None]:
         raise
     except StoreError as problem:
         raise StoreError(f"{where}: {problem}") from None
-    except Exception as problem:  # each library has its own errors, and few that it names
+    except Exception as problem:  # libraries raise many kinds of errors, mostly undocumented
         if not kind:
             raise
         words = " ".join(str(problem).split())
@@ -194,38 +194,38 @@ def errors_named(where: object, kind: str = "") -> Iterator[None]:
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in a type that stores have: floats as they are, whole numbers as int32."""
+    """Convert numbers to a type that stores have: floats unchanged, whole numbers to int32."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
         return values.astype(values.dtype.newbyteorder("<"), copy=False)
     if values.dtype.kind in "iu":
         bounds = np.iinfo(np.int32)
         if not values.size or (bounds.min <= values.min() and values.max() <= bounds.max):
             return values.astype(np.int32)
-        raise StoreError("it has whole numbers that int32 cannot hold")
+        raise StoreError("it has whole numbers too large for int32")
     raise StoreError(f"it holds values of the type {values.dtype!s:.40}, which a store cannot hold")
 
 
 def check_row(values: NDArray[Any], array: ArraySpec) -> NDArray[Any]:
-    """A row as the array has it; `StoreError` if its shape or type is another."""
+    """Return a row that fits the array; raise `StoreError` for another shape or type."""
     if values.shape != array.shape or values.dtype != array.dtype:
         have = describe_shape(values.shape, values.dtype)
         expected = describe_shape(array.shape, array.dtype)
-        raise StoreError(f"it holds {have}, where {array.name} has {expected} a clip")
+        raise StoreError(f"it holds {have}; {array.name} has {expected} per clip")
     return values
 
 
 def describe_shape(shape: tuple[int, ...], dtype: object) -> str:
-    """The shape and type of a clip's numbers."""
+    """Describe the shape and type of a clip's numbers."""
     return f"{'×'.join(map(str, shape)) or 'one number'} {dtype}"
 
 
 def map_npy(path: Path) -> NDArray[Any]:
-    """A NumPy file, mapped: NumPy then compares the shape that it claims with its length."""
+    """Map a NumPy file; NumPy compares the shape that it claims with its length."""
     return np.lib.format.open_memmap(path, mode="r")
 
 
 def read_ids(path: Path) -> list[str]:
-    """Ids from a file: text with an id a line, or CSV with a column id."""
+    """Read ids from a file: text with one id per line, or CSV with a column id."""
     with errors_named(path, "ids; save them as UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
@@ -241,17 +241,17 @@ def read_ids(path: Path) -> list[str]:
 
 
 def require_ids(path: Path, ids: Sequence[str] | None) -> Sequence[str]:
-    """The ids of a file that does not have them itself."""
+    """Return `ids`; raise `UsageError` if the file needs them."""
     if ids is None:
         raise UsageError(
-            f"{path} does not say whose its rows are; give --ids FILE with an id a line, "
+            f"{path} has rows without ids; pass --ids FILE with one id per line, "
             "or --in-order if row i is item i of the manifest"
         )
     return ids
 
 
 def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
-    """NumPy files with a row an item, by array; what holds objects is not read."""
+    """Open NumPy files with one row per item, by array; refuse files that hold objects."""
     matrices = {}
     for name, path in files.items():
         with errors_named(path, "NumPy"):
@@ -263,9 +263,9 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
 def stated_recipe(
     backbone: Mapping[str, Any], preprocessing: Mapping[str, Any], precision: str | None
 ) -> Recipe:
-    """What somebody says of the features; the rest is recorded as unknown."""
-    # The weights with the backbone's name, so that rows of two backbones are told apart though
-    # nobody knows the weights of either.
+    """Return a recipe of the user's statements; the rest is recorded as unknown."""
+    # The weights carry the backbone's name, so that rows of two backbones differ even if nobody
+    # knows the weights of either.
     name = backbone.get("name", UNKNOWN)
     blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
     return Recipe(
@@ -274,9 +274,9 @@ def stated_recipe(
 
 
 def read_recipe(path: Path) -> Recipe:
-    """What a TOML or JSON file says; its keys are those of a store's attributes."""
+    """Read a recipe from a TOML or JSON file; its keys are those of a store's attributes."""
     data = read_bytes(path, UsageError)
-    reason = ": it is not a recipe in TOML, or in JSON if so named ({})"
+    reason = ": it is not a valid recipe in TOML (or JSON, if named .json) ({})"
     with translate(StoreError, path, reason):
         text = data.decode()
         if path.suffix.lower() != ".json":
@@ -289,7 +289,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def exported_recipe(name: str, text: str) -> Recipe:
-    """How a store was made, from the attributes that `export` wrote as `name` in a file."""
+    """Return a store's recipe from the attributes that `export` wrote as `name` in a file."""
     with translate(StoreError, f"its {name}", "cannot be read ({})"):
         attributes = msgspec.json.decode(text)
     check_attributes(name, attributes)

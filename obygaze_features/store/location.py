@@ -1,7 +1,7 @@
-"""Where the files of a store are: a folder, a zip file on this machine, or behind a URL.
+"""The files of a store: in a folder, in a zip file on this machine, or behind a URL.
 
 The reader asks a location for files by their name in the store (``frames/c/0/0``), and knows
-nothing of folders or networks.
+nothing about folders or networks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, U
 from obygaze_features.store.shards import MappedFile, map_file
 
 BLOCK_BYTES = 2**22
-"""Bytes that are read at a time from a file that is read from end to end."""
+"""The bytes to read at a time from a file that is read from start to end."""
 _HEADER_BYTES = 30
-"""Bytes of the header before a file's name in a zip file."""
+"""The bytes of the header before a file's name in a zip file."""
 _NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -38,45 +38,45 @@ V = TypeVar("V")
 
 
 class Location:
-    """Where the files of one store are.
+    """The location of the files of one store.
 
-    A file that is not there is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local
-    disks, and a `StoreError` of one line elsewhere.
+    A missing file is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local disks, and
+    a `StoreError` of one line elsewhere.
     """
 
     address: str | Path
-    """What `open_store` opens it by, here and in other processes."""
+    """The address by which `open_store` opens it, here and in other processes."""
     where: str
     """The address for messages, without secrets."""
     is_local = True
-    """Whether looking at a file costs next to nothing."""
+    """True if looking at a file costs almost nothing."""
     at_once = 1
     """Files to read at a time."""
 
     def join(self, name: str) -> str:
-        """A file's own address, for messages."""
+        """Return a file's own address, for messages."""
         return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         raise NotImplementedError
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Part of a file, or as much as there is; a negative `start` counts from the end."""
+        """Read part of a file, or as much as exists; a negative `start` counts from the end."""
         raise NotImplementedError
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file, each a (start, length), in few requests."""
+        """Read several parts of a file, each a (start, length), in few requests."""
         return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` to its end, piece by piece."""
+        """Yield a file from `start` to its end, piece by piece."""
         while data := self.read_part(name, start, BLOCK_BYTES):
             yield data
             start += len(data)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return True if a file of this name exists."""
         try:
             self.read_part(name, 0, 1)
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class Location:
         return True
 
     def map(self, name: str) -> MappedFile | None:
-        """A file as memory; None where that cannot be done."""
+        """Return a file as memory; None if that is impossible."""
 
     def refuse_as_output(self, output: Path) -> None:
         """Raise `UsageError` if an output is the store itself, or inside it."""
@@ -95,20 +95,19 @@ class Location:
             )
 
     identity: object = None
-    """What tells the store that is read from another at its address; None where nothing can."""
+    """The identity of the store that is read; None if replacements cannot be recognised."""
 
     def identify(self) -> object:
-        """The identity of the store that is there now."""
+        """Return the identity of the store now at this location."""
 
     def pin(self) -> None:
-        """Take the store that is there now for the one to read: no file of another is given."""
+        """Pin the store: reads fail if it is replaced."""
         self.identity = self.identify()
 
     def refuse_if_changed(self) -> None:
-        """Raise `StoreUnreadable` if another store, or none, is there by now.
+        """Raise `StoreUnreadable` if the store was replaced or removed.
 
-        Each kind of location calls it after it has read: what was read before another store took
-        the place belongs to the first.
+        Locations call it after reading: what was read before the store was replaced is valid.
         """
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
@@ -119,7 +118,7 @@ class Location:
 
 
 def _identify_file(path: Path) -> object:
-    """What changes when a file is replaced: who does that cannot set ctime."""
+    """Return facts that change when a file is replaced; ctime cannot be faked."""
     with contextlib.suppress(FileNotFoundError), _reading(path):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -145,30 +144,30 @@ class Folder(Location):
         self.where = where or str(path)
 
     def identify(self) -> object:
-        """Of ``zarr.json``, which nobody changes in place."""
+        """Identify ``zarr.json``, which nobody changes in place."""
         return _identify_file(self.path / "zarr.json")
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """The path of a file to be opened and read while the block runs."""
+        """Yield the path of a file to open and read while the block runs."""
         try:
             with _reading(self.path / name) as path:
                 yield path
         finally:
-            if name != "zarr.json":  # by which a writer sees that the store was finalised
+            if name != "zarr.json":  # which tells a writer that the store was finalised
                 self.refuse_if_changed()
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         with self.file(name) as path:
             return path.read_bytes()
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Part of a file."""
+        """Read part of a file."""
         return self.read_parts(name, [(start, length)])[0]
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file."""
+        """Read several parts of a file."""
         parts = []
         with self.file(name) as path, path.open("rb") as file:
             for start, length in spans:
@@ -177,37 +176,37 @@ class Folder(Location):
         return parts
 
     def map(self, name: str) -> MappedFile:
-        """A file as memory."""
+        """Map a file into memory."""
         with self.file(name) as path:
             return map_file(path)
 
 
 class ZipArchive(Location):
-    """A zip file on this machine that holds one store, mapped: its files are not compressed."""
+    """A zip file on this machine with one store, mapped: its files are not compressed."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
 
     def identify(self) -> object:
-        """Of the zip file, which is mapped once."""
+        """Identify the zip file, which is mapped once."""
         return _identify_file(self.path)
 
     def read(self, name: str) -> bytes:
-        """A whole file, compared with the checksum that the zip file has of it."""
+        """Read a whole file, and compare it with its checksum in the zip file."""
         data = self.map(name).bytes.tobytes()
         if zlib.crc32(data) != self._info(name).CRC:
             raise StoreError(f"{self.join(name)}: its checksum in the zip file is wrong")
         return data
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Part of a file."""
+        """Read part of a file."""
         data = self.map(name).bytes
         start = max(0, start + len(data) if start < 0 else start)
         return data[start : start + length].tobytes()
 
     def map(self, name: str) -> MappedFile:
-        """A file as memory."""
+        """Return a file as memory."""
         info, archive = self._info(name), self._mapped.bytes
         start = info.header_offset
         header = archive[start : start + _HEADER_BYTES].tobytes().ljust(_HEADER_BYTES)
@@ -227,8 +226,8 @@ class ZipArchive(Location):
 
     @cached_property
     def _infos(self) -> dict[str, ZipInfo]:
-        """What the zip file holds, by name."""
-        reason = "is not a zip file, or is cut short ({}); get it again"
+        """The entries of the zip file, by name."""
+        reason = "is not a zip file, or is cut short ({}); download it again"
         with (
             _reading(self.path) as path,
             translate(StoreError, self.where, reason, foreign=_NO_ZIP),
@@ -236,7 +235,7 @@ class ZipArchive(Location):
         ):
             infos = {info.orig_filename: info for info in archive.infolist()}
         for name, info in infos.items():
-            if info.compress_type != ZIP_STORED:  # it could not be mapped
+            if info.compress_type != ZIP_STORED:  # which could not be mapped
                 raise StoreError(
                     self.where,
                     f": {name!r:.80} is compressed; pack the store with: obygaze stores pack STORE "
@@ -252,7 +251,7 @@ class ZipArchive(Location):
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Tell a file that is not there from one that the system cannot read now."""
+    """Distinguish a missing file from one that the system cannot read now."""
     try:
         yield path
     except (FileNotFoundError, ObygazeError):
@@ -267,17 +266,17 @@ def _reading(path: Path) -> Iterator[Path]:
 
 
 def is_url(address: str | Path) -> TypeGuard[str]:
-    """Whether an address is a URL, not a path."""
+    """Return True if an address is a URL, not a path."""
     return isinstance(address, str) and "://" in address
 
 
 def is_store_name(name: str) -> bool:
-    """Whether a file of a store may have this name: inside its folder, of a safe alphabet."""
+    """Return True if a file of a store may have this name: relative, in a safe alphabet."""
     return _STORE_NAME.fullmatch(name) is not None
 
 
 def require_store_name(path: Path) -> Path:
-    """The name of a new store, if it is one."""
+    """Return the path of a new store if its name is valid."""
     if path.suffix != ".zarr":
         raise UsageError(path, ": the name of a store ends in .zarr")
     return path
@@ -290,10 +289,10 @@ def in_parallel(
     at_once: int,
     stopped: threading.Event | None = None,
 ) -> Iterator[T]:
-    """Yield an action's results in order, `at_once` at a time.
+    """Yield an action's results in order, running `at_once` at a time.
 
-    After an error, nothing new begins, `stopped` is set, and calls that have begun are waited
-    for. After an interrupt they are not.
+    After an error, nothing new starts, `stopped` is set, and running calls are awaited. After an
+    interrupt they are not.
     """
     values = list(values)
     if at_once == 1 or len(values) < 2:
@@ -301,7 +300,7 @@ def in_parallel(
         return
     results = [(value, Future[T]()) for value in values]
     waiting = iter(results)
-    # Python waits for an executor's threads when it exits, even after an interrupt.
+    # At exit, Python waits for an executor's threads, even after an interrupt.
     count = min(at_once, len(values))
     threads = [
         threading.Thread(target=_fulfil, args=(action, waiting), daemon=True) for _ in range(count)
@@ -322,7 +321,7 @@ def in_parallel(
 
 
 def _fulfil(action: Callable[[V], T], waiting: Iterator[tuple[V, Future[T]]]) -> None:
-    """Call an action for the values that wait, until another thread has taken the last."""
+    """Call an action for the waiting values, until another thread has taken the last."""
     for value, result in waiting:
         try:
             result.set_result(action(value))
@@ -331,7 +330,7 @@ def _fulfil(action: Callable[[V], T], waiting: Iterator[tuple[V, Future[T]]]) ->
 
 
 def sha256_at(location: Location, name: str) -> str:
-    """The SHA-256 of a file as 64 hexadecimal digits."""
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for block in location.stream(name):
         digest.update(block)

@@ -1,4 +1,4 @@
-"""Reads and checks the small files of a store, so that later code can trust what they say.
+"""Read and check the small files of a store, so that later code can trust their content.
 
 Zarr's own reader takes longer to import than a store takes to open, and is not needed for this.
 """
@@ -36,7 +36,7 @@ UNKNOWN = "unknown"
 _ROW_COLUMNS = ("id", "status", "source", "reason")
 
 Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
-"""A whole number above zero, as sizes are."""
+"""A whole number above zero, such as a size."""
 ArrayName = Annotated[
     str,
     msgspec.Meta(
@@ -65,7 +65,7 @@ class _Backbone(msgspec.Struct):
 
 
 class _Attributes(msgspec.Struct):
-    """What a store's attributes must have; they may have more."""
+    """The attributes that a store must have; it may have more."""
 
     n: Count
     block_rows: Count
@@ -120,19 +120,19 @@ class _Header(msgspec.Struct):
 
 
 def remedy(location: Location) -> str:
-    """What to do about a damaged store."""
+    """Return the remedy for a damaged store."""
     if isinstance(location, Folder) and location.where == str(location.path):
         return f"run: obygaze stores repair {location.where}"
     return "download it again, or tell its owner"
 
 
 def final_error(path: Path | str, reason: str) -> StoreError:
-    """A store is final, and its rows are to be filled."""
+    """Return the error for a final store whose rows should be filled."""
     return StoreError(path, f"{reason}; reopen it with: obygaze stores repair {path} --reopen")
 
 
 class DamagedFile(StoreError):
-    """A file of a store that is not as it was written, and how."""
+    """A file of a store that was damaged, and the damage."""
 
     def __init__(self, where: StoreFile, reason: str, consequence: str = "") -> None:
         also = f"; {consequence}" if consequence else ""
@@ -141,7 +141,7 @@ class DamagedFile(StoreError):
 
 
 class NewerStore(StoreError):
-    """A store of a later version of the format than this obygaze reads."""
+    """A store in a newer version of the format than this obygaze reads."""
 
 
 def _read(file: StoreFile) -> bytes:
@@ -152,13 +152,13 @@ def _read(file: StoreFile) -> bytes:
 
 
 def _decode(file: StoreFile, data: bytes, kind: type[Value]) -> Value:
-    """The content of a JSON file as a type."""
+    """Decode the content of a JSON file as a type."""
     with translate(DamagedFile, file, "it is not valid ({})"):
         return msgspec.json.decode(data, type=kind)
 
 
 def read_attributes(location: Location) -> dict[str, Any]:
-    """The attributes of a store; `StoreError` if there is no store, or one of a newer format."""
+    """Return a store's attributes; raise `StoreError` without a store, or for a newer format."""
     file = StoreFile(location, "zarr.json")
     try:
         data = location.read(file.name)
@@ -171,7 +171,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
         is_newer = isinstance(version, int) and version > fmt.FORMAT_VERSION
         raise (NewerStore if is_newer else StoreError)(
             location.where,
-            f"has format version {version!r:.20}, and this obygaze reads version "
+            f"has format version {version!r:.20}, this obygaze reads up to version "
             f"{fmt.FORMAT_VERSION}",
         )
     check_attributes(file, ours)
@@ -179,7 +179,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
 
 
 def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
-    """What a store's attributes do not say of how its features were made."""
+    """Return the parts of the recipe that a store's attributes leave unknown."""
     backbone = attributes["backbone"]
     has_weights = re.fullmatch("[0-9a-f]{64}", str(backbone["weights_sha256"]))
     parts = {
@@ -192,21 +192,21 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_no_store(location: Location) -> str:
-    """What is there instead of a store."""
+    """Describe what exists instead of a store."""
     if location.exists(fmt.CHECKSUMS):
         return (
-            f"{location.where} is incomplete: it has no zarr.json; if a push to it was cut off, "
+            f"{location.where} is incomplete: it has no zarr.json; if a push was interrupted, "
             "run the push again"
         )
     if isinstance(location, Folder):
         if not location.path.exists():
             require_folder(location.path, "a feature store", StoreError)
-        if other := describe_other_kind(location.path, "a feature store"):
-            return other
+        if other_kind := describe_other_kind(location.path, "a feature store"):
+            return other_kind
         if stores := sorted(path.name for path in location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", location.path / stores[0])
     elif not location.is_local:
-        return f"there is no store at {location.where}: it has no zarr.json; check the address"
+        return f"{location.where} has no store: zarr.json is missing; check the address"
     return f"{location.where} is not a feature store: it has no zarr.json"
 
 
@@ -219,7 +219,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
 def read_record(
     location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord | None:
-    """A commit record, if there is one; `StoreError` if it does not match the block's ids."""
+    """Return a commit record or None; raise `StoreError` if it does not match the block's ids."""
     file = StoreFile(location, fmt.record_name(block))
     try:
         data = location.read(file.name)
@@ -237,7 +237,7 @@ def read_record(
             and all((sha256 is not None) == has_shards for sha256 in record.shards.values())
         ):
             return record
-        reason = "it is of another block, or of another store"
+        reason = "it belongs to another block or store"
     except (ValueError, RecursionError) as problem:
         reason = f"{problem!s:.100}"
     affected = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else ids[0]
@@ -251,7 +251,7 @@ def read_record(
 def _read_table(
     location: Location, name: str, columns: Sequence[str]
 ) -> tuple[dict[str, list[str]], str]:
-    """The columns of a CSV table that obygaze wrote, and the SHA-256 of its file."""
+    """Return the columns of a CSV table that obygaze wrote, and the SHA-256 of its file."""
     file = StoreFile(location, name)
     data = _read(file)
     with translate(DamagedFile, file, "it is not the table that was written ({})"):
@@ -268,9 +268,9 @@ def _read_table(
 
 
 def _split_plain_table(text: str) -> dict[str, list[str]] | None:
-    """Return the columns of a table without quotes, ten times faster than row by row.
+    """Split a table without quotes into columns, ten times faster than row by row.
 
-    None if the table has quotes or one column only, or its rows differ in length.
+    Returns None if the table has quotes or only one column, or if its rows differ in length.
     """
     lines = text.removesuffix("\n").split("\n")
     header = lines[0].split(",")
@@ -285,7 +285,7 @@ def _split_plain_table(text: str) -> dict[str, list[str]] | None:
 def read_rows_table(
     location: Location, ids: Sequence[str], status: NDArray[np.uint8]
 ) -> dict[str, list[str]]:
-    """The columns ``source`` and ``reason`` of a final store's table of rows."""
+    """Return the columns ``source`` and ``reason`` of a final store's table of rows."""
     table, _ = _read_table(location, fmt.ROWS, _ROW_COLUMNS)
     if table["id"] != ids or table["status"] != [str(code) for code in status.tolist()]:
         reason = "it does not match the store's ids and status"
@@ -294,10 +294,10 @@ def read_rows_table(
 
 
 def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
-    """The items of a store; `StoreError` if the table was changed since it was written.
+    """Return the items of a store; raise `StoreError` if their table was changed.
 
     The items' digest does not include films, which subset and merge use; so the file must also
-    match its checksum, where the store has one.
+    match its checksum if the store has one.
     """
     from obygaze_features.common.tables import Table
     from obygaze_features.items.items import Items
@@ -312,14 +312,14 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     if checksums.get(fmt.ITEMS) not in (None, sha256) or items.digest != attributes["items_digest"]:
         raise StoreError(
             location.join(fmt.ITEMS),
-            "is not the table that the store was made for; restore it from the manifest or from "
+            "is not the table that the store was made from; restore it from the manifest or from "
             "another copy of the store",
         )
     return items
 
 
 def read_checksums(location: Location) -> dict[str, str]:
-    """The SHA-256 of each file that a store's ``checksums.json`` lists."""
+    """Return the SHA-256 of each file that a store's ``checksums.json`` lists."""
     file = StoreFile(location, fmt.CHECKSUMS)
     return _decode(file, _read(file), dict[str, str])
 
@@ -344,7 +344,7 @@ class StoredArray:
 
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
-    """Read how an array is stored; `StoreError` if its chunks are not whole rows in shards."""
+    """Read an array's layout; raise `StoreError` if its chunks are not whole rows in shards."""
     file, shape = StoreFile(location, f"{spec.name}/zarr.json"), [attributes["n"], *spec.shape]
     header = _decode(file, _read(file), _Header)
     if (header.shape, header.data_type) != (shape, spec.dtype):
@@ -360,7 +360,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         or not row == inner_row == [*spec.shape]
         or not (is_block or attributes["state"] == "final")
     ):
-        raise DamagedFile(file, "its chunks are not whole rows in shards, or not of its blocks")
+        raise DamagedFile(file, "its chunks are not whole rows in shards, or do not fit its blocks")
     first, *compressors, last = shards.codecs if len(shards.codecs) > 1 else [{}, {}]
     compressed = [codec.get("name") for codec in compressors] == ["zstd"]
     if (
@@ -369,9 +369,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         or header.chunk_key_encoding != _KEYS
         or header.storage_transformers
     ):
-        raise StoreError(
-            file, ": its codecs are not those that obygaze writes; read the array with zarr"
-        )
+        raise StoreError(file, ": obygaze does not write such codecs; read the array with zarr")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)
 

@@ -22,13 +22,13 @@ from obygaze_features.store.format import ArraySpec, Status, frame_count, token_
 from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
-"""Size of the rows that a thread compares at a time, in float32; a request has its cost."""
+"""The float32 bytes of rows that a thread compares at a time; larger behind a URL."""
 NEIGHBOUR_ROWS = 512
-"""How many rows are compared with all others at a time."""
+"""The rows that are compared with all others at a time."""
 GROUP = 64
-"""How many cosines are first compared by their maximum alone."""
+"""The cosines that are first compared only by their maximum."""
 FORGET_BYTES = 64 * 2**20
-"""How much is read before the memory of mapped shards is released."""
+"""The bytes to read before the memory of mapped shards is released."""
 MAX_THREADS = 4
 
 
@@ -65,7 +65,7 @@ def find_nearest(
     exclude: Collection[str] = (),
     top: int = 10,
 ) -> list[Match]:
-    """The rows with the largest cosine, in order; equal ones in the order of stores and rows.
+    """Return the rows with the largest cosine, in order; ties keep the order of stores and rows.
 
     Parameters
     ----------
@@ -106,14 +106,14 @@ def find_nearest(
 def find_neighbours(
     store: Store, ids: Collection[str], *, array: str = "native", top: int = 5
 ) -> dict[str, list[Match]]:
-    """The nearest of `ids` to each of them by cosine, itself left out, as `find_nearest` does.
+    """Return the nearest of the other `ids` to each, by cosine, as `find_nearest` does.
 
     Ids that the store lacks, or whose vectors have no direction, have no neighbours.
     """
     if has_frames(store, array):
         raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
-    wanted = frozenset(ids)
-    rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in wanted], int)
+    id_set = frozenset(ids)
+    rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in id_set], int)
     vectors = store.read_rows(array, rows).astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         lengths = np.linalg.norm(vectors, axis=1)
@@ -125,8 +125,8 @@ def find_neighbours(
     for start in range(0, len(rows), NEIGHBOUR_ROWS):
         block = vectors[start : start + NEIGHBOUR_ROWS]
         cosines = np.matmul(block, directions.T, out=products[: len(block)])
-        itself = np.arange(len(block))
-        cosines[itself, start + itself] = cosines[:, len(rows) :] = -np.inf
+        block_numbers = np.arange(len(block))
+        cosines[block_numbers, start + block_numbers] = cosines[:, len(rows) :] = -np.inf
         queries, nearest = _largest(cosines, top)
         near = cosines[queries, nearest].tolist()
         for query, row, cosine in zip(rows[start + queries], rows[nearest], near, strict=True):
@@ -135,19 +135,19 @@ def find_neighbours(
 
 
 def has_frames(store: Store, array: str) -> bool:
-    """Whether an array has one vector per frame; `UsageError` if it has no vectors to compare."""
+    """Return True for one vector per frame; raise `UsageError` if an array has no vectors."""
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
     frames, count = frame_count(store.specs) or -1, spec.shape[0]
-    # A vector of `frames` may be of a few frames; one of other arrays may be of a patch.
+    # Vectors of `frames` may stand for a few frames each; those of other arrays for a patch.
     if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
         return True
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
 
 
 def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
-    """A query scaled to length one; `UsageError` if it has no direction, or another width."""
+    """Scale a query to length one; raise `UsageError` if it has no direction or a wrong width."""
     vector = np.asarray(query, np.float64)
     if vector.shape != spec.shape[-1:]:
         shape = " x ".join(map(str, vector.shape))
@@ -157,8 +157,8 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(
-            "the query has no direction: all its numbers are zero (nothing is said or seen "
-            "there), or some are not finite; give another"
+            "the query has no direction: its numbers are all zero (nothing is heard or seen "
+            "there), or not all finite; use another query"
         )
     return (vector / length).astype(np.float32)
 
@@ -183,10 +183,10 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
 
 
 def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows and columns of each row's largest cosines, in order, without those of -inf.
+    """Return rows and columns of each row's largest cosines, in order, without those of -inf.
 
-    Equal cosines are in the order of columns. The maxima of groups of columns come first: no
-    group whose maximum is below the `top`-th of them has any of the `top` cosines.
+    Equal cosines are in the order of columns. The maxima of groups of columns come first: no group
+    whose maximum is below the `top`-th largest maximum has any of the `top` cosines.
     """
     if missing := -cosines.shape[1] % GROUP:
         cosines = np.pad(cosines, ((0, 0), (0, missing)), constant_values=-np.inf)
@@ -198,8 +198,8 @@ def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], 
         least = np.partition(maxima, -top, axis=1)[:, -top]
     rows, group = np.nonzero(maxima >= least[:, None])
     values = grouped[rows, :, group]
-    kept, member = np.nonzero((values >= least[rows, None]) & (values > -np.inf))
-    rows, places, values = rows[kept], member * groups + group[kept], values[kept, member]
+    near, member = np.nonzero((values >= least[rows, None]) & (values > -np.inf))
+    rows, places, values = rows[near], member * groups + group[near], values[near, member]
     order = np.lexsort((places, -values, rows))
     rows, places = rows[order], places[order]
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
@@ -207,7 +207,7 @@ def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], 
 
 
 def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each vector with one of length one; -inf without a direction."""
+    """Return the cosine of each vector with one of length one; -inf without a direction."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         cosines: NDArray[np.float32] = vectors @ direction
@@ -220,7 +220,7 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 def _score(
     store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """The cosine of each row, -inf without a direction; by frames, which is nearest, else -1."""
+    """Return each row's cosine (-inf without a direction) and nearest frame (-1 without frames)."""
     spec, by_frame = _spec(store, array), has_frames(store, array)
     if spec.shape[-1] != len(direction):
         raise UsageError(
@@ -240,7 +240,7 @@ def _score(
         return len(cosine)
 
     read = 0
-    # Reading, not arithmetic, takes the time, and each thread reads; of a server, only one.
+    # Reading takes the time, not arithmetic, so each thread reads; only one reads from a server.
     threads = min(MAX_THREADS, usable_cores()) if is_local else 1
     with (
         ThreadPoolExecutor(threads) as pool,
@@ -261,6 +261,6 @@ def _match(store: Store, row: int, cosine: float, best: int = -1, array: str = "
     if frame is not None and "frame_time" in store.arrays:
         times = store.read_rows("frame_time", np.array([row]))
         time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
-    # Rounding can lead a little over 1.
+    # Rounding can give slightly more than 1.
     cosine = min(1.0, max(-1.0, cosine))
     return Match(store.ids[row], store.items.films[row], store.where, cosine, frame, time)

@@ -1,4 +1,4 @@
-"""Reading a store: rows by id, the state of each row, and what can be done with the store."""
+"""Read a store: rows by id, the state of each row, and the operations on the store."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
-"""What `Store.iter_blocks` reads at a time from a final store."""
+"""The bytes that `Store.iter_blocks` reads at a time from a final store."""
 
 DICTIONARY_ROWS = 2**17
-"""The most rows whose ids are kept in a dictionary, which is faster, and takes more memory."""
+"""The most rows whose ids are held in a dictionary, which is faster but takes more memory."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""The beginning of a URL that lacks a slash."""
+"""The start of a URL that lacks a slash."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
@@ -56,7 +56,7 @@ Missing = Literal["raise", "nan", "drop"]
 class Store:
     """The features of one manifest's items under one backbone. Open a store with `open_store`.
 
-    What it reports about rows is what was on disk on first use; `refresh` reads it again.
+    It reports on rows as they were on disk on first use; `refresh` reads them again.
 
     Examples
     --------
@@ -78,10 +78,10 @@ class Store:
         return int(self.attributes["n"])
 
     def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
-        """The row of an id in every array."""
+        """Return the row of an id in every array."""
         if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
             raise UsageError(
-                f"{self.where}: rows are read by id (got {item_id!r:.60}); for example "
+                f"{self.where}: rows are selected by id (got {item_id!r:.60}); for example "
                 f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
             )
         row = self._row_of.get(item_id, -1)
@@ -112,17 +112,17 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The store's folder; `StoreError` if the store is not in one, and so is read-only."""
+        """The store's folder; raises `StoreError` for a store without one, which is read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} can only be read; to change or send it, download it with: "
+                f"{self.where} is read-only; to change or send it, download it with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
 
     @property
     def is_final(self) -> bool:
-        """Whether the store is finalised: read-only, with large shards and a checksum list."""
+        """True if the store is finalised: read-only, with large shards and a checksum list."""
         return bool(self.attributes["state"] == "final")
 
     @property
@@ -136,9 +136,9 @@ class Store:
         return fmt.specs_of(self.attributes)
 
     def stored(self, array: str) -> StoredArray:
-        """How an array is stored, read on first use."""
+        """Return an array's layout on disk, which is read on first use."""
         if not isinstance(array, str):
-            raise UsageError(f"{self.where}: an array is given by its name (got {array!r:.60})")
+            raise UsageError(f"{self.where}: an array is selected by its name (got {array!r:.60})")
         if array not in self._stored:
             spec = next((spec for spec in self.specs if spec.name == array), None)
             if spec is None:
@@ -150,12 +150,12 @@ class Store:
 
     @property
     def block_rows(self) -> int:
-        """Rows per block."""
+        """The rows per block."""
         return int(self.attributes["block_rows"])
 
     @property
     def blocks(self) -> int:
-        """Number of blocks, written or not."""
+        """The number of blocks, written or not."""
         return -(-len(self) // self.block_rows)
 
     @cached_property
@@ -181,7 +181,7 @@ class Store:
 
     @cached_property
     def failures(self) -> dict[str, str]:
-        """Id -> reason, for the rows that failed."""
+        """The reason by id, for the rows that failed."""
         failed = np.flatnonzero(self.status > Status.DONE).tolist()
         if not failed:
             return {}
@@ -190,7 +190,7 @@ class Store:
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
-        """Id -> the fingerprint of the file it was computed from; None if there is none."""
+        """The fingerprint by id of the file a row was computed from; None for rows without one."""
         sources = self.rows_table["source"]
         return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
@@ -216,19 +216,19 @@ class Store:
 
     @cached_property
     def records(self) -> list[BlockRecord]:
-        """The commit records of the blocks that are written, in order; none in a final store."""
+        """The commit records of the written blocks, in order; empty for a final store."""
         records = map(self.record_of, range(self.blocks))
         return [record for record in records if record is not None]
 
     def record_of(self, block: int) -> BlockRecord | None:
-        """A block's commit record; None if it is not written, or the store is final."""
+        """Return a block's commit record; None if it is not written, or the store is final."""
         if block not in self._records:
-            # Assigned last: a record that cannot be read raises again the next time.
+            # Assigned last, so that an unreadable record raises again the next time.
             self._records[block] = self.read_record(block)
         return self._records[block]
 
     def read_record(self, block: int) -> BlockRecord | None:
-        """A block's commit record as it is on disk now."""
+        """Return a block's commit record as it is on disk now."""
         if self.is_final or not 0 <= block < self.blocks:
             return None
         rows = self.rows_of_block(block)
@@ -236,7 +236,7 @@ class Store:
         return read_record(self.location, block, ids, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
-        """The rows of a block; the last block may be short."""
+        """Return the rows of a block; the last block may be short."""
         return range(len(self))[block * self.block_rows : (block + 1) * self.block_rows]
 
     def refresh(self) -> Store:
@@ -253,7 +253,7 @@ class Store:
         return self
 
     def info(self) -> dict[str, Any]:
-        """Rows by status, arrays with shapes and bytes, failures, and the store's attributes."""
+        """Return rows by status, arrays with shapes and bytes, failures, and the attributes."""
         n, done = len(self), int((self.status == Status.DONE).sum())
         to_do = int((self.status == Status.TODO).sum())
         return self.attributes | {
@@ -275,7 +275,7 @@ class Store:
     def read(
         self, array: str = "native", ids: Sequence[str] | None = None, *, missing: Missing = "raise"
     ) -> NDArray[Any]:
-        """Rows of an array, in the order asked.
+        """Read rows of an array, in the order of `ids`.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Store:
         return self._row_reader.gather(stored, rows[done], into=values, at=np.flatnonzero(done))
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
-        """Rows of an array by row number; all of them must be done."""
+        """Read rows of an array by row number; all of them must be done."""
         stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
@@ -322,7 +322,7 @@ class Store:
     def iter_blocks(
         self, arrays: Sequence[str] | None = None
     ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
-        """Iterate over the rows that are done, in order, in bounded memory.
+        """Yield the rows that are done, in order, in bounded memory.
 
         Yields
         ------
@@ -349,23 +349,23 @@ class Store:
         self._row_reader.forget()
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
-        """The ids whose rows are done, in the order given; of all ids by default."""
+        """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
         if ids is None:
             return [self.ids[row] for row in np.flatnonzero(self.status == Status.DONE).tolist()]
         done = self._row_reader.are_done(self._find_rows(ids)).tolist()
         return [item_id for item_id, is_done in zip(ids, done, strict=True) if is_done]
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
-        """The row numbers of ids; `StoreError` if a row is not done."""
+        """Return the row numbers of ids; raise `StoreError` if a row is not done."""
         rows = self._find_rows(ids)
         self._row_reader.require_done(ids, rows, self._row_reader.are_done(rows))
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
-        """Which rows (of all by default) are to be computed: those to do.
+        """Return the rows (default: all) that are still to do.
 
-        With `retry_failed` also the rows that failed; `StoreError` if the store is final, and so
-        cannot be filled.
+        With `retry_failed` also the rows that failed; raises `StoreError` if the store is final and
+        so cannot be filled.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is finalised and read-only, with failed rows")
@@ -374,13 +374,13 @@ class Store:
         missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
         return missing
 
-    # Other libraries, and operations on the whole store
+    # Views for libraries, and operations on the whole store
 
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
         """Return an array as a table with a row per id and a column per number.
 
         Columns have the array's own names, if it has any. An array with several axes per row, such
-        as ``frames``, has them in the index: a row per id and frame.
+        as ``frames``, has them in the index: one row per id and frame.
         """
         from obygaze_features.store.views import to_pandas
 
@@ -393,13 +393,13 @@ class Store:
         manifest: Manifest | Path | str | None = None,
         labels: str | None = None,
     ) -> xr.Dataset:
-        """Return arrays (all by default; one by its name) as a dataset.
+        """Return arrays (by default all; a name selects one) as a dataset.
 
-        Its dimensions are ``item``, ``frame``, ``feature`` (where arrays differ in length or
-        columns, ``feature_32`` and so on) and axes of single arrays; its coordinates are ``id``, by
-        which rows are selected, ``film``, the ``time`` of each frame, and the names of columns; of
-        a manifest also ``level`` ("" for none) and ``concepts``, true or false by ``concept``, as
-        in its label set `labels`.
+        Its dimensions are ``item``, ``frame``, ``feature`` (``feature_32`` and so on where arrays
+        differ in length or columns) and axes of single arrays. Its coordinates are ``id``, by which
+        rows are selected, ``film``, the ``time`` of each frame, and the names of columns. With a
+        manifest, it also has ``level`` ("" for none) and ``concepts``, true or false by
+        ``concept``, from its label set `labels`.
         """
         from obygaze_features.store.views import to_xarray
 
@@ -423,7 +423,7 @@ class Store:
             The rows, in this order; by default all that are done, with a manifest those of its
             items that are done and have a level. `StoreError` if a row is not done.
         manifest, labels
-            A manifest or its folder, and which of its label sets. An id that is asked for and has
+            A manifest or its folder, and which of its label sets. An id that is requested and has
             no level has the label -1.
         """
         from obygaze_features.store.views import StoreDataset
@@ -465,8 +465,8 @@ class Store:
 
         HDF5 has one dataset per array, each chunk with HDF5's own checksum (Fletcher-32); a row
         that is not done is NaN, or -1 in whole numbers. Parquet has one row per clip and one column
-        per array, of lists of fixed size, laid flat, with the shape in the column's metadata; a row
-        that is not done is null.
+        per array: flat lists of fixed size, with the shape in the column's metadata; a row that is
+        not done is null.
 
         Parameters
         ----------
@@ -496,8 +496,8 @@ class Store:
     def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
         """Join the small shards into large ones, with a card and checksums, read-only.
 
-        A final store is not changed. The checksum of every shard is verified; `StoreError` if a
-        shard is damaged, and nothing is changed.
+        A final store is not changed. The checksum of every shard is verified. Raises `StoreError`
+        if a shard is damaged, and then changes nothing.
 
         Parameters
         ----------
@@ -514,14 +514,14 @@ class Store:
     def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
         """Write a final store into one zip file; each file is compared with its checksum.
 
-        `StoreError` if the store is open or damaged; nothing is written then.
+        Raises `StoreError` if the store is open or damaged, and then writes nothing.
         """
         from obygaze_features.store.transfer import pack
 
         return pack(self, output, overwrite=overwrite)
 
     def push(self, target: Path | str) -> Pushed:
-        """Put a final store elsewhere; run again, it sends what is missing or wrong there.
+        """Send a final store elsewhere; a second run sends only what is missing or wrong there.
 
         Parameters
         ----------
@@ -541,10 +541,10 @@ class Store:
         licence: str | None = None,
         citation: str | None = None,
     ) -> Store:
-        """Change the name, licence or citation; a final store's card says so, too.
+        """Change the name, licence or citation, also in a final store's card.
 
         The store is replaced in one step by one that shares the files of its features, so that it
-        is whole at any moment.
+        is complete at any moment.
         """
         from obygaze_features.store.finalise import set_texts
 
@@ -581,7 +581,7 @@ class Store:
             has_duplicates = len(rows) < len(self)
         if has_duplicates:
             file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
-            raise DamagedFile(file, "an id is there twice")
+            raise DamagedFile(file, "duplicate id")
         return rows
 
     @cached_property
@@ -589,7 +589,7 @@ class Store:
         return RowReader(self)
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
-        """The row of each id; -1 if the store does not have it."""
+        """Return the row of each id; -1 if the store does not have it."""
         _require_ids(ids)
         row_of = self._row_of
         if isinstance(row_of, RowIndex):
@@ -604,10 +604,10 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
     ----------
     address
         A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
-        ``s3://...``, ``hf://...``). `StoreError` if there is no complete store.
+        ``s3://...``, ``hf://...``). `StoreError` without a complete store.
     checksums
-        Verify the checksum of everything that is read. Without, reading is faster, and damage
-        is not noticed.
+        Verify the checksum of everything that is read. Without it, reading is faster, and
+        damage goes unnoticed.
     """
     return open_at(location_of(address), checksums=checksums)
 
@@ -616,18 +616,18 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
     """Open the store at a location."""
     store = Store(location, checksums=checksums)
     if location.is_local:
-        for name in store.arrays:  # report damaged metadata of an array on opening
+        for name in store.arrays:  # so that damaged metadata of an array is reported here
             store.stored(name)
     return store
 
 
 def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that anything is there."""
+    """Return the location of an address, without checking that anything exists there."""
     if is_url(address):
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)
             raise StoreError(
-                f"{where} is a zip file on another machine, which is not read there; "
+                f"{where} is a zip file on another machine, which cannot be read there; "
                 f"download it: obygaze stores pull {where} -o NAME.zarr"
             )
         from obygaze_features.store.remote import Remote
@@ -644,4 +644,4 @@ def location_of(address: str | Path) -> Location:
 
 def _require_ids(ids: Sequence[str]) -> None:
     if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
-        raise UsageError(f"ids is a list of ids, which are str (got {ids!r:.60})")
+        raise UsageError(f"ids must be a list of str (got {ids!r:.60})")

@@ -26,22 +26,22 @@ from obygaze_features.store.schemes import (
 )
 
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
-"""Seconds before each new try of a request that may succeed next time."""
+"""The seconds to wait before each retry of a request that may succeed next time."""
 MAX_WAIT_S = 60
-"""Seconds that a server may ask us to wait before the next try."""
+"""The most seconds to wait before a retry if a server asks for it."""
 MAX_REQUESTS = 8
-"""Requests at a time."""
+"""The number of requests at a time."""
 PIECE_BYTES = 8 * 2**20
-"""Bytes of one request of a large file; parts that are near are joined up to this."""
+"""The bytes of one request of a large file; nearby parts are joined up to this size."""
 GAP_BYTES = 128 * 2**10
-"""Bytes between two parts that are read rather than asked for by another request."""
+"""The gap between two parts up to which one request reads both."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
-"""What is read of one file at most, so that nobody can fill the memory."""
+"""The most that is read of one file, so that nobody can fill the memory."""
 
 
 class Remote(Location):
-    """A folder behind a URL; nothing of it is kept on this machine.
+    """A folder behind a URL; no file of it is stored on this machine.
 
     A password and a query (``?token=...``) are sent with each request, and never shown.
     """
@@ -64,7 +64,7 @@ class Remote(Location):
         return self._open()[0]
 
     def read(self, name: str) -> bytes:
-        """A whole file, compared with the list of checksums of the store that was pinned."""
+        """Read a whole file, and compare it with the checksums of the pinned store."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
         sha256 = self._checksums.get(name)
@@ -73,18 +73,18 @@ class Remote(Location):
             self.refuse_if_changed()
             raise StoreError(
                 self.join(name),
-                "is not as it was written; tell whoever offers the store, who can run: obygaze "
+                "is not as it was written; tell the owner of the store, who can run: obygaze "
                 "stores repair",
             )
         return answer.data
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Part of a file; a negative `start` counts from its end."""
+        """Read part of a file; a negative `start` counts from its end."""
         end = None if start < 0 else start + length
         return self._read_ranges(name, [(start, end)])[0].data if length else b""
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Several parts of a file, in parallel; those that are near by one request."""
+        """Read several parts of a file, in parallel; one request reads nearby parts."""
         runs = list(_join_near(sorted(set(spans))))
         ranges = [(run[0][0], sum(run[-1])) for run in runs]
         parts = {}
@@ -95,13 +95,13 @@ class Remote(Location):
         return [parts[span] for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """A file from `start` on, piece by piece; all of it where a server knows no ranges."""
+        """Yield a file from `start` on; a server without ranges sends the rest together."""
         length = PIECE_BYTES
         while length == PIECE_BYTES:
             span = start, start + PIECE_BYTES
             [answer] = self._read_ranges(name, [span], ranges_needed=False)
             if answer.is_whole:
-                self.at_once = 1  # each file is in memory as a whole
+                self.at_once = 1  # because each file is wholly in memory
                 yield answer.data[start:]
                 return
             yield answer.data
@@ -109,7 +109,7 @@ class Remote(Location):
             start += length
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return True if a file of this name exists."""
         try:
             self._fetch(name, (0, 1), ranges_needed=False)
         except FileNotFoundError:
@@ -117,13 +117,13 @@ class Remote(Location):
         return True
 
     def identify(self) -> object:
-        """The list of checksums, which a push sends first; without one, nobody can tell."""
+        """Return the list of checksums, which a push sends first; None without such a list."""
         with contextlib.suppress(FileNotFoundError):
             return self._fetch(fmt.CHECKSUMS, (None, None)).data
         return None
 
     def pin(self) -> None:
-        """Compare files with the list of checksums from now on, or else with their own versions."""
+        """Compare files from now on with the list of checksums, or else with their own versions."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):
@@ -138,10 +138,10 @@ class Remote(Location):
         is_known: bool = False,
         ranges_needed: bool = True,
     ) -> list[Answer]:
-        """Ranges of a file of the store that was pinned; `is_known` if a checksum will tell.
+        """Read ranges of a file of the pinned store; `is_known` if a checksum will be compared.
 
-        Most servers name the version of a file; if that was of the store before, so is what was
-        read. Else the store's own identity is asked for, which takes a request.
+        Most servers return the version of a file; if the version belongs to the pinned store, so
+        does the data. Otherwise another request gets the store's identity.
         """
 
         def fetch(span: Range) -> Answer:
@@ -160,15 +160,15 @@ class Remote(Location):
         return answers
 
     def _open(self) -> tuple[Files, threading.Semaphore]:
-        """The files, and what limits the requests at a time."""
-        # Connections belong to one process, and do not survive a fork; nor do locks.
+        """Return the files and the limit of simultaneous requests."""
+        # Connections belong to one process and do not survive a fork; nor do locks.
         if self._opened is None or self._opened[0] != os.getpid():
             slots = threading.Semaphore(MAX_REQUESTS)
             self._opened = os.getpid(), open_files(self.url), slots
         return self._opened[1:]
 
     def _fetch(self, name: str, span: Range, *, ranges_needed: bool = True) -> Answer:
-        """A range of a file; it is asked for again if that may help."""
+        """Fetch a range of a file, with retries if they may help."""
         files, slots = self._open()
         limit = MAX_JSON_BYTES if name.endswith(".json") else MAX_FILE_BYTES
         length = length_of(span)
@@ -180,7 +180,7 @@ class Remote(Location):
                     answer = files.get(name, span, limit)
                 break
             except Exception as problem:
-                if is_beyond_the_end(problem):  # nothing, or no more
+                if is_beyond_the_end(problem):  # nothing, or nothing more
                     return Answer(b"")
                 pause = next(pauses, None)
                 is_passing = files.is_passing(problem, has_answered=self._answered)
@@ -200,17 +200,17 @@ class Remote(Location):
 
     def _refuse_large(self, name: str, size: int, limit: int) -> None:
         if size > limit:
-            raise StoreError(f"{self.join(name)} has more than {format_size(limit)}")
+            raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
 
 
 def _seconds_to_wait(problem: Exception, pause: float) -> float:
-    """The pause before the next try, as long as the server asks for."""
+    """Return the pause before the next try, as long as the server asks for."""
     asked = (getattr(problem, "headers", None) or {}).get("Retry-After", "")
     return min(float(asked), MAX_WAIT_S) if asked.isdecimal() else pause
 
 
 def _join_near(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """Spans in order, those that are near one another together."""
+    """Join nearby spans, in order."""
     run: list[Span] = []
     for start, length in spans:
         is_near = run and start - sum(run[-1]) <= GAP_BYTES

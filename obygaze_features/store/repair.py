@@ -1,8 +1,8 @@
-"""Repairing a store: damaged blocks become missing ones, which extraction computes again.
+"""Repair a store: damaged blocks become missing ones, which extraction computes again.
 
-What no block can replace (metadata, items, ids, tables) is restored from a copy of the store. No
-intact byte is lost: what a repair replaces or drops stays beside the store. It gets its name there
-before the store is changed, so that a repair may be interrupted anywhere, and repeated.
+Files that no block can replace (metadata, items, ids, tables) are restored from a copy of the
+store. No intact byte is lost: replaced and dropped files stay beside the store. They are named
+there before the store is changed, so that a repair may be interrupted anywhere, and repeated.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from obygaze_features.store.verify import Damage, verify
 from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
-"""Ends the name of what a repair replaced or dropped, which stays beside the store."""
+"""The suffix of the folder beside the store for files that a repair replaced or dropped."""
 KEPT = "nothing is lost: what was replaced or dropped is beside the store"
 ASIDE_NOTE = "kept-by-repair.txt"
-"""Says in such a folder where it is from."""
+"""The file in such a folder that says where it came from."""
 
 Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair did."""
+    """The result of a repair."""
 
     path: Path
     damage: tuple[Damage, ...]
     """The damage, without harmless entries."""
     to_do: tuple[str, ...]
-    """Ids of rows that were dropped and that extraction has to compute again."""
+    """The ids of rows that were dropped and that extraction has to compute again."""
     reopened: bool
     aside: Path | None = None
     """The folder of the replaced store, or of the dropped files, until somebody removes it."""
@@ -61,12 +61,12 @@ class Repair:
 def repair(
     path: Path | str, *, reopen: bool = False, confirm: Confirm = lambda damage, ids: None
 ) -> Repair:
-    """Make the damaged blocks of a store missing ones.
+    """Turn the damaged blocks of a store into missing ones.
 
     No process may be writing the store. A damaged final store is reopened: an open store with all
-    intact blocks replaces it; with `reopen` an undamaged one too, to fill what it lacks. What is
-    replaced or dropped stays beside the store. `StoreUnreadable` where the system cannot read a
-    file now; then nothing is changed.
+    intact blocks replaces it; with `reopen` an undamaged one too, to fill missing rows. Replaced
+    and dropped files stay beside the store. Raises `StoreUnreadable` if the system cannot read a
+    file now, and then changes nothing.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def repair(
         Called with the damage and the ids of the rows to drop, before any is dropped. It raises
         to stop.
     """
-    with disk_errors(Path(path), StoreError, kept=KEPT):
+    with disk_errors(Path(path), StoreError, unchanged=KEPT):
         store = open_store(path)
         if not store.is_final:
             refuse_while_written(store)
@@ -99,7 +99,7 @@ def repair(
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
-    """Return True if a damaged file can be computed or written again; the rest needs a copy."""
+    """Return True if a damaged file can be computed or written again; others need a copy."""
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if is_final else ()
     return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
 
@@ -116,11 +116,11 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
 
 
 def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int], tuple[str, ...]]:
-    """The blocks of damaged rows, and the ids of their rows that are not to do already."""
+    """Return the blocks of damaged rows, and the ids of their rows that were done or failed."""
     row_of = {item_id: row for row, item_id in enumerate(store.ids)}
     blocks = sorted({row_of[id_] // store.block_rows for entry in damage for id_ in entry.ids})
     rows = [row for block in blocks for row in store.rows_of_block(block)]
-    if store.is_final:  # else the record, which has the status, may be damaged
+    if store.is_final:  # an open store's status comes from the record, which may be damaged
         rows = [row for row in rows if store.status[row] != Status.TODO]
     return blocks, tuple(store.ids[row] for row in rows)
 
@@ -148,7 +148,7 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
 
 
 def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
-    """Make these blocks of an open store missing ones; their files stay beside the store."""
+    """Turn blocks of an open store into missing ones; their files stay beside the store."""
     path, shards = store.path, list[str]()
     for block in blocks:
         shards += [fmt.shard_name(spec, block) for spec in store.specs]
@@ -156,7 +156,7 @@ def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
         shards += [file.relative_to(path).as_posix() for file in staged]
     records = [fmt.record_name(block) for block in blocks]
     aside = _set_aside(path, [*records, *shards])
-    # Records go last: a repeated repair finds a block by its record.
+    # Records are dropped last: a repeated repair finds a block by its record.
     for name in (*shards, *records):
         (path / name).unlink(missing_ok=True)
     sync_path(path / "blocks")
@@ -165,9 +165,9 @@ def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
 
 
 def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Path | None:
-    """Replace a final store by an open one that has all its blocks but these.
+    """Replace a final store by an open one without these blocks.
 
-    A damaged one stays beside it.
+    A damaged store stays beside it.
     """
     n, path = len(store), store.path
     source = np.zeros(n, np.intp)

@@ -43,10 +43,10 @@ class RowIndex:
         """Return the row of each id; -1 if no row has it."""
         width = self._keys.dtype.itemsize
         encoded = [item_id.encode("utf-8", "surrogatepass") for item_id in ids]
-        # NumPy cuts what is longer, and ignores zeros at the end.
+        # NumPy cuts longer keys, and ignores zeros at the end.
         can_be = [len(key) <= width and b"\0" not in key for key in encoded]
-        wanted = np.array(encoded, self._keys.dtype)
-        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        is_there = (self._keys[places] == wanted) & np.array(can_be, np.bool_)
+        keys = np.array(encoded, self._keys.dtype)
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        is_there = (self._keys[places] == keys) & np.array(can_be, np.bool_)
         rows = places if self._order is None else self._order[places]
         return np.where(is_there, rows, -1)

@@ -1,7 +1,7 @@
-"""Rows of arrays, gathered shard by shard.
+"""Read rows of arrays, gathered shard by shard.
 
 Uncompressed shards on a local disk are mapped (`ShardReader`), which is many times faster than any
-other way; of others, the ranges of the chunks that are needed are read (`RangeShard`).
+alternative; for others, only the ranges of the needed chunks are read (`RangeShard`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
 
 BATCH_BYTES = 16 * 2**20
-"""Bytes of chunks that a `RangeShard` holds at a time; a few shards are read at once."""
+"""The bytes of chunks that a `RangeShard` holds at a time; a few are read in parallel."""
 MAX_OPEN_SHARDS = 64
-"""A mapped shard takes a file descriptor, and a process may have as few as 256."""
+"""The most shards open: each takes a file descriptor, and a process may have only 256."""
 
 Rows = NDArray[np.intp]
 
 
 class RowReader:
-    """Reads rows that are done, and keeps the shards that were used last open."""
+    """Reads rows that are done, and keeps the most recently used shards open."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
 
     def is_done(self, row: int) -> bool:
-        """Whether one row is done, which a loop over clips asks for each; a negative row is not."""
+        """Return True if one row is done, fast enough for loops; a negative row never is."""
         if row < 0 or self.store.is_final:
             return row >= 0 and bool(self.store.status.item(row) == Status.DONE)
         block, within = divmod(row, self.store.block_rows)
@@ -54,12 +54,12 @@ class RowReader:
         return record is not None and record.status[within] == Status.DONE
 
     def are_done(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows are done; a negative row is not."""
+        """Return which rows are done; a negative row never is."""
         done: NDArray[np.bool_]
         if self.store.is_final or "status" in vars(self.store):
             done = self.store.status[rows] == Status.DONE
             return done & (rows >= 0)
-        # A few rows of an open store need only the records of their blocks.
+        # For a few rows of an open store, the records of their blocks are enough.
         done = np.zeros(len(rows), np.bool_)
         blocks, within = np.divmod(rows, self.store.block_rows)
         for block in np.unique(blocks).tolist():
@@ -91,7 +91,7 @@ class RowReader:
         into: NDArray[Any] | None = None,
         at: Rows | None = None,
     ) -> NDArray[Any]:
-        """Rows of an array; row i goes to ``into[at[i]]``, or to a new array."""
+        """Read rows of an array; row i goes to ``into[at[i]]``, or to a new array."""
         if into is None:
             into = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
         if at is None:
@@ -128,7 +128,7 @@ class RowReader:
             into[at] = part
 
     def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
-        """One row of an array."""
+        """Read one row of an array."""
         shard, within = divmod(row, array.layout.shard_rows)
         try:
             return self._shard(array, shard).read_row(within, check=self.store.checksums)
@@ -141,10 +141,10 @@ class RowReader:
             shard.forget()
 
     def _shard(self, array: StoredArray, shard: int) -> ShardReader | RangeShard:
-        """A shard, opened; the last ones stay open.
+        """Open a shard; the most recently used shards stay open.
 
-        Nothing is locked, so that threads and forks never wait for each other; at worst a shard
-        is opened twice.
+        Nothing is locked, so that threads and forks never wait for each other; at worst a shard is
+        opened twice.
         """
         key = array.spec.name, shard
         reader = self._shards.pop(key, None) or self._open(array, shard)
@@ -155,7 +155,7 @@ class RowReader:
         return reader
 
     def _name_rows(self, problem: DamagedChunk, rows: Rows, first: int) -> StoreError:
-        """Which of the rows that were asked for, counted from row `first`, are damaged."""
+        """Return an error that names the damaged rows, counted from row `first`."""
         hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
         ids = [self.store.ids[first + row] for row in hit.tolist()]
         more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -170,7 +170,7 @@ class RowReader:
         record = self.store.record_of(shard)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
-            # A writer that was interrupted, or that is not ready yet, has left it there.
+            # A writer was interrupted, or has not moved it yet.
             names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -180,14 +180,14 @@ class RowReader:
 
 
 def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader | RangeShard:
-    """A shard of an array, to read rows from."""
+    """Open a shard of an array, to read rows from."""
     if not array.compressed and (file := location.map(name)):
         return ShardReader(file, array.layout)
     return RangeShard(location, name, array.layout, compressed=array.compressed)
 
 
 class RangeShard:
-    """A shard whose index is read once, and then the ranges of the chunks that are needed.
+    """A shard whose index is read once; then the ranges of needed chunks are read.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class RangeShard:
     def read(
         self, rows: Rows, *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Rows of the shard, counted from its start; all of them must be there."""
+        """Read rows of the shard, counted from its start; all of them must exist."""
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
@@ -225,32 +225,32 @@ class RangeShard:
                 parts = self.location.read_parts(self.name, spans)
             except FileNotFoundError:
                 all_rows = range(self.layout.shard_rows)
-                raise DamagedChunk(self.where, all_rows, "it is not there any more") from None
+                raise DamagedChunk(self.where, all_rows, "it no longer exists") from None
             for chunk, data, target in zip(batch, parts, targets[begin:], strict=False):
                 out[target] = self._decode(chunk, data, check=check)[within[target]]
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
-        """One row."""
+        """Read one row."""
         values: NDArray[Any] = self.read(np.array([row]), check=check)[0]
         return values
 
     def forget(self) -> None:
-        """Nothing: no rows are held."""
+        """Do nothing; no rows are held."""
 
     def _span(self, chunk: int) -> Span:
         if not self.present[chunk]:
             raise self._damaged(chunk, "a chunk is missing")
         offset, size = self.index[chunk].tolist()
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
-        if self.compressed:  # what does not compress grows a little
+        if self.compressed:  # incompressible data grows a little
             smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
         if not smallest <= size <= largest or offset >= 2**62:
             raise self._damaged(chunk, "a chunk has the wrong length")
         return offset, size
 
     def _decode(self, chunk: int, data: bytes, *, check: bool) -> NDArray[Any]:
-        """The rows of a chunk."""
+        """Return the rows of a chunk."""
         size = int(self.index[chunk, 1])
         if len(data) != size:
             raise self._damaged(chunk, "a chunk has the wrong length")
@@ -260,7 +260,7 @@ class RangeShard:
         if self.compressed:
             from numcodecs.zstd import decompress
 
-            # A buffer of the right size: a chunk that claims more takes no more memory.
+            # A buffer of the right size, so that a chunk that claims more takes no more memory.
             values = np.empty(self.layout.chunk_bytes, np.uint8)
             try:
                 decompress(content, values)

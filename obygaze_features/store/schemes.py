@@ -1,8 +1,8 @@
-"""What is behind the addresses that a store may have: one entry of `SCHEMES` for each scheme.
+"""The clients behind the addresses of stores: one entry of `SCHEMES` per scheme.
 
-Credentials and endpoints are where the clients look for them: for S3 in ``AWS_ACCESS_KEY_ID``,
-``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server in the URL
-(``https://USER:PASSWORD@HOST/...``); for the Hub from ``hf auth login``.
+Credentials and endpoints are in the clients' usual places: for S3 ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server the URL
+(``https://USER:PASSWORD@HOST/...``); for the Hub ``hf auth login``.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, Usag
 from obygaze_features.store.location import is_url
 
 TIMEOUT_S = 30
-"""Seconds without a byte after which a connection counts as cut."""
+"""The seconds without a byte after which a connection counts as lost."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
-"""s3fs retries by itself; without this, an endpoint that is down takes half a minute."""
+"""Limits of s3fs, which retries by itself: otherwise an unreachable endpoint takes 30 s."""
 _UPLOAD_PAUSES_S = (0.5, 4.0)
 _BEYOND_THE_END = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 
 Range = tuple[int | None, int | None]
-"""Start and end, as of a slice; a negative start has no end, and counts from the file's."""
+"""Start and end, as in a slice; a negative start has no end, and counts from the file's end."""
 
 
 class Answer(NamedTuple):
-    """What was sent of a file, and the file's version where the server names one."""
+    """The data that a server sent of a file, and the file's version if the server names it."""
 
     data: bytes
     version: str | None = None
@@ -48,18 +48,18 @@ class Answer(NamedTuple):
 
 
 class Files:
-    """The files of a folder that fsspec reads and writes; it does not tell their versions."""
+    """The files of a folder that fsspec reads and writes, without versions."""
 
     is_read_only = False
     has_folders = False
-    """Folders must be made before files are put into them."""
+    """True if folders must be made before files are put into them."""
 
     def __init__(self, address: str, **options: Any) -> None:
         fsspec = need("fsspec", extra="remote")
         scheme = address.partition("://")[0] if is_url(address) else "file"
         extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
         with translate(MissingExtra, redact_url(address), extra, foreign=ImportError):
-            # Not by `fsspec.url_to_fs`, which takes chains of file systems, too.
+            # Not with `fsspec.url_to_fs`, which also accepts chains of file systems.
             self.system: Any = fsspec.filesystem(scheme, **options)
         self.root: str = self.system._strip_protocol(address).rstrip("/")
 
@@ -68,7 +68,7 @@ class Files:
         return f"{self.root}/{name}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; of a whole file (None, None), `limit` bytes and one at most."""
+        """Return a range of a file; for a whole file (None, None), at most `limit` + 1 bytes."""
         start, end = (0, limit + 1) if span == (None, None) else span
         return Answer(self.system.cat_file(self.path(name), start=start, end=end))
 
@@ -77,7 +77,7 @@ class Files:
         return False
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each file that is there."""
+        """Return the size of each existing file."""
         self.system.invalidate_cache()
         with contextlib.suppress(FileNotFoundError):
             files = self.system.find(self.root, detail=True)
@@ -88,7 +88,7 @@ class Files:
         return {}
 
     def sha256(self, name: str) -> str | None:
-        """Return the SHA-256 that the server keeps of a file, if it keeps one."""
+        """Return a file's SHA-256 if the server stores it."""
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
         """Send a file; return True if the server compared it with its SHA-256."""
@@ -111,12 +111,12 @@ class BucketFiles(Files):
     def __init__(self, address: str, **options: Any) -> None:
         if not urlsplit(address).netloc:
             where, scheme = redact_url(address), address.partition(":")[0]
-            raise UsageError(f"{where} has no bucket; give {scheme}://BUCKET/NAME.zarr")
+            raise UsageError(f"{where} has no bucket; use {scheme}://BUCKET/NAME.zarr")
         super().__init__(address, **options)
 
 
 class S3Files(BucketFiles):
-    """Files of S3, whose answers name versions and whose uploads have checksums."""
+    """Files on S3, whose answers have versions and whose uploads have checksums."""
 
     def __init__(self, address: str) -> None:
         where = redact_url(address)
@@ -128,12 +128,12 @@ class S3Files(BucketFiles):
         super().__init__(address, **_S3_OPTIONS)
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file, by one request."""
+        """Return a range of a file, with one request."""
         sent, data = self._call("get_object", name, limit + 1, Range=_range_header(span, limit))
         return Answer(data, sent.get("ETag"))
 
     def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
-        """Return True if an answer was cut short; s3fs itself tries other requests again."""
+        """Return True if an answer was cut short; s3fs itself retries other requests."""
         from botocore.exceptions import ResponseStreamingError
 
         return isinstance(problem, ResponseStreamingError)
@@ -144,12 +144,12 @@ class S3Files(BucketFiles):
         return _hex_of(sent)
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
-        """Send a file with its checksum, which S3 compares; not all of its imitators do."""
+        """Send a file with its checksum, which S3 compares, unlike some of its imitators."""
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
         pauses = iter(_UPLOAD_PAUSES_S)
         while True:
-            try:  # s3fs would go on where the last try left the file
+            try:  # s3fs would continue where the last try stopped
                 with path.open("rb") as file:
                     sent, _ = self._call("put_object", name, Body=file, **named)
                 return _hex_of(sent) == sha256
@@ -172,7 +172,7 @@ class S3Files(BucketFiles):
             if "Body" not in sent:
                 return sent, b""
             if sent["ContentLength"] > limit:
-                raise StoreError(f"{name}: the server sent more than was asked for")
+                raise StoreError(f"{name}: the server sent more than was requested")
             async with sent["Body"] as body:
                 return sent, await body.read()
 
@@ -181,7 +181,7 @@ class S3Files(BucketFiles):
 
 
 class HttpFiles(Files):
-    """Files of a web server; each URL ends in the query of the store's own."""
+    """The files of a web server; each URL ends in the query of the store's URL."""
 
     is_read_only = True
 
@@ -191,7 +191,7 @@ class HttpFiles(Files):
         headers |= {"User-Agent": f"obygaze/{obygaze_version()}", "Accept-Encoding": "identity"}
         self.system = http.HTTPFileSystem(
             client_kwargs={
-                "trust_env": bool(getproxies()),  # takes a thread for each request
+                "trust_env": bool(getproxies()),  # uses one thread per request
                 "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
                 "headers": headers,
             }
@@ -204,7 +204,7 @@ class HttpFiles(Files):
         return f"{self.root}/{name}{self.query}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; all of it, up to `limit`, if the server knows no ranges."""
+        """Return a range of a file; up to `limit` bytes of all of it if the server lacks ranges."""
         from fsspec.asyn import sync
 
         answer: Answer = sync(self.system.loop, self._get, self.path(name), span, limit)
@@ -221,14 +221,14 @@ class HttpFiles(Files):
             async for part in sent.content.iter_any():
                 data += part
                 if len(data) > limit:
-                    break  # the caller refuses it
+                    break  # which the caller refuses
             if sent.status == HTTPStatus.PARTIAL_CONTENT:
                 _require_requested_part(sent, span, len(data))
             version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
             return Answer(bytes(data), version, is_whole=sent.status == HTTPStatus.OK)
 
     def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
-        """Return True for a connection that was cut, and for a server that is busy."""
+        """Return True for a lost connection, and for a busy server."""
         aiohttp = self.aiohttp
         if isinstance(problem, aiohttp.ClientResponseError):
             return problem.status in _TRY_AGAIN
@@ -240,7 +240,7 @@ class HttpFiles(Files):
 
 
 class HubFiles(HttpFiles):
-    """The files of a data set of the Hugging Face Hub."""
+    """The files of a data set on the Hugging Face Hub."""
 
     def __init__(self, address: str) -> None:
         repo, revision, folder = parse_hf_address(address)
@@ -256,13 +256,13 @@ class HubFiles(HttpFiles):
 
 
 def open_files(address: str) -> Files:
-    """Open the files of a folder, here (a path) or behind a URL of one of `SCHEMES`."""
+    """Open the files of a folder: a path here, or a URL with one of `SCHEMES`."""
     scheme = address.partition("://")[0] if is_url(address) else "file"
     if scheme not in SCHEMES:
-        *most, last = SCHEMES
+        *schemes, last = SCHEMES
         raise UsageError(
             f"{redact_url(address)}: stores are not read from or written to {shorten(scheme)} "
-            f"addresses; use {', '.join(most)} or {last}"
+            f"addresses; use {', '.join(schemes)} or {last}"
         )
     with one_line_errors(redact_url(address)):
         return SCHEMES[scheme](address)
@@ -276,7 +276,7 @@ SCHEMES: dict[str, type[Files]] = {
     "hf": HubFiles,
     "file": FolderFiles,
 }
-"""What opens the files of a URL. fsspec knows more schemes: some run what a server sends."""
+"""The clients by scheme. fsspec knows more: some run programs that a server sends."""
 
 
 def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
@@ -284,7 +284,7 @@ def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, 
     parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
     if not parts or (dataset_only and (parts[2] or parts[3])):
         where = redact_url(address)
-        raise UsageError(f"{where} is not an address of the Hub; give hf://datasets/OWNER/NAME")
+        raise UsageError(f"{where} is not an address on the Hub; use hf://datasets/OWNER/NAME")
     return parts[1], parts[2] or "main", parts[3] or ""
 
 
@@ -298,7 +298,7 @@ def length_of(span: Range) -> int | None:
 
 def is_beyond_the_end(problem: Exception) -> bool:
     """Return True if a server says that a range starts after the end of its file."""
-    sent = getattr(problem.__cause__, "response", None)  # of S3
+    sent = getattr(problem.__cause__, "response", None)  # on S3
     if isinstance(sent, dict):
         status = sent.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
@@ -322,15 +322,15 @@ def _require_requested_part(sent: Any, span: Range, size: int) -> None:
     if sent_range.startswith(f"bytes {start}-") and size <= end - start:
         return
     raise StoreError(
-        f"{redact_url(str(sent.url))}: the server sent another part of the file than was asked "
-        f"for ({_range_header(span, 0)}; got {sent_range}, {format_size(size)}); tell whoever "
-        "offers the store"
+        f"{redact_url(str(sent.url))}: the server sent a part of the file that was not asked "
+        f"for ({_range_header(span, 0)}; got {sent_range}, {format_size(size)}); tell the "
+        "owner of the store"
     )
 
 
 def _hex_of(sent: dict[str, Any]) -> str | None:
     """Return the SHA-256 in an answer of S3 as 64 hexadecimal digits."""
-    with contextlib.suppress(KeyError, ValueError):  # none, or of a file's parts
+    with contextlib.suppress(KeyError, ValueError):  # missing, or a checksum of a file's parts
         return base64.b64decode(sent["ChecksumSHA256"], validate=True).hex()
     return None
 
@@ -344,20 +344,20 @@ def one_line_errors(where: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from None
     except ObygazeError:
         raise
-    except Exception as problem:  # each file system has its own, often no OSError
+    except Exception as problem:  # each file system has its own errors, often not OSError
         raise StoreError(f"{where}: {_describe(problem)}") from None
 
 
 def _describe(problem: Exception) -> str:
-    """Say what went wrong and what to do, without users, passwords and queries of URLs."""
+    """Describe a failure and its remedy, without users, passwords and queries of URLs."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     message = redact(re.sub(r"\[Errno -?\d+\] ", "", text))
     status = getattr(problem, "status", None)
-    if status is None:  # the Hub's client
+    if status is None:  # from the Hub's client
         status = getattr(getattr(problem, "response", None), "status_code", None)
-    if isinstance(status, int):  # the server's own words may be those that it was sent
-        message = f"the server answers {status} {responses.get(status, '')}".strip()
+    if isinstance(status, int):  # the server's own words may repeat what it was sent
+        message = f"the server answered {status} {responses.get(status, '')}".strip()
     if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
-        remedy = "give credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "
+        remedy = "set credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "
         return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY, or for the Hub: hf auth login"
     return f"{message}; check the address and the network, and run the same command again"

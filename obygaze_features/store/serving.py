@@ -1,7 +1,7 @@
-"""`obygaze stores serve`: a small web server of files and ranges, which is all a reader needs.
+"""`obygaze stores serve`: a small web server of files and ranges, all that a reader needs.
 
-It gives the plain files of one folder; it lists nothing, follows no link that leads out, and
-takes nothing in.
+It serves the plain files of one folder, lists nothing, follows no link out of the folder, and
+accepts no data.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?", re.IGNOREC
 def make_server(
     folder: Path, host: str, port: int, *, allow_origins: Collection[str] = ()
 ) -> ThreadingHTTPServer:
-    """Return a server of a folder, bound to its address; port 0 is any that is free.
+    """Return a server of a folder, bound to its address; port 0 means any free port.
 
     Scripts of pages at `allow_origins` may read it in a browser; ``*`` means every page.
     """
     if not folder.is_dir():
-        raise StoreError(f"{folder} is not a folder; give one with stores in it")
+        raise StoreError(f"{folder} is not a folder; pass a folder of stores")
 
     class Handler(_Handler):
         root = folder.resolve()
@@ -48,7 +48,7 @@ def make_server(
         request_queue_size = 128
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Nothing: clients hang up when they like."""
+            """Do nothing: clients may disconnect at any time."""
 
     reason = ": {}; choose another --port or --host"
     with translate(StoreError, f"cannot listen at {host}:{port}", reason):
@@ -67,8 +67,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """A file, or a range of it."""
-        # A page on the Web may have its own host name lead here, and then read what it likes.
+        """Send a file, or a range of it."""
+        # A page on the Web could point its own host name here, and then read everything.
         if self.is_local and not _LOOPBACK.fullmatch(self.headers.get("Host", "localhost")):
             self._begin(403, 0)
             return
@@ -101,14 +101,14 @@ class _Handler(BaseHTTPRequestHandler):
             file.seek(start)
             while self.command == "GET" and start < stop:
                 data = file.read(min(BLOCK_BYTES, stop - start))
-                if not data:  # the file was cut short meanwhile
+                if not data:  # the file was truncated in the meantime
                     self.close_connection = True
                     return
                 self.wfile.write(data)
                 start += len(data)
 
     def do_HEAD(self) -> None:
-        """What a GET would begin with."""
+        """Send the headers that a GET would send."""
         self.do_GET()
 
     def do_OPTIONS(self) -> None:
@@ -116,10 +116,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._begin(204, 0, ("Access-Control-Allow-Headers", "Range"), *_PREFLIGHT)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: a store is read in thousands of requests."""
+        """Do nothing: a store is read in thousands of requests."""
 
     def _find(self, path: str) -> Path | None:
-        """The plain file that the path of a URL means; None if none may be given."""
+        """Return the plain file of a URL's path; None if it must not be served."""
         parts = [part for part in path.split("/") if part]
         if any(re.search(r"[\\:\0]", part) for part in parts):
             return None
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             inside = file.relative_to(self.root).parts
         except (OSError, RuntimeError, ValueError):
             return None
-        # A name or what a link leads to.
+        # Checks the name itself and the target of a link.
         is_hidden = any(part.startswith(".") for part in (*parts, *inside))
         return file if file.is_file() and not is_hidden else None
 

@@ -1,10 +1,10 @@
 """Shard files: Zarr's ``sharding_indexed`` without compression, written and mapped directly.
 
 A shard is its chunks in order, each followed by its CRC-32C, then an index of (offset, length)
-pairs as little-endian uint64 (all ones for an absent chunk), then the CRC-32C of the index. A
-shard is written in one pass, so that its SHA-256 is known before it gets its name, and is read
-through a memory map, which is many times faster than Zarr's pipeline (decision 0007). Tests
-compare both with Zarr's own codecs.
+pairs as little-endian uint64 (all ones for an absent chunk), then the CRC-32C of the index. A shard
+is written in one pass, so that its SHA-256 is known before it is named, and is read through a
+memory map, which is many times faster than Zarr's pipeline (decision 0007). Tests compare both with
+Zarr's own codecs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from obygaze_features.errors import StoreError
 
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
-"""About how much of a shard is written and hashed at a time."""
+"""The approximate size of a shard's parts that are written and hashed at a time."""
 MAX_WAITING_PARTS = 4
 ABSENT = np.uint64(2**64 - 1)
 _ABSENT = int(ABSENT)
@@ -43,17 +43,17 @@ class MappedFile:
     where: str
     bytes: NDArray[np.uint8]
     memory: mmap.mmap | None
-    """None for an empty file, which cannot be mapped."""
+    """The memory map; None for an empty file, which cannot be mapped."""
 
     def forget(self) -> None:
-        """Release the pages that were read; they are read again when they are needed."""
+        """Release the pages that were read; they are read again when needed."""
         # Windows has no such call, and trims a process's pages by itself.
         if sys.platform != "win32" and self.memory is not None:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 def map_file(path: Path) -> MappedFile:
-    """Map a file; FileNotFoundError or another OSError where that cannot be done."""
+    """Map a file; raise FileNotFoundError or another OSError if that fails."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
@@ -62,7 +62,7 @@ def map_file(path: Path) -> MappedFile:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How the rows of an array are divided into shards and chunks.
+    """The division of an array's rows into shards and chunks.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class ShardLayout:
 
     @property
     def chunks(self) -> int:
-        """Chunks per shard, including absent ones."""
+        """The chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
     @property
@@ -89,16 +89,16 @@ class ShardLayout:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of a shard's index with its checksum."""
+        """The bytes of a shard's index with its checksum."""
         return self.chunks * 16 + CHECKSUM_BYTES
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one chunk without its checksum."""
+        """The bytes of one chunk without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
 
     def rows_of(self, chunk: int) -> range:
-        """The rows of a chunk, counted from the shard's start."""
+        """Return the rows of a chunk, counted from the shard's start."""
         return range(chunk * self.chunk_rows, (chunk + 1) * self.chunk_rows)
 
 
@@ -119,7 +119,7 @@ def write_shard(
 ) -> str:
     """Write a shard and flush it to disk; None is an absent chunk.
 
-    Compressed are chunks by Zstandard, as Zarr does it.
+    With `compress`, chunks are compressed with Zstandard, as Zarr does it.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def write_shard(
         while (part := parts.get()) is not None:
             digest.update(part)
 
-    # Hashing and writing both release the interpreter lock, so they run at the same time.
+    # Hashing and writing both release the interpreter lock, so they run in parallel.
     with ThreadPoolExecutor(1) as thread:
         hashing = thread.submit(hash_parts)
         try:
@@ -166,7 +166,7 @@ def _shard_pieces(
             from numcodecs import zstd
 
             data = np.frombuffer(zstd.compress(data, 3), np.uint8)
-        data.flags.writeable = False  # as `checksum` needs it
+        data.flags.writeable = False  # as `checksum` requires
         yield data
         yield checksum(data)
         size = data.nbytes + CHECKSUM_BYTES
@@ -178,7 +178,7 @@ def _shard_pieces(
 
 
 def _join_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
-    """Join small pieces to parts of about `BUFFER_BYTES`: each part has its cost."""
+    """Join small pieces to parts of about `BUFFER_BYTES`, because each part has a cost."""
     waiting: list[Any] = []
     size = 0
     for piece in pieces:
@@ -191,14 +191,14 @@ def _join_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
 
 
 def checksum(data: Any) -> bytes:
-    """CRC-32C of bytes, or of a read-only array, as four little-endian bytes."""
+    """Return the CRC-32C of bytes, or of a read-only array, as four little-endian bytes."""
     return int(google_crc32c.value(data)).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def read_index(
     tail: bytes, layout: ShardLayout, where: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Offset and length of each chunk, from a shard's last bytes, and which chunks are present."""
+    """Return offset and length of each chunk, from a shard's last bytes, and which exist."""
     table = tail[:-CHECKSUM_BYTES]
     if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
         raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or truncated")
@@ -222,7 +222,7 @@ class ShardReader:
     def read(
         self, rows: NDArray[np.intp], *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Rows of the shard, in any order, counted from its start; all of them must be present.
+        """Read rows of the shard, in any order, counted from its start; all must be present.
 
         `check` verifies the checksum of each chunk; `out` is the array to fill.
         """
@@ -238,7 +238,7 @@ class ShardReader:
         positions = (self.index[chunks, 0] // np.uint64(self._step)).astype(np.intp)
         if self.layout.chunk_rows == 1 and (np.diff(positions) == 1).all():
             out[...] = self._chunks[positions[0] : positions[0] + len(positions), 0]
-        elif (np.diff(rows) == 1).all():  # one memory copy a chunk, twice as fast as by row
+        elif (np.diff(rows) == 1).all():  # one memory copy per chunk, twice as fast as row by row
             starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(rows)]
             for start, stop in itertools.pairwise(starts):
                 first = within[start]
@@ -248,7 +248,7 @@ class ShardReader:
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
-        """One row, counted from the shard's start; a loop over clips calls this for each."""
+        """Read one row, counted from the shard's start, fast enough for loops over clips."""
         chunk, within = divmod(row, self.layout.chunk_rows)
         start = self._locate(chunk, check=check) + within * self._row_bytes
         values = np.ndarray(self.layout.row_shape, self._dtype, self._bytes, start)
@@ -259,7 +259,7 @@ class ShardReader:
         self.file.forget()
 
     def _locate(self, chunk: int, *, check: bool) -> int:
-        """Where a chunk begins; `DamagedChunk` if it is absent, cut short or changed."""
+        """Return a chunk's offset; raise `DamagedChunk` if it is absent, cut short or changed."""
         offset, size = self.index[chunk].tolist()
         end, reason = offset + self.layout.chunk_bytes, ""
         if offset == _ABSENT:
@@ -275,7 +275,7 @@ class ShardReader:
         return int(offset)
 
     def _check_chunks(self, chunks: NDArray[np.intp]) -> None:
-        """Raise `DamagedChunk` on the first of these evenly spaced chunks that was changed."""
+        """Raise `DamagedChunk` on the first changed chunk of these evenly spaced ones."""
         starts = self.index[chunks, 0].astype(np.intp)
         ends = starts + self.layout.chunk_bytes
         stored = self._bytes[ends[:, None] + np.arange(CHECKSUM_BYTES)].view("<u4").ravel()
@@ -285,7 +285,7 @@ class ShardReader:
                 self._locate(int(chunks[number]), check=True)
 
     def _view(self) -> NDArray[Any] | None:
-        """All chunks as one array, if they are evenly spaced (as obygaze writes them)."""
+        """Return all chunks as one array, if they are evenly spaced (as obygaze writes them)."""
         step = self._step
         offsets, sizes = self.index[self.present].T
         last = int(offsets.max()) + step if len(offsets) else 0

@@ -1,4 +1,4 @@
-"""How far the stores of a folder are: what is done, who is at work, and how long it will take."""
+"""The progress of a folder's stores: rows done, active machines, and time left."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
 RECENT_S = 3600.0
-"""The blocks by which the speed is measured were written in this time before the last one."""
+"""The seconds before the last written block from which blocks count for the speed."""
 
 
 def report_progress(folder: Path | str) -> list[dict[str, Any]]:
-    """How far each store in a folder is, by name; a folder that is a store is the only one.
+    """Report each store's progress in a folder, by name; a store counts as a folder of one.
 
-    Of each ``path``, ``state`` (``open``, ``final``; or ``unreadable``, and only its ``problem``),
-    the numbers of ``rows``, those ``done``, ``failed`` and ``to_do``; ``running``, the machines at
-    work with the number of their blocks; ``rows_per_second``, by the blocks of the last hour while
-    somebody is at work, else of the last extraction; and the ``seconds_left`` at this speed.
+    Each report has ``path``, ``state`` (``open``, ``final``; or ``unreadable``, and then only its
+    ``problem``), the numbers of ``rows``, ``done``, ``failed`` and ``to_do``; ``running``, the
+    number of blocks that each active machine has; ``rows_per_second``, from the blocks of the last
+    hour while any machine is active, else from the last extraction; and the ``seconds_left`` at
+    this speed.
     """
     folder = Path(folder)
     require_folder(folder, "a folder of stores", UsageError)
@@ -36,7 +37,7 @@ def report_progress(folder: Path | str) -> list[dict[str, Any]]:
         [folder] if is_store else sorted(path.parent for path in folder.glob("*.zarr/zarr.json"))
     )
     if not paths:
-        raise UsageError(f"{folder} has no stores; give the folder that they are in")
+        raise UsageError(f"{folder} has no stores; pass the folder that contains them")
     return [_report(path) for path in paths]
 
 
@@ -57,7 +58,7 @@ def _report(path: Path) -> dict[str, Any]:
 
 
 def _recent_speed(store: Store) -> float | None:
-    """Rows a second, by the times at which the last blocks were written."""
+    """Return rows per second, by the times at which the last blocks were written."""
     names = [fmt.record_name(record.block) for record in store.records]
     times = np.array([(store.path / name).stat().st_mtime for name in names])
     times = times[times > times.max(initial=0) - RECENT_S]
@@ -66,9 +67,9 @@ def _recent_speed(store: Store) -> float | None:
 
 
 def read_runs(log: Path) -> Iterator[dict[str, Any]]:
-    """The extractions that a log tells of, the last first, with their ``clips_a_second``."""
+    """Yield the extractions in a log, the last first, with their ``clips_a_second``."""
     for line in reversed(log.read_text(encoding="utf-8").splitlines() if log.is_file() else []):
-        # A kill cut the line, or it tells of something else.
+        # The line was cut by a kill, or describes another event.
         with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
             run = json.loads(line)
             if run["event"] == "extracted" and run["clips"]:

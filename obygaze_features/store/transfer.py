@@ -1,9 +1,10 @@
-"""Whole final stores to elsewhere and back: zip files, folders, S3, the Hugging Face Hub.
+"""Transfer whole final stores: zip files, folders, S3, the Hugging Face Hub.
 
-All is compared with its checksums, and the same call resumes it. A push sends ``checksums.json``
-first, which identifies the store, and the group's ``zarr.json`` last, so that nobody opens half a
-store; to the Hub it is one commit. A pull is in a hidden folder until it is whole. A zip file is
-not compressed, so that it can be mapped; equal stores give equal ones but for their logs.
+Every file is compared with its checksum, and the same call resumes a transfer. A push sends
+``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so that
+nobody opens half a store; to the Hub it is one commit. A pull stays in a hidden folder until it is
+complete. A zip file is not compressed, so that it can be mapped; equal stores give equal zip files
+except for their logs.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ class Packed(NamedTuple):
     files: int
     size: int
     left_out: list[str]
-    """What in the folder is no file of the store."""
+    """The files in the folder that do not belong to the store."""
 
 
 class Pushed(NamedTuple):
-    """Where a store is now, and how many of its files this run sent."""
+    """The address of a store that was sent, and the number of files this run sent."""
 
     where: str
     files: int
@@ -79,7 +80,7 @@ class Pushed(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """A store that was downloaded or unpacked, and how many bytes this run fetched."""
+    """A store that was downloaded or unpacked, and the bytes that this run fetched."""
 
     path: Path
     files: int
@@ -88,10 +89,10 @@ class Pulled(NamedTuple):
 
 
 class _Files:
-    """The files of a final store in a folder, which are to be packed or pushed.
+    """The files of a final store in a folder that will be packed or pushed.
 
-    `StoreError` if the store is open, or if its list is not that of its files; `action` says what
-    is not done then ("packed").
+    Raises `StoreError` if the store is open, or if its list does not match its files; `action`
+    names the operation in the message ("packed").
     """
 
     def __init__(self, store: Store, action: str) -> None:
@@ -102,23 +103,23 @@ class _Files:
         self.checksums = read_checksums(store.location)
         check_list(store, self.checksums)
         require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
-        found = {p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file()}
+        files = {p.relative_to(self.path).as_posix() for p in self.path.rglob("*") if p.is_file()}
         names = [*self.checksums, fmt.CHECKSUMS, fmt.LOG]
         for name in names[:-1]:
-            if name not in found:
+            if name not in files:
                 self.check(name)
-        self.sizes = {name: (self.path / name).stat().st_size for name in names if name in found}
-        self.left_out = sorted(found.difference(names))
+        self.sizes = {name: (self.path / name).stat().st_size for name in names if name in files}
+        self.left_out = sorted(files.difference(names))
 
     def check(self, name: str, sha256: str | None = None) -> None:
-        """Raise if a file is not what the store lists: it would replace one that is whole."""
+        """Raise if a file does not match the store's list, before it could replace a good one."""
         try:
             sha256 = sha256 or sha256_of(self.path / name)
             reason = "is not as it was written"
         except OSError as problem:
             reason = f"cannot be read ({problem.strerror})"
         if sha256 is None or self.checksums.get(name, sha256) != sha256:
-            remedy = f"the store is not {self.action}; run: obygaze stores verify {self.path}"
+            remedy = f"the store was not {self.action}; run: obygaze stores verify {self.path}"
             raise StoreError(f"{self.path / name} {reason}, so {remedy}")
 
 
@@ -135,7 +136,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     ):
         for name in progress(files.sizes, "Packing", unit="file"):
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.create_system = 3  # Unix, wherever it is packed
+            info.create_system = 3  # Unix on every system
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             info.file_size = files.sizes[name]
             digest = hashlib.sha256()
@@ -148,7 +149,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 
 
 def push(store: Store, target: Path | str) -> Pushed:
-    """Put a final store elsewhere; see `Store.push`."""
+    """Send a final store elsewhere; see `Store.push`."""
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith("hf://"):
         sent = _push_to_hub(files, where)
@@ -156,7 +157,7 @@ def push(store: Store, target: Path | str) -> Pushed:
         there = Remote(where.rstrip("/") or where)
         if there.files.is_read_only:
             raise UsageError(
-                f"{there.where}: nothing is sent over HTTP; push to a folder, s3:// or hf://"
+                f"{there.where}: cannot push over HTTP; push to a folder, s3:// or hf://"
             )
         if not there.url.endswith(".zarr") and not there.exists(fmt.CHECKSUMS):
             there = Remote(f"{where.rstrip('/')}/{files.path.resolve().name}")
@@ -167,9 +168,9 @@ def push(store: Store, target: Path | str) -> Pushed:
 
 
 def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
-    """Return True if a file is as it should be; the log may be any.
+    """Return True if a file is as it should be; the log may differ.
 
-    It is read if the server keeps no checksum of it.
+    The file is read if the server stores no checksum of it.
     """
     if sha256 is None:
         return True
@@ -179,7 +180,7 @@ def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
 
 
 def _send(files: _Files, name: str, there: Remote) -> None:
-    """Send a file that is not damaged here; read it back if the server compares no checksum."""
+    """Send an undamaged file; read it back if the server compares no checksum."""
     files.check(name)
     path, sha256 = files.path / name, files.checksums.get(name)
     try:
@@ -188,8 +189,7 @@ def _send(files: _Files, name: str, there: Remote) -> None:
     except FileNotFoundError:
         bucket = there.files.root.partition("/")[0] or there.files.root
         raise StoreError(
-            f"there is no bucket {bucket}, for {there.where}; check its name, or make it: a push "
-            "makes none"
+            f"{there.where}: bucket {bucket} does not exist; check its name, or create it first"
         ) from None
     if not is_compared and not _is_right(there, name, sha256):
         remedy = f"run: obygaze stores verify {files.path}"
@@ -202,7 +202,7 @@ def _push_files(files: _Files, there: Remote) -> int:
     with one_line_errors(there.where):
         sizes = there.files.sizes()
     listed_there = there.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
-    # What a killed push left of its first file, or nothing, is nobody's.
+    # A missing or truncated checksums.json means that no push owns the target.
     if len(listed_there) < len(listed) and listed.startswith(listed_there):
         if others := sizes.keys() - {fmt.CHECKSUMS}:
             raise _holds_something_else(there.where, others)
@@ -220,7 +220,7 @@ def _push_files(files: _Files, there: Remote) -> int:
     at_once = 1 if there.files.has_folders else MAX_REQUESTS
     body = [name for name in files.sizes if name not in (fmt.CHECKSUMS, GROUP)]
     for names in (body, [GROUP]):
-        if there.read(fmt.CHECKSUMS) != listed:  # another push may have begun as well
+        if there.read(fmt.CHECKSUMS) != listed:  # another push may have started, too
             raise StoreError(f"{there.where} holds another store; choose another target")
         checked = in_parallel(is_right, names, at_once=at_once)
         checked = progress(checked, "Verifying", unit="file", total=len(names))
@@ -233,13 +233,11 @@ def _push_files(files: _Files, there: Remote) -> int:
 
 
 def _holds_something_else(where: str, names: Iterable[str]) -> StoreError:
-    return StoreError(
-        f"{where} holds something else, such as {min(names)}; choose a target of its own"
-    )
+    return StoreError(f"{where} has other files, such as {min(names)}; choose an empty target")
 
 
 def _push_to_hub(files: _Files, address: str) -> int:
-    """Put a store into a data set of the Hub, in one commit; gives the number of files sent."""
+    """Push a store to a data set on the Hub, in one commit; return the number of files sent."""
     repo = parse_hf_address(address, dataset_only=True)[0]
     hub, there = need("huggingface_hub", extra="remote"), Remote(address)
     if not sys.stderr.isatty():
@@ -248,9 +246,9 @@ def _push_to_hub(files: _Files, address: str) -> int:
 
     def wrong_there() -> list[str]:
         tree = api.list_repo_tree(**dataset, recursive=True)
-        found = {file.path: file for file in tree if isinstance(file, hub.RepoFile)}
-        if fmt.CHECKSUMS not in found:
-            if odd := found.keys() - {".gitattributes"}:
+        remote = {file.path: file for file in tree if isinstance(file, hub.RepoFile)}
+        if fmt.CHECKSUMS not in remote:
+            if odd := remote.keys() - {".gitattributes"}:
                 raise _holds_something_else(address, odd)
             return list(files.sizes)
         if there.read(fmt.CHECKSUMS) != (files.path / fmt.CHECKSUMS).read_bytes():
@@ -258,8 +256,8 @@ def _push_to_hub(files: _Files, address: str) -> int:
         return [
             name
             for name, sha256 in files.checksums.items()
-            if name not in found
-            or sha256 != (found[name].lfs.sha256 if found[name].lfs else sha256_at(there, name))
+            if name not in remote
+            or sha256 != (remote[name].lfs.sha256 if remote[name].lfs else sha256_at(there, name))
         ]
 
     with one_line_errors(address):
@@ -268,7 +266,7 @@ def _push_to_hub(files: _Files, address: str) -> int:
         for name in wrong:
             files.check(name)
         if wrong:
-            # The Hub's own bars are for terminals. All files are there at once, in one commit.
+            # The Hub's own bars are for terminals. One commit makes all files appear together.
             waiting = meter(len(wrong), "Sending in one commit", unit="file")
             with contextlib.nullcontext() if sys.stderr.isatty() else waiting:
                 api.upload_folder(
@@ -284,7 +282,7 @@ def _push_to_hub(files: _Files, address: str) -> int:
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pulled:
-    """Download or unpack a final store; run again, it resumes where it was cut off.
+    """Download or unpack a final store; a second run resumes an interrupted one.
 
     Parameters
     ----------
@@ -306,10 +304,10 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
 
 
 def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
-    """Fetch the files of a store; gives the bytes that were fetched."""
+    """Fetch the files of a store; return the bytes that were fetched."""
     if read_attributes(location)["state"] != "final":
         raise StoreError(
-            f"{location.where} is still open, and its files come and go; take what is done: "
+            f"{location.where} is still open, and its files may change; copy what is final with: "
             f"obygaze stores subset {location.where} --film FILM,... -o {output}"
         )
     checksums = read_checksums(location)
@@ -322,22 +320,22 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
     if isinstance(location, ZipArchive) and (
         odd := sorted({*location.names} - {*checksums, fmt.CHECKSUMS, fmt.LOG})
     ):
-        raise StoreError(f"{location.where}: {odd[0]!r:.80} is no file of this store")
+        raise StoreError(f"{location.where}: {odd[0]!r:.80} is not a file of this store")
     with (
         disk_errors(output, StoreError),
         new_folder(
             output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True
         ) as final_folder,
-        # To read a zip file on this machine again costs little.
+        # Reading a zip file on this machine again costs little.
         _pulling_folder(output, location.read(fmt.CHECKSUMS), keep=not is_zip) as folder,
     ):
         fetched = _fetch_all(location, checksums, folder)
         log = folder / fmt.LOG
         log.unlink(missing_ok=True)
-        if location.exists(fmt.LOG):  # it may be lost: it says nothing of features
+        if location.exists(fmt.LOG):  # it may be lost, because it does not affect features
             _append(location, fmt.LOG, log, lambda size: None)
         store = open_at(Folder(folder, location.where))
-        if not store.is_final:  # whatever the source said before
+        if not store.is_final:  # regardless of the source's first answer
             raise StoreError(f"{location.where} was changed meanwhile; run the same command again")
         check_list(store, checksums)
         final_folder.rmdir()
@@ -360,7 +358,7 @@ def _fetch_all(location: Location, checksums: dict[str, str], folder: Path) -> i
             return _fetch(location, name, checksums[name], folder, count)
 
         first, *rest = checksums
-        fetched = fetch(first)  # by which it is known if the server has ranges
+        fetched = fetch(first)  # which shows if the server supports ranges
         return fetched + sum(in_parallel(fetch, rest, at_once=location.at_once, stopped=stopped))
 
 
@@ -372,7 +370,7 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
     archive, fetched = output.with_name(f"{output.name}.zip"), 0
     with disk_errors(output, StoreError), _pulling_folder(archive, listed) as folder:
         part = folder / _part_of(name)
-        # An earlier start may be of another zip file: then once from its beginning.
+        # Part of another zip file may be left: then download once from the start.
         for is_resumed in (part.exists(), False):
             with meter(None, "Fetching", unit="B") as advance:
                 fetched += _append(location, name, part, advance)
@@ -390,10 +388,10 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
 
 @contextlib.contextmanager
 def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterator[Path]:
-    """The hidden folder beside an output where its files are collected, for this process alone.
+    """Yield the hidden folder beside an output where its files are collected, locked.
 
-    It has what an earlier run fetched, if that was of the same store by its list; `keep` it where
-    something is wrong.
+    It has the files that an earlier run fetched if they belong to the same store by its list;
+    `keep` keeps it after an error.
     """
     folder = output.with_name(f".{output.name}.pulling")
     listing = folder / fmt.CHECKSUMS
@@ -414,7 +412,7 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
 
 
 def _fetched_names(folder: Path) -> set[str]:
-    """The files that a pull puts into its folder, whole or in part, by the list in it."""
+    """Return the files that a pull puts into its folder, whole or in part, by the list in it."""
     names = {fmt.CHECKSUMS, fmt.LOG}
     with contextlib.suppress(StoreError):
         names |= read_checksums(Folder(folder)).keys()
@@ -422,7 +420,7 @@ def _fetched_names(folder: Path) -> set[str]:
 
 
 def _part_of(name: str) -> str:
-    """Where the beginning of a file is until the rest is fetched."""
+    """Return the name of a file's beginning until the rest is fetched."""
     folder, slash, file = name.rpartition("/")
     return f"{folder}{slash}.{file}.part"
 
@@ -437,13 +435,13 @@ def _fetch(
             return 0
         target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(2):  # an earlier start may be useless: then once from the beginning
+    for _ in range(2):  # an earlier part may be useless: then fetch once from the start
         try:
             fetched += _append(location, name, part, advance)
         except FileNotFoundError:
             raise StoreError(
                 f"{location.join(name)} is missing, although {fmt.CHECKSUMS} lists it; tell "
-                "whoever offers the store"
+                "the owner of the store"
             ) from None
         if sha256_of(part) == sha256:
             make_read_only(part)
@@ -451,13 +449,13 @@ def _fetch(
             return fetched
         part.unlink()
     raise StoreError(
-        f"{location.join(name)} is not as it was written; tell whoever offers the store (if it was "
-        "changed this moment, run the same command again)"
+        f"{location.join(name)} is not as it was written; tell the owner of the store (if it was "
+        "changed just now, run the same command again)"
     )
 
 
 def _append(location: Location, name: str, part: Path, advance: Callable[[int], None]) -> int:
-    """Fetch the rest of a file; gives the bytes fetched."""
+    """Fetch the rest of a file; return the bytes fetched."""
     fetched = 0
     with part.open("ab") as file:
         for data in location.stream(name, file.tell()):

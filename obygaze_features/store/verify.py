@@ -1,6 +1,6 @@
-"""Verifying a store: every file is compared with its checksum, and damaged rows are named by id.
+"""Verify a store: compare every file with its checksum, and name damaged rows by id.
 
-Which files a store consists of, by its arrays and rows, is said here, too.
+This file also defines which files a store consists of, by its arrays and rows.
 
 A shard is compared with its block's record, or in a final store with ``checksums.json``; and each
 of its chunks with its own checksum, which shows which of its rows are damaged.
@@ -27,7 +27,7 @@ from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
 CHANGED = "it was changed"
-"""The reason where a file does not match its SHA-256."""
+"""The reason if a file does not match its SHA-256."""
 _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
 """Records and claims, which writers may publish at any time."""
 
@@ -41,13 +41,13 @@ class Damage:
     ids: tuple[str, ...]
     why: str
     harmless: bool = False
-    """No row is affected: an unused file, or a change without a consequence."""
+    """True if no row is affected: an unused file, or a change without a consequence."""
 
 
 def verify(address: Path | str) -> list[Damage]:
     """Read a whole store, open or final, and list what is damaged; nothing is changed.
 
-    The address is as for `open_store`; `StoreError` if there never was a store.
+    The address is as for `open_store`. Raises `StoreError` if there never was a store.
     """
     location = location_of(address)
     checksums, damage = {}, list[Damage]()
@@ -78,15 +78,15 @@ def verify(address: Path | str) -> list[Damage]:
         for check in (*checks, _find_leftovers(store, checksums)):
             named = {entry.file for entry in damage}
             damage += [entry for entry in check if entry.file not in named]
-    except StoreError as problem:  # ids or status cannot be read
+    except StoreError as problem:  # ids or status are unreadable
         return damage or [_as_damage(problem)]
     return damage
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
-    """What is wrong with a file, if anything; without a checksum, whether it can be read."""
+    """Return the problem with a file, if any; without a checksum, only read it."""
     if not is_store_name(name):
-        return "no file of a store has such a name"
+        return "a store has no file of this name"
     try:
         actual = sha256_at(location, name)
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _as_damage(problem: StoreError) -> Damage:
 
 
 def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """The files that are missing or were changed."""
+    """Yield the files that are missing or were changed."""
     files = progress(checksums.items(), "Metadata", unit="file", total=len(checksums))
     for name, sha256 in files:
         if reason := compare_file(location, name, sha256):
@@ -109,9 +109,9 @@ def _find_changed(location: Location, checksums: Mapping[str, str]) -> Iterator[
 
 
 def _check_blocks(store: Store) -> Iterator[Damage]:
-    """Damage to the records of an open store, and to the shards that they name."""
+    """Yield damage to the records of an open store, and to the shards that they name."""
     for block in progress(range(store.blocks), "Verifying", unit="block"):
-        # A writer may move a file between two reads; only damage is there the second time.
+        # A writer may move a file between two reads; only real damage is found twice.
         if list(_check_block(store, block)):
             yield from _check_block(store, block)
 
@@ -133,13 +133,13 @@ def _check_block(store: Store, block: int) -> Iterator[Damage]:
 
 
 def _find_shard(store: Store, spec: ArraySpec, record: BlockRecord) -> str:
-    """The file of a committed shard, which may still be in ``staging/``."""
+    """Return the file of a committed shard, which may still be in ``staging/``."""
     staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
     return staged if store.location.exists(staged) else fmt.shard_name(spec, record.block)
 
 
 def _check_final_shards(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """Damage to the shards of a final store."""
+    """Yield damage to the shards of a final store."""
     done = store.status == Status.DONE
     shards = [
         (array, shard)
@@ -162,14 +162,14 @@ def _check_shard(
     done: NDArray[np.bool_],
     shard: int,
 ) -> Iterator[Damage]:
-    """Damage to a shard; `done` are those of its rows that it must have."""
+    """Yield damage to a shard; `done` are the rows that it must have."""
     reason = compare_file(store.location, name, sha256)
     rows = np.flatnonzero(done)
-    # An intact remote shard is not downloaded a second time.
+    # Intact remote shards are not downloaded a second time.
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
     by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
-        # Of a final shard whose chunks are whole, the list may be what is wrong: no row is named.
+        # If all chunks of a final shard are intact, the list may be wrong, so no row is named.
         is_unsure = store.is_final and reason == CHANGED
         by_reason = {reason: [] if is_unsure else rows.tolist()}
     first = shard * array.layout.shard_rows
@@ -181,7 +181,7 @@ def _check_shard(
 def _find_damaged_rows(
     store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
 ) -> dict[str, list[int]]:
-    """Reason -> rows of a shard, counted from its start, that cannot be read."""
+    """Return unreadable rows of a shard, counted from its start, by reason."""
     damaged: dict[str, list[int]] = {}
     try:
         reader = open_shard(store.location, name, array)
@@ -199,7 +199,7 @@ def _find_damaged_rows(
 
 
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """Files that a final store has but does not list, or lists but cannot have."""
+    """Yield files that a final store has but does not list, or lists but cannot have."""
     unlisted, unknown = compare_list(store, checksums) if checksums else ([], [])
     for name in unlisted:
         reason = compare_file(store.location, name, None)
@@ -210,7 +210,7 @@ def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damag
 
 
 def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
-    """The files that a final store has and does not list, and those that it lists and cannot have.
+    """Return the files that a final store does not list, and those listed in error.
 
     The probe and the coordinates are optional.
     """
@@ -232,16 +232,16 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
 
 
 def check_list(store: Store, checksums: Mapping[str, str]) -> None:
-    """Raise unless a final store lists exactly the files that one like it has."""
+    """Raise unless a final store lists exactly the files that it should have."""
     unlisted, unknown = compare_list(store, checksums)
     if unlisted or unknown:
         reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
-        other = "" if unlisted else ", not a store's file"
-        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{other}")
+        addition = "" if unlisted else ", not a store's file"
+        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{addition}")
 
 
 def committed_files(store: Store) -> set[str]:
-    """The paths that the shards of all committed blocks may have."""
+    """Return the paths that the shards of all committed blocks may have."""
     names: set[str] = set()
     for block in range(store.blocks):
         try:
@@ -255,7 +255,7 @@ def committed_files(store: Store) -> set[str]:
 
 
 def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """Files in a store's folder that no record and no list of checksums names."""
+    """Yield files in a store's folder that no record and no list of checksums names."""
     if not isinstance(store.location, Folder):
         return
     root = store.path
@@ -269,7 +269,7 @@ def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Dama
         written = (".", *(f"{folder}/" for folder in folders))
         names = {name for name in files if name.startswith(written)} - committed_files(store)
         names = {name for name in names if not _PROCESS_FILE.fullmatch(name)}
-        reason = "it belongs to no block: a writer was killed, or is writing it"
+        reason = "it belongs to no block: a writer was killed, or is still writing it"
     for name in sorted(names):
         array = name.partition("/c/")[0] if "/c/" in name else None
         yield Damage(name, array, (), reason, harmless=True)

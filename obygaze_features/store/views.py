@@ -1,6 +1,6 @@
 """The rows of a store for pandas, xarray and PyTorch.
 
-A view has only the rows that are done; `Store.status` and `Store.failures` say what is missing.
+A view has only the rows that are done; `Store.status` and `Store.failures` explain the rest.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def to_xarray(
 def _read_labels(
     manifest: Manifest | Path | str, labels: str | None
 ) -> tuple[Manifest, LabelSet, LabelScheme]:
-    """A manifest, one of its label sets, and that one's levels and concepts."""
+    """Return a manifest, one of its label sets, and the levels and concepts of that set."""
     if isinstance(manifest, Path | str):
         from obygaze_features.manifests.manifest import Manifest
 
@@ -117,7 +117,7 @@ class StoreDataset:
     """
 
     classes: tuple[str, ...] = ()
-    """With a manifest the levels, in the order of their labels."""
+    """The levels, in the order of their labels; empty without a manifest."""
 
     def __init__(
         self,
@@ -145,28 +145,28 @@ class StoreDataset:
                 facts = {"id": i, "film": items[i].film, "level": level}
                 self._facts.append({**facts, "label": number.get(level, -1)})
             self.classes = tuple(number)
-        # Chosen now, so that every worker has the same rows of a store that is being filled.
+        # Chosen now, so that every worker has the same rows of a store that is still filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
             self._rows = store.rows_of(ids)
         self._identity = store.location.identity
-        self.__getitems__([])  # an unknown array raises here, not in a worker
+        self.__getitems__([])  # so that an unknown array raises here, not in a worker
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Any:
-        """An id and its row; with a manifest a dictionary."""
+        """Return an id and its row; with a manifest, return a dictionary."""
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Several, as a data loader reads a batch."""
+        """Return several entries, as a data loader reads a batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
         if self._facts:
             facts = [self._facts[index] for index in indices]
-            return [{**known, "features": row} for known, row in zip(facts, values, strict=True)]
+            return [{**entry, "features": row} for entry, row in zip(facts, values, strict=True)]
         return [(store.ids[row], value) for row, value in zip(rows.tolist(), values, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Creating and filling a store: its files, which blocks are missing, and who may write them.
+"""Create and fill a store: its files, its missing blocks, and who may write them.
 
 `commit` writes a block to disk.
 """
@@ -92,7 +92,7 @@ class StoreWriter:
         """
         path = require_store_name(Path(path))
         if not len(manifest.items):
-            raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
+            raise StoreError(f"the manifest {manifest.name!r} has no items for a store")
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
@@ -122,29 +122,29 @@ class StoreWriter:
         *,
         block_rows: int | None = None,
     ) -> StoreWriter:
-        """Open a store to fill it; `StoreError` if it was made with another manifest or recipe."""
+        """Open a store to fill it; raise `StoreError` if its manifest or recipe differs."""
         store = open_store(path)
         require_resumable(store, manifest, recipe, block_rows=block_rows)
         return cls(store)
 
     def missing_blocks(self) -> list[int]:
-        """The blocks without a record."""
+        """Return the blocks without a record."""
         blocks = range(0 if self.store.is_final else self.store.blocks)
         return [block for block in blocks if not self.is_written(block)]
 
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
     ) -> list[int]:
-        """Those of a block's rows that are to be computed, as on disk now."""
+        """Return the rows of a block that are to be computed, as on disk now."""
         record = self.store.read_record(block)
         if record is None:
             return list(rows)
-        wanted = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
+        codes = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
         first = self.rows_of(block).start
-        return [row for row in rows if record.status[row - first] in wanted]
+        return [row for row in rows if record.status[row - first] in codes]
 
     def rows_of(self, block: int) -> range:
-        """The rows of a block."""
+        """Return the rows of a block."""
         return self.store.rows_of_block(block)
 
     def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
@@ -158,7 +158,7 @@ class StoreWriter:
         return commit_block(self.store, block, rows)
 
     def is_written(self, block: int) -> bool:
-        """Whether any writer has written a block by now."""
+        """Return True if any writer has written a block."""
         return is_written(self.store, block)
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
@@ -187,7 +187,7 @@ class StoreWriter:
         # Rows that are done are the same objects; arrays cannot be compared by ==.
         if all(new is old or new == old for new, old in zip(outcomes, before, strict=True)):
             return record
-        move_shards(store, record)  # so that a late move cannot overwrite the new shards
+        move_shards(store, record)  # so that a late move cannot overwrite new shards
         return commit_block(store, block, outcomes, instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
@@ -199,25 +199,25 @@ class StoreWriter:
 def require_resumable(
     store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> None:
-    """Raise `StoreError` if the rows of a store are made differently than a run would make them.
+    """Raise `StoreError` if a run would make rows differently than a store's existing rows.
 
-    Without a recipe only its items are compared.
+    Without a recipe, only the items are compared.
     """
     if store.is_final and not store.status.all():
-        raise final_error(store.path, "is finalised and read-only, and lacks rows")
+        raise final_error(store.path, "is finalised and read-only, but lacks rows")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.items.digest,
         "block_rows": block_rows or store.block_rows,
     }
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
-            f"{store.path} cannot be continued, it was made with other "
+            f"{store.path} cannot be continued because it was made with other "
             f"{' and other '.join(differences)}; use the same ones, or another output"
         )
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
+    """List why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "items": lambda recipe: recipe["items_digest"],
         "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
@@ -225,7 +225,7 @@ def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> lis
         "preprocessing": lambda recipe: recipe["preprocessing"],
         "precision": lambda recipe: recipe["precision"],
         "arrays": lambda recipe: recipe["arrays"],
-        "rows a block": lambda recipe: recipe["block_rows"],
+        "rows per block": lambda recipe: recipe["block_rows"],
     }
     pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
@@ -235,7 +235,7 @@ def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> lis
 
 
 def _describe_pair(stored: Any, now: Any) -> str:
-    """How two values differ: of two mappings the keys."""
+    """Describe two different values; for mappings, their keys."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if len(keys) > 1:
@@ -244,11 +244,11 @@ def _describe_pair(stored: Any, now: Any) -> str:
     texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
     # A digest is cut short, a name is not.
     there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
-    return f"{there} there, {here} here"
+    return f"{there} in the store, {here} here"
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
-    """Which of some blocks are in a part: ``"2/4"`` is every fourth, from the second on."""
+    """Return which blocks are in a part: ``"2/4"`` is every fourth, from the second on."""
     first, _, step = part.partition("/")
     if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
         raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4 (got {part!r})")
@@ -263,7 +263,7 @@ def write_empty_store(
     items: Items,
     probe: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Write into an empty folder the files of an open store without rows."""
+    """Write the files of an open store without rows into an empty folder."""
     group = create_group(folder, {fmt.ATTRIBUTES: dict(attributes)})
     for spec in arrays:
         group.create_array(
@@ -280,7 +280,7 @@ def write_empty_store(
 
 
 def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
-    """Create a Zarr group in a folder that nobody else writes to.
+    """Create a Zarr group in a folder that no other process writes to.
 
     Zarr's own local store creates some files by hard links, which not every disk has.
     """
@@ -306,15 +306,15 @@ def write_probe(
                 array[:] = np.asarray(probe[spec.name])[None].astype(spec.dtype)
 
 
-def write_checksums(folder: Path, known: Mapping[str, str] | None = None) -> None:
-    """List the SHA-256 of every file but the log, which may grow.
+def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
+    """List the SHA-256 of every file except the log, which may grow.
 
-    Checksums that are `known` are not computed again.
+    Checksums in `computed` are not computed again.
     """
     files = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(path.relative_to(folder).as_posix() for path in files)
     checksums = {
-        name: (known or {}).get(name) or sha256_of(folder / name)
+        name: (computed or {}).get(name) or sha256_of(folder / name)
         for name in names
         if name not in (fmt.LOG, fmt.CHECKSUMS)
     }

@@ -223,7 +223,7 @@ def _labels(table: Table, rater: str) -> list[bool]:
         if label is None:
             raise table.problem(
                 row,
-                f"unknown label {shorten(cell)} of {rater}; known are "
+                f"unknown label {shorten(cell)} of {rater}; choose from "
                 f"{join_some(list(_LABELS), 9)} (to leave {rater} out, name the raters to use: "
                 "--rater NAME)",
             )

@@ -30,7 +30,7 @@ from tests.kit.files import refused, write
 from tests.kit.second import SCHEME, darkness
 from tests.kit.timelines import check_schema
 
-LEVELS = "known are Easy Negative, Hard Negative, Not Sure, Sure"
+LEVELS = "choose from Easy Negative, Hard Negative, Not Sure, Sure"
 
 
 def test_pympis_file_is_read(tmp_path):

@@ -283,7 +283,7 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     assert f"2 files for ELAN, one per film -> {out}" in result.stdout, result.output
     # Existing files are left alone, and nothing is written then.
     (out / "films.csv").unlink()
-    refused(obygaze(*command), "exists already")
+    refused(obygaze(*command), "already exists")
     assert not (out / "films.csv").exists()
     assert obygaze(*command, "--overwrite").exit_code == 0
     levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
@@ -292,7 +292,7 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     mine = out / "Juno — 2007.pfsx"
     mine.write_text("my colours")
     result = obygaze(*command, "--overwrite", code=0)
-    assert f"{mine} has other preferences" in result.output
+    assert f"{mine} has your own ELAN preferences" in result.output
     assert mine.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))

@@ -132,7 +132,7 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timeli
     annotations(*(project := ("project", timelines, "--grid", spans)))
     # Nothing is replaced unless asked.
     before = contents(spans)
-    assert "one.csv exists already" in annotations(*project, "--threshold", "0.4", code=1)
+    assert "one.csv already exists" in annotations(*project, "--threshold", "0.4", code=1)
     assert contents(spans) == before
     annotations(*project, "--threshold", "0.38", "--overwrite")
     assert of.Manifest.load(spans).labels("one").about["threshold"] == 0.38

@@ -45,7 +45,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
         assert of.load_backbone(folder, "cpu").arrays
     (tmp_path / "films").mkdir()
     for name, *more, code, reason in (
-        ("tiny-xclip", tmp_path / "tiny-xclip", 1, "exists already"),
+        ("tiny-xclip", tmp_path / "tiny-xclip", 1, "already exists"),
         ("tiny-xclip", tmp_path / "films", "--overwrite", 1, "films"),  # not random weights
         ("vivit", tmp_path / "new", 2, "use one of tiny-xclip"),
     ):

@@ -82,7 +82,7 @@ def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_p
     assert drawn["business, here"].startswith(f"{row['d']:+.2f}".replace("-", "−"))
     assert drawn["business, published"] == "+0.68"
     assert "the interval from draws of items with replacement" in " ".join(words)
-    refused(eat("professions", *outputs), "eat.csv exists already", "--overwrite")
+    refused(eat("professions", *outputs), "eat.csv already exists", "--overwrite")
 
 
 def write_table(path, vectors):

@@ -70,7 +70,7 @@ def test_help_and_the_light_rooms_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(("words", "facts"), [
     ("feature extract", "unknown command 'feature'; did you mean features?"),
     ("extract m", "unknown command 'extract'; did you mean main features extract?"),
-    ("bias xyz", " bias: unknown command 'xyz'; known are captions, eat, "),
+    ("bias xyz", " bias: unknown command 'xyz'; choose from captions, eat, "),
 ])  # fmt: skip
 def test_a_mistyped_command_is_answered(words: str, facts: str, obygaze: Obygaze) -> None:
     result = obygaze(*words.split())
@@ -93,7 +93,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "full": (OSError(*NO_SPACE), 1, "Error: No space left on device\n"),
     "half": (OSError(*NO_SPACE, "/disk/.run.0_1_x.partial"), 1,
              "Error: /disk: No space left on device\n"),
-    "large": (MemoryError(), 1, "Error: out of memory; free some, or take a machine or a limit "
+    "large": (MemoryError(), 1, "Error: out of memory; free some, or use a machine or a limit "
               "(ulimit) with more\n"),
     "long": (ManifestError("x" * 100_000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
     "stop": (KeyboardInterrupt(), 130, "Interrupted.\n"),
@@ -175,7 +175,7 @@ def test_no_folder_is_named_like_a_file(
         "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
         "models moments mil store.zarr -o moments.csv --elan out.csv",
     ):
-        refused(obygaze(*command.split()), "Error: out.", " folder", "; name it out\n", code=2)
+        refused(obygaze(*command.split()), "Error: out.", " folder", "; call it out\n", code=2)
         assert not list(tmp_path.glob("out*"))
 
 

@@ -95,7 +95,7 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
     core, timm = (next(line for line in shown if line.startswith(jobs[e])) for e in jobs)
     assert ("ready" in core, "BROKEN" in timm, "timm cannot be imported" in timm) == (True,) * 3
     [reason] = [line for line in shown if "libc10_cuda.so" in line]
-    for fact in ("timm: torchvision 0.28.0 ", f"fits torch {torch.__version__},", "uninstall"):
+    for fact in ("timm: torchvision 0.28.0 ", f"build for torch {torch.__version__},", "uninstall"):
         assert fact in reason
     (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")
     assert doctor.try_imports(["colorsys", "lab_crash", "wave"]) == {
@@ -140,5 +140,5 @@ def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> No
     assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
     for line in lines:
         assert "torchvision 0.28.0 is installed, but cannot be imported (RuntimeError: op" in line
-        assert f"fits torch {torch.__version__}, or remove it" in line
+        assert f"build for torch {torch.__version__}, or remove it" in line
     assert run.returncode == 1

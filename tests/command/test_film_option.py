@@ -36,7 +36,7 @@ def timelines(tmp_path):
         (["tt0*"], {"tt0110912", "tt0467406"}),
         (["*[a]*,JUN*"], {"f2", "tt0467406"}),
         (["f?"], "unknown film 'f?'"),
-        (["z*"], "unknown film 'z*'; known are"),
+        (["z*"], "unknown film 'z*'; choose from"),
         (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
         ([" ,"], "--film names no film"),
     ],

@@ -86,7 +86,7 @@ def test_a_new_folder_appears_whole_at_the_end(tmp_path):
 
     with pytest.raises(TypeError):
         put(tmp_path / "other", None)
-    with pytest.raises(OutputExists, match="exists already"):
+    with pytest.raises(OutputExists, match="already exists"):
         put(path, "new")
     with pytest.raises(OutputExists, match="was not made by obygaze"):
         put(path, "new", overwrite=True, marker="other")
@@ -123,7 +123,7 @@ def test_a_new_folder_loses_no_file_of_others(tmp_path):
     put(path, "old")
     (path / "films").mkdir()
     (path / "films" / "film.mkv").write_text("precious")
-    with pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new one does not"):
+    with pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new folder lacks"):
         put(path, "new", overwrite=True, marker="marker")
     assert (path / "films" / "film.mkv").read_text() == "precious"
     assert (path / "marker").read_text() == "old"

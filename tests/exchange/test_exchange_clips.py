@@ -87,12 +87,12 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     assert (about["preprocessing"], about["precision"]) == ({"mode": "unknown"}, "unknown")
     assert about["licence"] == "CC0"
     for item, reason in {
-        "tt0-000": "it holds 2×6 float32, where native has 6 float32 a clip",
+        "tt0-000": "it holds 2×6 float32; native has 6 float32 per clip",
         "tt1-001": f"no tt1/tt1_scene_1{suffix} in features",
         "tt2-002": f"features, native: tt2/tt2_scene_2{suffix}",
         "tt0-003": f"features, native: tt0/tt0_scene_3{suffix}",
-        "tt1-004": "it holds 2×6 float32, where native has 6 float32 a clip",
-        "tt2-005": "it holds 6 float64, where native has 6 float32 a clip",
+        "tt1-004": "it holds 2×6 float32; native has 6 float32 per clip",
+        "tt2-005": "it holds 6 float64; native has 6 float32 per clip",
         "tt0-006": "native has NaN or infinity",
         "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
         "tt2-008": "both",
@@ -127,8 +127,8 @@ def test_two_items_never_share_a_file(tmp_path):
             tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr", retry_failed=retry
         )
         assert store.failures == {
-            "B-1": "f/001.npy was taken by A-1 too; put it in B/",
-            "A-2": "f/001.npy was taken by A-1 too; name each by its id: A-1.npy, A-2.npy",
+            "B-1": "f/001.npy also matches A-1; put it in B/",
+            "A-2": "f/001.npy also matches A-1; name each file by its item's id: A-1.npy, A-2.npy",
         }
     np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
 
@@ -152,13 +152,13 @@ def test_what_a_pth_file_may_hold(tmp_path):
         "strides": (torch.ones(6, 2).t()[0], ""),
         "bfloat16": (ones.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
-        "claims": (torch.ones(1).expand(10**12), "claims to hold more than the file has"),
+        "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file has"),
         "other": ({"other": ones}, "a dictionary without native; it has 'other'"),
         "lines": ({"a\nb": ones}, "without native; it has 'a\\nb'"),
         "list": ([ones], "no plain tensor but a list"),
         "number": (torch.tensor(1.0), "no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
-        "float8": (ones.to(torch.float8_e5m2), "no plain tensor"),
+        "float8": (ones.to(torch.float8_e5m2), "a tensor of an unsupported type"),
         "program": (evil, "more than tensors"),
         "entry": ({"native": ones, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),

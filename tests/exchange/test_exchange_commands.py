@@ -31,32 +31,32 @@ SLIPS = [
     (1, "pack damaged.zarr -o output.zip", "native/c/0/0 is not as it was written", "verify dama"),
     (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
     (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
-    (1, "push toy.zarr films.zarr", "films.zarr holds something else, such as film.mkv"),
-    (1, "push toy.zip output.zarr", "can only be read", "stores pull toy.zip"),
-    (2, "push toy.zarr https://lab.example/x.zarr", "nothing is sent over HTTP"),
+    (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
+    (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),
+    (2, "push toy.zarr https://lab.example/x.zarr", "cannot push over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
-    (2, "push toy.zarr hf://models/x", "give hf://datasets/OWNER/NAME"),
+    (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
-    (2, "export toy.zarr -o output.mat", "the name must end in .h5, .hdf5, .parquet"),
-    (1, "export toy.zarr -o X.h5", "X.h5 exists already"),
+    (2, "export toy.zarr -o output.mat", "the name of an export ends in .h5, .hdf5, .parquet"),
+    (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; it has native, frames"),
-    (2, "export odd.zarr -o output.parquet", "no pooled array; name some of more"),
+    (2, "export odd.zarr -o output.parquet", "no pooled array; choose from more"),
     (2, "import pth nowhere", "nowhere is not a folder"),
-    (1, "import pth empty", "none of the 40 items", "no tt1/tt1_0.pth in empty"),
+    (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
     (2, "import npy features other", "two paths are for the array native; name them: ARRAY=PATH"),
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
-    (2, "import npy X.npy", "X.npy does not say whose its rows are; give --ids FILE"),
+    (2, "import npy X.npy", "X.npy has rows without ids; pass --ids FILE"),
     (1, "import npy objects.npy --in-order", "objects.npy cannot be read as NumPy"),
     (1, "import npy X.npy --ids short.txt", "native has 40 rows for 2 ids"),
     (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no column id (got clip, label)"),
     (1, "import npy flat.npy --in-order", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
-    (2, "import hdf5 X.h5 --backbone mine", "says itself how it was made"),
+    (2, "import hdf5 X.h5 --backbone mine", "which has its own recipe"),
     *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "Expected '='"), ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),
@@ -117,7 +117,7 @@ def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatc
 @pytest.mark.parametrize(("source", "options", "fact"), [
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat is not a folder"),
-    ("key.toml", {}, "no known kind of features"),
+    ("key.toml", {}, "not a kind of features"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip
@@ -160,7 +160,7 @@ def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monke
     )
     before = Path("s.zarr/blocks/000000.json").read_bytes()
     more = bring("npy max=features other=features --precision float32 --retry-failed")
-    refused(more, "was begun with max, and the source has '", code=2)
+    refused(more, "was started with max, and the source has '", code=2)
     assert Path("s.zarr/blocks/000000.json").read_bytes() == before
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     assert bring("npy max=features --precision float32").exit_code == 3

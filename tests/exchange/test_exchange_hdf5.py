@@ -127,7 +127,7 @@ def test_rows_that_were_never_written_are_failures(options, status, path, tmp_pa
             rows[2] = 1
     store = import_features(path, MANIFEST, tmp_path / "s.zarr")
     assert store.status.tolist() == status
-    assert store.failures["tt004"] == "x.h5, native: nothing was ever written there"
+    assert store.failures["tt004"] == "x.h5, native: the row was never written"
 
 
 def unwritten(*shape, dtype="f4", **options):
@@ -163,8 +163,8 @@ TEXT = h5py.string_dtype()
 #: What is wrong with a file of others, and with an exported store; the fact.
 THEIRS = [
     *(({"ids": ids}, "it has no texts 'ids'") for ids in (None, np.arange(5), "tt000")),
-    ({"ids": ["a", "b", "c", "d", "a"]}, "two rows for 'a'"),
-    ({"native": None, "frames": None}, "no dataset of numbers with a row for each id"),
+    ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),
+    ({"native": None, "frames": None}, "no dataset of numbers with one row per id"),
     ({"obygaze.json": "{}"}, "attributes are not valid"),
     ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "a row or chunk of native would take"),
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},

@@ -79,7 +79,7 @@ def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
     return path
 
 
-NO_FILE, OTHER = "is no file of this store", "is not as it was written"
+NO_FILE, OTHER = "is not a file of this store", "is not as it was written"
 HOSTILE = {
     "leads up": (add("../evil"), NO_FILE),
     "folder": (add("evil/", b""), NO_FILE),
@@ -166,7 +166,7 @@ def test_a_file_that_only_the_list_has_is_refused(name, store, tmp_path):
         refused(f"lists '{name}', not a store's file", store, "unpack")
     [why] = [entry.why for entry in verify(store) if entry.file == name]
     listed = "checksums.json lists it, but a store has no such file"
-    assert why == (listed if name in INSIDE else "no file of a store has such a name")
+    assert why == (listed if name in INSIDE else "a store has no file of this name")
     refused("not a file name of a store|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 

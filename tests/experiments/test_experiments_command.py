@@ -404,4 +404,4 @@ def test_onnxruntime_says_the_same(marked, tmp_path, estimator):
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert session.get_modelmeta().custom_metadata_map["classes"] == "HN, S"
     again = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
-    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)

@@ -99,7 +99,7 @@ SLIPS = [
         ["headline: unknown estimator 'logistc'; did you mean logistic?"],
     ),
     ('score = "aurco"', ["unknown score 'aurco'; did you mean auroc?"]),
-    ('score = "brier"', ["unknown score 'brier'; known are f1"]),
+    ('score = "brier"', ["unknown score 'brier'; choose from f1"]),
     ('score = "f1_macro"', ["unknown score 'f1_macro'", "f1"]),
     ("concept_stores = {Look = 3}", ['such as {Voice = "clap"} (got']),
 ]
@@ -122,7 +122,7 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
          NO_LEVELS, "for two classes, and mlp tells 3 apart"),
         (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
-         "unknown score of several classes 'f1'; known are f1_macro"),
+         "unknown score of several classes 'f1'; choose from f1_macro"),
         (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
         (('concepts = ["Loook"]',), NO_LEVELS, "unknown concept 'Loook'; did you mean Look?"),
     ):  # fmt: skip
@@ -200,7 +200,7 @@ EACH = SCENES // len(LEVELS)  # clips of a level in each film
 NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
-    ({"array": "cls"}, ["unknown array 'cls'; known are native, frames"]),
+    ({"array": "cls"}, ["unknown array 'cls'; choose from native, frames"]),
     ({"array": "frames"}, ["'frames' has 2 axes a clip", "or a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector a clip: there is nothing"]),
     ({"estimators": ()}, ["estimators is empty; name one, or give --pred"]),
@@ -223,7 +223,7 @@ REFUSED = [
     ({"protocol": "leave-film-out", "min_clips": EACH + 1}, [
         f"groups with {EACH + 1} clips of each class, and 0 of {FILMS} have", "min_clips = 1",
         f"tt0   {EACH}  {EACH}"]),
-    ({"groups": "serie"}, ["unknown column 'serie'; known are film, media, kind"]),
+    ({"groups": "serie"}, ["unknown column 'serie'; choose from film, media, kind"]),
     (with_own_levels, ['write negatives = "b"']),
 ]  # fmt: skip
 

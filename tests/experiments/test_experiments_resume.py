@@ -207,7 +207,7 @@ def test_the_fits_of_another_run_stay(small, run, tmp_path):
     run(small, tmp_path / "run")
     header = {"format": "obygaze-partial-run", "format_version": 2, "experiment": "another"}
     (tmp_path / "run/partial.json").write_text(json.dumps(header))
-    with pytest.raises(OutputExists, match="exists already"):
+    with pytest.raises(OutputExists, match="already exists"):
         om.run_experiment(small, tmp_path / "run")
     assert (tmp_path / "run/partial.json").exists()
 

@@ -289,7 +289,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
-        "unknown label 'tense'; known are Easy Negative, ",
+        "unknown label 'tense'; choose from Easy Negative, ",
         "--levels LOWEST,...,HIGHEST (found: 'bare', 'calm: so', 'maybe', 'tense')",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)

@@ -185,7 +185,7 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
     with pytest.raises(StoreError, match="other backbone weights"):
         of.extract(manifest, films, our_net, tmp_path)
     for error, options, reason in (
-        (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; known are"),
+        (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; choose from"),
         (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; give frames"),
         (BackboneError, {"transform": lambda frame: frame[9]}, "fails on a frame.*IndexError"),
     ):

@@ -201,11 +201,11 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
     assert len({about["weights_sha256"] for about in models}) == 2
     # Nothing is replaced without --overwrite.
     again, _ = score(None)
-    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
     assert score(None, "--overwrite")[0].exit_code == 0
     out.unlink()
     again, _ = score(None)
-    assert (again.exit_code, "out.json exists already" in again.stderr) == (1, True)
+    assert (again.exit_code, "out.json already exists" in again.stderr) == (1, True)
     assert score(None, output="scores.json")[0].exit_code == 2
     for name in ("mine.csv", "mine.json"):  # nor are the captions themselves with it
         result, _ = score(HEAD + CAPTIONS, "--overwrite", output="mine.csv", table=name)

@@ -48,7 +48,7 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     table = tmp_path / "m/labels/valence.csv"
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
-    assert "valence.csv, line 3: unknown label 'violent'; known are negative" in problem
+    assert "valence.csv, line 3: unknown label 'violent'; choose from negative" in problem
 
 
 def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
@@ -75,7 +75,7 @@ def test_values_become_classes_only_without_classes(write_files):
     manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT))
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
     [note] = manifest.notes
-    assert "no official split, as there is no MEDIAEVALsets.txt or ACCEDEsets.txt" in note
+    assert "no official split without MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
     # Values that are scores already: over .15, not at it.
     (folder := write_files()).joinpath("ACCEDEaffect.txt").unlink()

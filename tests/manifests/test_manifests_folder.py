@@ -33,13 +33,13 @@ def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
     write(manifest / "splits/mine.csv", "id,fold", "tt0108160-001,-1", "tt0108160-002,2")
     write(manifest / "splits/short.csv", "id,fold", "tt0108160-001")
     write(manifest / "runs/mine.csv", "run,role,id", "0,trian,tt0108160-001")
-    known = "; known are Easy Negative, Hard Negative, Not Sure, Sure"
+    known = "; choose from Easy Negative, Hard Negative, Not Sure, Sure"
     assert problems(manifest) == [
         f"labels/paper.csv, line 4: unknown label 'Maybe'{known}",
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
         "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
-        "runs/mine.csv, line 2: unknown role 'trian' (known: train, validation)",
+        "runs/mine.csv, line 2: unknown role 'trian'; choose from train, validation",
         "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
         "splits/short.csv, line 2: 1 cells where the header has 2",
     ]
@@ -53,11 +53,11 @@ def test_problems_of_items_hide_no_others(manifest):
     path.write_text(items.replace("tt0108160-002,clip", "tt0108160-001,clop"))
     assert problems(manifest)[:2] == [
         "items.csv, line 3: duplicate id 'tt0108160-001'",
-        "items.csv, line 3: unknown kind 'clop' (known: clip, image, text)",
+        "items.csv, line 3: unknown kind 'clop'; choose from clip, image, text",
     ]
     path.write_text(items.replace("scene_1.avi", "scene_7.avi"))
     [problem] = check(manifest)
-    assert "the digest is of other items" in problem
+    assert "the digest does not match items.csv" in problem
     path.write_text(items.replace("scene_1.avi", "scene_1.mp4"))
     assert check(manifest) == []  # another extension, the same item
     write(path, "id,start,end", "a,x,2", "b,1,", "c,1,2")
@@ -78,7 +78,7 @@ def test_importing_again_keeps_what_others_added(source, manifest, obygaze):
     assert obygaze(*again).exit_code == 0
     assert of.Manifest.load(manifest).split_names == ["leak-free"]
     source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
-    refused(obygaze(*again), "splits/leak-free.csv and 1 more, which the new one does not")
+    refused(obygaze(*again), "splits/leak-free.csv and 1 more, which the new folder lacks")
     assert of.Manifest.load(manifest).split_names == ["leak-free"]
 
 
@@ -92,7 +92,7 @@ def test_diff(manifest, source, tmp_path, obygaze):
     result = obygaze("manifests", "diff", manifest, second, code=1)
     for fact in (
         f"1 item only in {manifest}: tt0110912-001",
-        "1 item with another media: tt0108160-003",
+        "1 item with a different media: tt0108160-003",
         "labels 'paper': 2 items changed\n  tt0108160-001: EN | S Body",
         "labels 'ours': 1 item changed\n  tt0108160-001: none | S",
     ):

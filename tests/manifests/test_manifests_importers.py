@@ -96,7 +96,7 @@ def test_csv_tables_with_and_without_labels(tmp_path):
     ):
         with pytest.raises(ManifestError, match=fact):
             of.Manifest.from_csv(path, levels=write(own, text))
-    with pytest.raises(ManifestError, match="holds no label scheme"):
+    with pytest.raises(ManifestError, match="has no label scheme"):
         of.Manifest.from_csv(path, levels=write(tmp_path / "t.json", "[1]"))
     # Its own delimiter; blank rows left out; b has no level, and so no label.
     manifest = of.Manifest.from_csv(write(path, "id;level;note", ";;", "a;S;x, y", "b;;z"))
@@ -127,10 +127,10 @@ def address(tmp_path_factory, small_authors):
 
 
 @pytest.mark.parametrize(("url", "fact"), [
-    ("{}/file.csv", "is not the file that obygaze knows"),
+    ("{}/file.csv", "is not the expected file"),
     ("{}/missing.csv", "Not Found"),
     ("file:///etc/passwd", "is not an http address"),
-    ("http://127.0.0.1:1/x", "give its path as SOURCE"),
+    ("http://127.0.0.1:1/x", "pass its path as SOURCE"),
 ])  # fmt: skip
 def test_any_other_file_is_refused(address, tmp_path, url, fact):
     with pytest.raises(ManifestError, match=fact):

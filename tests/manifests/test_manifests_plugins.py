@@ -114,7 +114,7 @@ def test_our_name_wins_and_listing_imports_nothing(install, obygaze):
     install({"x.py": "raise OSError"}, {"folder": "mylab.x:import_manifest"}, group=GROUP)
     text = obygaze("manifests", "import", "--help").stdout
     assert re.search(r"folder +mylab.x:import_manifest of mylab 0.1.0 \(ignored: ano", text)
-    assert "SOURCE has them" in obygaze("manifests", "import", "folder", "--help").stdout
+    assert "SOURCE has the files" in obygaze("manifests", "import", "folder", "--help").stdout
 
 
 def test_importers_by_their_paths(install, tmp_path, obygaze):

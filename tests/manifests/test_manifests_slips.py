@@ -24,27 +24,27 @@ SLIPS = [
     ("obygaze12", with_row(SURE.replace("tt0108160_scene_9.avi", "../../etc/passwd")),
      "media '../../etc/passwd' is not a file's name"),
     ("obygaze12", with_row(SURE.replace(";tt0108160;", ";../tt0108160;")), "'../tt0108160' is a p"),
-    ("obygaze12", clip_table(BODY).replace(b";", b","), "line 1: wrong delimiter: cells are sep"),
+    ("obygaze12", clip_table(BODY).replace(b";", b","), "line 1: wrong delimiter; cells are sep"),
     ("obygaze12", clip_table(BODY).replace(b"util", b"idx"), "line 1: duplicate column 'idx'"),
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
-    ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or below: unexpected end of data"),
+    ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or later: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
-    ("csv", "clip,x\na,1\n", "no column 'id'; say which one is with --column id=NAME"),
-    ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; known are id, kind"),
-    ("csv", "id,start,end\na,1,0.5\n", "line 2: a span from 1 to 0.5 seconds does not go forward"),
+    ("csv", "clip,x\na,1\n", "no column 'id'; name it with --column id=NAME"),
+    ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
+    ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts (got 1 to 0.5 "),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
     ("csv", "id,level\na,tense\nb,calm\n", "--levels LOWEST,...,HIGHEST (found: 'calm', 'tense')"),
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both be 'a-x'; keep one of them"),
-    ("folder", {"a/readme.txt": ""}, "holds no videos or images"),
+    ("folder", {"a/readme.txt": ""}, "has no videos or images"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' and 'x' both get the id x"),
-    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the importer writes the column 'te"),
-    ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' needs"),
+    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the column 'te"),
+    ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "from 0 to below 1, not 1"),
+    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "at least 0 and below 1 (got 1)"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
 ]  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_folders_that_are_no_manifest(source, tmp_path, manifest, obygaze):
     assert type(result.exception).__name__ == "ManifestError"
     for arguments, fact in [
         (["--labels", "papr"], "has no labels called 'papr'; it has paper, raw, released"),
-        (["--figure", "figure.jpeg2"], "a figure is one of .pdf, .png, .svg"),
+        (["--figure", "figure.jpeg2"], "a figure's name ends in one of .pdf, .png, .svg"),
     ]:
         refused(obygaze("manifests", "stats", manifest, *arguments), fact, code=2)
     header = json.loads((manifest / "manifest.json").read_text())

@@ -79,7 +79,7 @@ def test_groups_of_any_column_stay_whole(rows, folds, seed):
 def test_groups_are_a_filled_column_and_spans_that_overlap():
     items = Items.of([Item("a", film="f"), Item("b")], {"director": ["x", "y"]})
     assert (items.column("film"), items.column("director")) == (["f", ""], ["x", "y"])
-    with pytest.raises(ManifestError, match="known are film, media, kind, director"):
+    with pytest.raises(ManifestError, match="choose from film, media, kind, director"):
         items.column("series")
     with pytest.raises(ManifestError, match="b has no film"):
         of.leave_film_out(labelled(["S", "S"], items))
@@ -190,7 +190,7 @@ def test_a_description_of_another_table_is_named(tmp_path):
     (problem,) = manifest.check()
     assert str(about) in problem
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    assert f"put {digest}" in problem
+    assert f"set it to {digest}" in problem
     again = of.Manifest.load(folder)
     assert again.split("x").about == {"rule": "by hand"}
     about.write_text('{"rule": "by hand"}')  # of an earlier version

@@ -198,10 +198,10 @@ def test_bad_maps_are_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
         ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
         ({"film": "Jno", "manifest": manifest}, "did you mean Juno"),
-        ({"film": ["tt1", "tt3"]}, "name one film here .got tt1, tt3"),
+        ({"film": ["tt1", "tt3"]}, "name exactly one film .got tt1, tt3"),
         ({"labels": "annotator9", "manifest": manifest}, "annotator9"),
         ({"method": "umap"}, r"obygaze\[umap\]"),
-        ({"method": "tsne"}, "unknown method 'tsne'; known are pca, umap"),
+        ({"method": "tsne"}, "unknown method 'tsne'; choose from pca, umap"),
     ):
         with pytest.raises(ObygazeError, match=message):
             map_clips(store, **options)

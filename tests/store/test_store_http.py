@@ -221,7 +221,7 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
         assert not re.search(rb"cret|hush", file.name.encode() + file.read_bytes())
     # A server that repeats what it was sent is not quoted.
     server.refuse = lambda path: (400, {"reason line": server.headers[-1]["Authorization"]})
-    with pytest.raises(StoreError, match="answers 400 Bad Request") as problem:
+    with pytest.raises(StoreError, match="answered 400 Bad Request") as problem:
         open_store(as_user(url))
     assert "Basic" not in str(problem.value)
 
@@ -235,7 +235,7 @@ def test_who_asks_is_told_to_no_other_server(server, url, stores):
         assert not any("Authorization" in asked for asked in second.headers)
         assert store.where == url
         second.refuse = lambda path: (403, {})
-        with pytest.raises(StoreError, match="answers 403 Forbidden") as problem:
+        with pytest.raises(StoreError, match="answered 403 Forbidden") as problem:
             store.read("frames", ["tt020"])
         assert not re.search("secret|signed|hush", str(problem.value))
         server.refuse = lambda path: (302, {"Location": "gopher://bob:secret@x/?key=signed"})
@@ -303,18 +303,18 @@ def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses, monkeypat
 
 
 def test_what_is_not_there_is_one_line(server, url, tmp_path):
-    with pytest.raises(StoreError, match=r"there is no store at .*/x.zarr: it has no zarr.json"):
+    with pytest.raises(StoreError, match=r"/x.zarr has no store: zarr.json is missing"):
         open_store(f"{server.url}/x.zarr")
-    for status, line in [(403, "403 Forbidden; give credentials"), (418, "418")]:
+    for status, line in [(403, "403 Forbidden; set credentials"), (418, "418")]:
         server.refuse = lambda path, status=status: (status, {})
-        with pytest.raises(StoreError, match=f"answers {line}"):
+        with pytest.raises(StoreError, match=f"answered {line}"):
             open_store(url)
     server.refuse, server.ranges = (lambda path: None), False
     with pytest.raises(StoreError, match=r"does not support range requests.*stores pull"):
         open_store(url).read("frames", ["tt010"])
     # A server that sends whatever it lacks to another page.
     server.refuse = lambda path: (302, {"Location": "/gone"}) if "/gone" not in path else None
-    with pytest.raises(StoreError, match=r"no store at .*final.zarr: it has no zarr.json"):
+    with pytest.raises(StoreError, match=r"final.zarr has no store: zarr.json is missing"):
         open_store(url)
     server.refuse = lambda path: (302, {"Location": "/gone"}) if "log.jsonl" in path else None
     assert pull(url, tmp_path / "x.zarr").files
@@ -350,5 +350,5 @@ def test_an_answer_without_end_fills_no_memory(url, own, monkeypatch, name):
     monkeypatch.setattr(remote, "MAX_FILE_BYTES", 300_000)
     with (own / name).open("r+b") as file:
         file.truncate(2**20)
-    with pytest.raises(StoreError, match=rf"{name} has more than [13]00 kB"):
+    with pytest.raises(StoreError, match=rf"{name} is larger than [13]00 kB"):
         assert open_store(url).sources

@@ -145,8 +145,8 @@ NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731
 SLIPS = {
     "several": (NATIVE(["tt000", "nobody", "tt006"]), StoreError, r"nobody is not .*\(and 1 more"),
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(and 1 more"),
-    "ids": (NATIVE("tt000"), UsageError, "ids is a list of ids"),
-    "numbers": (NATIVE([0]), UsageError, "ids is a list of ids"),
+    "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
+    "numbers": (NATIVE([0]), UsageError, "ids must be a list"),
     "array as a list": (lambda store: store.read(["native"]), UsageError, "by its name"),
     "unknown array": (lambda store: next(store.iter_blocks(["x"])), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),

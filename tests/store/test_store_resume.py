@@ -136,7 +136,7 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     finish = partial(finalise, path, allow_incomplete=True)
     overtaken(monkeypatch, "sync_path", finish, after=True)
     for writer in (late, later):
-        with pytest.raises(StoreError, match="was finalised while it was being filled"):
+        with pytest.raises(StoreError, match="was finalised while it was filled"):
             writer.write_block(1, [row(3), row(4)])
     assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]

@@ -19,10 +19,10 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
-#: MediaEval's own file wins for a clip that both name.
+#: MediaEval's own file wins for a clip in both.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
-#: How values in ACCEDEranking.txt become scores from -1 to 1.
+#: The conversions of values in ACCEDEranking.txt to scores from -1 to 1.
 SCALES = {"1-5": (1.0, 5.0), "scores": (-1.0, 1.0)}
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
@@ -31,7 +31,7 @@ def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
     return LabelScheme(name, tuple(Level(code, code, (alias,)) for code, alias in levels))
 
 
-#: Words for levels, so that no task is called "0 vs 1"; the files' numbers are aliases.
+#: Words for levels, because "0 vs 1" would name no task; the files' numbers are aliases.
 VIOLENCE = _scheme("MediaEval violence", ("non-violent", "0"), ("violent", "1"))
 VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("positive", "1"))
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
@@ -49,7 +49,7 @@ class _Rows(NamedTuple):
 @click.option(
     "--threshold",
     type=float,
-    help="Without a file of affect classes: scores beyond this are positive, or active.",
+    help="Without a file of affect classes, scores beyond this are positive or active.",
 )
 @click.option(
     "--values",
@@ -61,8 +61,8 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     """Read LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
 
     SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
-    MEDIAEVALaffect.txt, and the same of ACCEDE. Where there is no file of affect classes they
-    are computed from the values in ACCEDEranking.txt.
+    MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect classes, they are
+    computed from the values in ACCEDEranking.txt.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     """
     folder = Path(source)
     if not 0 <= threshold < 1:
-        raise UsageError(f"a threshold is a number from 0 to below 1, not {threshold:g}")
+        raise UsageError(f"a threshold is at least 0 and below 1 (got {threshold:g})")
     sets = _read(folder, "sets", {"set": SETS})
     affect = _read(
         folder, "affect", {"valenceClass": _classes(VALENCE), "arousalClass": _classes(AROUSAL)}
@@ -95,7 +95,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not names:
         patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE: it needs files called {patterns}, such as "
+            f"{folder} has no clips of LIRIS-ACCEDE; it needs files called {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
     labels, notes = [], []
@@ -110,8 +110,8 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not sets.rows:
         files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
         notes.append(
-            f"NOTE: no official split, as there is no {files}: put it beside the others and import "
-            "again, or make your own folds (obygaze manifests split)"
+            f"NOTE: no official split without {files}: put it beside the others and import "
+            "again, or make folds (obygaze manifests split)"
         )
     return Manifest(
         name="accede",
@@ -132,7 +132,7 @@ def _classes(scheme: LabelScheme) -> dict[str, str]:
 
 
 def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> _Rows:
-    """One kind of file; cells of the columns are translated, where there is a translation."""
+    """Read one kind of file; translate cells of the columns that have a translation."""
     rows: dict[str, Mapping[str, str]] = {}
     files = []
     for path in (folder / f"{family}{kind}.txt" for family in FAMILIES):
@@ -146,8 +146,8 @@ def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> 
                 raise table.problem(row, f"duplicate name {shorten(name)}")
             for column, meanings in columns.items():
                 if meanings and cells[column] not in meanings:
-                    cell, known = shorten(cells[column]), ", ".join(meanings)
-                    raise table.problem(row, f"{column} {cell} is not one of {known}")
+                    cell, choices = shorten(cells[column]), ", ".join(meanings)
+                    raise table.problem(row, f"{column} {cell} is not one of {choices}")
                 cells[column] = meanings.get(cells[column], cells[column])
             file_rows[name] = cells
         rows |= file_rows
@@ -156,7 +156,7 @@ def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
-    """Classes of the values, where no file has classes."""
+    """Return classes of the values, for lack of a file with classes."""
     low, high = SCALES[scale]
     middle, half = (low + high) / 2, (high - low) / 2
     rows: dict[str, dict[str, str]] = {name: {} for name in ranking.rows}
@@ -166,7 +166,7 @@ def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
             value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
             if not low <= value <= high:
                 raise ManifestError(
-                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, where "
+                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, but "
                     f"values are numbers from {low:g} to {high:g}; name the scale with --values"
                 )
             score = (value - middle) / half
@@ -179,7 +179,7 @@ def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
 def _labels(
     name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows | None = None
 ) -> LabelSet:
-    """A label set; with each clip's rank, value and variance, if there are any."""
+    """Return a label set; with each clip's rank, value and variance, if there are any."""
     columns = [f"{name}{part}" for part in ("Rank", "Value", "Variance")]
     values = ranking.rows if ranking else {}
     return LabelSet(
@@ -200,7 +200,7 @@ def _labels(
 
 
 def _splits(sets: _Rows) -> list[Split]:
-    """The official sets as folds, test last; and one whose training fold is all development."""
+    """Return the official sets as folds, test last, and a split with one training fold."""
     set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
     present = [name for name in SETS.values() if name in set_of.values()]
     folds_of = {"official": present} if present else {}

@@ -35,7 +35,7 @@ from obygaze_features.manifests.labels import (
 )
 from obygaze_features.manifests.manifest import Manifest
 
-#: Meaning -> other names of its column.
+#: Further names of each meaning's column.
 MEANINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*items.COLUMNS, *labels.COLUMNS), ()),
     "media": ("video", "video_name", "file_name", "filename", "file", "file_path", "path", "image"),
@@ -80,7 +80,7 @@ def import_manifest(
     columns
         Meaning -> column, for meanings (id, film, media, level ...) that have another name.
     delimiter
-        What separates the cells; by default what the header has.
+        The character between cells (default: read from the header).
     levels
         Your levels, from the least to the most objectifying, with the concepts as they
         come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
@@ -98,10 +98,10 @@ def import_manifest(
     chosen = _choose_scheme(table, levels) or obygaze_scheme()
     notes = []
     if all_items.extra:
-        notes.append(f"columns kept as they are: {', '.join(all_items.extra)}")
-    whole = [row for row in np.flatnonzero(np.isnan(all_items.starts)) if all_items.media[row]]
-    places = ((all_items.media[row], all_items.ids[row]) for row in whole)
-    named = next((place for place in places if media_stem(place[0]) != place[1]), None)
+        notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
+    rows = [row for row in np.flatnonzero(np.isnan(all_items.starts)) if all_items.media[row]]
+    files = ((all_items.media[row], all_items.ids[row]) for row in rows)
+    named = next((pair for pair in files if media_stem(pair[0]) != pair[1]), None)
     if named:
         notes.append("ids: {} is {}".format(*named))
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
@@ -124,7 +124,7 @@ def read_labels(
     name: str | None = None,
     annotator: str | None = None,
 ) -> tuple[LabelSet, list[str]]:
-    """Read labels of a manifest's items; also the names in the table that match no item.
+    """Read labels of a manifest's items, and the names in the table that match no item.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def read_labels(
         matches = [manifest.ids[match] for match in find_rows(film, cell)]
         if len(matches) > 1:
             raise table.problem(
-                row, f"{cell!r} matches {join_some(matches)}; give its folders, too, or its id"
+                row, f"{cell!r} matches {join_some(matches)}; add its folders, or use its id"
             )
         if matches:
             rows.append(row)
@@ -164,7 +164,7 @@ def read_labels(
             f"{source}: no row names an item of {manifest.name} (got "
             f"{join_some(unmatched, 2)}; it has ids such as {join_some(manifest.ids, 2)}"
             + (f" and files such as {join_some(files, 2)})" if files else ")")
-            + "; say which column names them with --column id=NAME"
+            + "; choose the column that names them with --column id=NAME"
         )
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
@@ -179,14 +179,14 @@ def read_labels(
 def _read(
     source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
 ) -> Table:
-    """A table with the `required` columns, and ids or names of files."""
+    """Read a table with the `required` columns, and ids or names of files."""
     return read_mapped_table(
         source, MEANINGS, columns, delimiter=delimiter, required=[*required, ("id", "media")]
     )
 
 
 def _with_items(table: Table) -> Table:
-    """The table with safe ids, names of files and times in seconds; ids may be names of files."""
+    """Return the table with safe ids, names of files and times in seconds."""
     columns = _plain_names(table) or _safe_names(table)
     suffixes = {_suffix(name) for name in {*columns["media"]}}
     if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
@@ -197,7 +197,7 @@ def _with_items(table: Table) -> Table:
 
 
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
-    """Read safe ids, beside names of files without folders; None for any others."""
+    """Read safe ids, beside names of files without folders; return None for any others."""
     ids, films = table.get("id"), table.get("film")
     media = map_cells(_relative, table.get("media"))
     if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
@@ -209,7 +209,7 @@ def _plain_names(table: Table) -> dict[str, list[str]] | None:
 
 
 def _seconds_texts(table: Table, name: str) -> list[str]:
-    """The times of a column in seconds, as text."""
+    """Return the times of a column in seconds, as text."""
     texts = {}
     for cell in dict.fromkeys(table[name]):
         try:
@@ -234,7 +234,7 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
             item = item_of_file(media or identifier, film)
             film, media = item.film, item.media
             numbers[safe] += 1
-            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # spans of one file
+            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # which are spans of one file
         else:
             safe = safe_id(identifier) if id_problem(identifier) else identifier
             media = media or (identifier if safe != identifier else "")
@@ -251,15 +251,15 @@ def _suffix(name: str) -> str:
 
 
 def _relative(path: str) -> str:
-    """A path with slashes; of an absolute path, on any system, only the file's name."""
+    """Return a path with slashes; of an absolute path, on any system, only the file's name."""
     path = path.strip().replace("\\", "/").removeprefix("./")
     return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
-    """A function from a film and an id or file, as a table names them, to the items' rows."""
+    """Return a function from a film and an id or file, as a table names them, to rows."""
     row_of_id = {identifier.casefold(): [row] for row, identifier in enumerate(all_items.ids)}
-    rows_of_file: dict[str, list[int]] = {}  # also of a path without its first folders
+    rows_of_file: dict[str, list[int]] = {}  # also by a path without its first folders
     rows_of_path: dict[str, list[int]] = {}
     for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
         if media:
@@ -279,7 +279,7 @@ def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
 
 
 def _ends_of_path(path: str) -> list[str]:
-    """A file's path in lower case, without extension; and without its first folders."""
+    """Return a file's path in lower case without its extension, and without first folders."""
     path = path.casefold().replace("\\", "/").lstrip("/")
     parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
     return ["/".join(parts[first:]) for first in range(len(parts))]
@@ -309,7 +309,7 @@ def _label_set(
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
-    """The scheme that was chosen, of whose concepts those of the table are if it has none."""
+    """Return the chosen scheme, with the table's concepts if it has none."""
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen

@@ -1,4 +1,4 @@
-"""Any folder of videos, sound files or images: a folder for each film or group, or all in one."""
+"""Any folder of videos, sound files or images: one folder per film or group, or a flat one."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="How ids are made; by default of each file by its name.",
+    help="The rule for ids (default: chosen for each file by its name).",
 )
 @click.option(
     "--kind",
     type=click.Choice(["clip", "image"]),
-    help="Which files to list.  [default: clips, but images where there are no videos]",
+    help="The files to list.  [default: clips; images in a folder without videos]",
 )
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
     """List the videos, sound files or images of any folder.
 
-    SOURCE has them, or a folder for each film; of images, for each group. Folders may be nested.
+    SOURCE has the files, or a folder for each film or group of images. Folders may be nested.
     A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is beside it.
-    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, but with --ids names.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, except with --ids names.
     Then add labels: obygaze manifests label --help.
 
     \b
@@ -68,7 +68,7 @@ def import_manifest(
     if kind is None:
         suffixes = sorted(frozenset().union(*(SUFFIXES[name] for name in kinds)))
         nouns = " or ".join(NOUNS[name] for name in kinds)
-        raise ManifestError(f"{source} holds no {nouns} ({' '.join(suffixes)})")
+        raise ManifestError(f"{source} has no {nouns} ({' '.join(suffixes)})")
     files = files_of[kind]
     if kind != "image":
         kind, videos = "clip", files_of["clip"]
@@ -90,23 +90,23 @@ def import_manifest(
 
 
 def _film_and_scene(item: Item) -> tuple[str, int, str]:
-    """Scenes of MovieGraphs are in the order of their numbers."""
+    """Return a sort key that puts scenes of MovieGraphs in the order of their numbers."""
     scene = id_from_file(item.media.rpartition("/")[2])
     return item.film, scene[2] if scene and scene[0] == item.id else 0, item.media
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """The files of a kind in a folder and below; hidden ones are left out."""
+    """Yield the files of a kind in a folder and below, without hidden ones."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            if not folder.resolve().is_relative_to(path.resolve()):  # a link that leads in a circle
+            if not folder.resolve().is_relative_to(path.resolve()):  # else a link in a circle
                 yield from _files(path, suffixes)
         elif path.suffix.lower() in suffixes and path.is_file():
             try:
                 path.name.encode()
             except UnicodeEncodeError:
                 name = repr(os.fsencode(path))
-                raise ManifestError(f"{name} is not named in UTF-8; rename it") from None
+                raise ManifestError(f"{name} has a name that is not UTF-8; rename it") from None
             yield path

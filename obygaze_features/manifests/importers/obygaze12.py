@@ -1,7 +1,7 @@
 """The authors' files of ObyGaze12: annotations of 1,914 clips under three rules, splits and runs.
 
-The released code of the paper draws its training folds in a way of its own. It is rebuilt here, so
-that results can be compared with the very runs that were published.
+The released code of the paper has an unusual way of drawing its training folds. It is rebuilt here,
+so that results can be compared with exactly the published runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_sch
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split
 
-#: How the raw annotations become labels; every rule is a label set over the same items.
+#: The rules by which raw annotations become labels, each a label set over the same items.
 RULES = {
     "paper": "visual concepts only; a clip left with none becomes Easy Negative",
     "released": "visual concepts only; a clip left with none is dropped unless Easy Negative",
@@ -36,7 +36,7 @@ RULES = {
 }
 REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
 UNUSED = ("idx", "util", "clip", "srt_name", "graph_number")
-#: The split files that the released code trains on; the others it only tests on.
+#: The split files that the released code trains on; it only tests on the others.
 TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
@@ -116,12 +116,12 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
 def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split], list[RunSet]]:
     """Read the folders ``balanced_level`` and ``movieset``, and rebuild the released runs.
 
-    `source` holds either or both; every id must be in `manifest`, that of ``obygaze12``.
+    `source` has one or both folders; every id must be in `manifest`, that of ``obygaze12``.
     """
     files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
     if not files:
         raise ManifestError(
-            f"{source} holds no split files; give the folder that has balanced_level/ or movieset/"
+            f"{source} has no split files; pass the folder that has balanced_level/ or movieset/"
         )
     splits = [_read_split(path, manifest) for path in files]
     with_media = {item.id for item in manifest if item.media}
@@ -135,14 +135,14 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
     by_film = path.parent.name == "movieset"
     class_of = CLASSES
     if by_film:
-        # 0 and 1 stand for the two classes in the file's name, say HN_S.
+        # 0 and 1 mean the two classes in the file's name, for instance HN_S.
         negative, _, positive = path.stem.replace("ENHN", "EN+HN").partition("_")
         class_of = {"0": negative.replace("+", "_"), "1": positive}
     for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
         if identifier not in manifest:
             raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
         if label not in class_of:
-            raise table.problem(row, f"unknown label {label!r} (known: {', '.join(class_of)})")
+            raise table.problem(row, f"unknown label {label!r}; choose from {', '.join(class_of)}")
     return Split(
         f"movieset_{path.stem}" if by_film else path.stem,
         table["id"],
@@ -153,16 +153,16 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
 
 
 def released_runs(split: Split, with_media: Set[str]) -> RunSet:
-    """The eight runs of the released code on one of its split files.
+    """Return the eight runs of the released code on one of its split files.
 
-    The test fold is the last one; run `v` validates on fold `v`. Each class gets a number of
-    slots in inverse proportion to its size, and takes that many folds from a wheel of the folds
-    1 to 9 without `v + 1`; each run continues around the wheel where the one before it stopped.
-    A slot that hits the validation or the test fold is lost, so that fold 0 never trains and
-    classes are only roughly balanced. Rows without a media file are left out.
+    The test fold is the last one; run `v` validates on fold `v`. Each class gets a number of slots
+    in inverse proportion to its size, and takes that many folds from a wheel of the folds 1 to 9
+    without `v + 1`; each run continues around the wheel where the previous run stopped. A slot that
+    hits the validation or the test fold is lost, so that fold 0 never trains and classes are only
+    roughly balanced. Rows without a media file are left out.
     """
     if not split.classes:
-        raise ManifestError(f"the split {split.name!r} does not say each clip's class")
+        raise ManifestError(f"the split {split.name!r} lacks the class of each clip")
     test = split.test_fold
     usable = [
         (identifier, fold, name)

@@ -11,11 +11,11 @@ from obygaze_features.common.cli import PATH, Command, join_options, renamed_opt
 from obygaze_features.errors import UsageError
 
 source_argument = click.argument("source", type=PATH)
-name_option = click.option("--name", help="The manifest's name; by default the file's.")
+name_option = click.option("--name", help="The manifest's name (default: the file's).")
 annotator_option = click.option(
     "--annotator",
     metavar="NAME",
-    help="Whose labels they are, if one person's: annotators are compared with each other.",
+    help="The annotator, if one person made the labels; annotators are compared.",
 )
 film_table_option = renamed_option(
     "--films", "--film-table", "films", type=PATH,
@@ -30,11 +30,11 @@ def _note_download(ctx: click.Context, param: click.Parameter, value: bool) -> N
 def _check_source(ctx: click.Context, param: click.Parameter, source: Path | None) -> Path | None:
     is_download = ctx.meta["download"] or ctx.params["url"] is not None
     if (source is None) != is_download:
-        raise UsageError("give either SOURCE or --download")
+        raise UsageError("pass either SOURCE or --download")
     return source
 
 
-#: The argument SOURCE, or options that replace it: an importer gets `source` and `url`.
+#: The argument SOURCE, or options instead of it: an importer gets `source` and `url`.
 source_or_download_options: Callable[[Command], Command] = join_options(
     click.argument("source", type=PATH, required=False, callback=_check_source),
     click.option(

@@ -24,9 +24,9 @@ from obygaze_features.manifests.manifest import Manifest
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
 """The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
-"""Batteries that come with obygaze."""
+"""The batteries that come with obygaze."""
 ARTICLES = ("letter", "always-a")
-"""How an ``a`` is written before a stimulus: "an" before a vowel, or always "a"."""
+"""The rules for an ``a`` before a stimulus: "an" before a vowel, or always "a"."""
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
@@ -37,13 +37,13 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
     "templates",
     multiple=True,
     metavar="TEXT",
-    help="With {} where the stimulus goes; give it several times.  "
+    help="A text with {} for the stimulus; repeatable.   "
     f"[default: the battery's, or {'; '.join(TEMPLATES)}]",
 )
 @click.option(
     "--article",
     type=click.Choice(ARTICLES),
-    help="An a right before the stimulus: an before a vowel (an engineer), or always a (a "
+    help="The article before the stimulus: an before a vowel (an engineer), or always a (a "
     "engineer), as some published prompts are.",
 )
 @name_option
@@ -56,9 +56,9 @@ def import_manifest(
 ) -> Manifest:
     """Make texts: each stimulus in each template.
 
-    SOURCE is a CSV table that has the column stimulus, and if you like set; or a battery of
-    association tests, emotion, professions or a JSON file. The manifest keeps set, stimulus and
-    template, so that texts can be chosen by them. An id is the set and the text.
+    SOURCE is a CSV table with the column stimulus, and optionally set; or a battery of
+    association tests: emotion, professions or a JSON file. The manifest keeps set, stimulus and
+    template, so that you can choose texts by them. An id is the set and the text.
 
     \b
     Examples:
@@ -83,12 +83,12 @@ def import_manifest(
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
-        raise ManifestError(f"{source} has a header and no stimuli")
+        raise ManifestError(f"{source} has a header but no stimuli")
     templates = templates or battery_templates
     reserved = {*items.COLUMNS, "template"} & set(table.columns)
     if reserved:
         raise ManifestError(
-            f"{source}, line 1: the importer writes the column {min(reserved)!r}; rename yours"
+            f"{source}, line 1: the column {min(reserved)!r} is reserved; rename it"
         )
     texts: dict[str, Item] = {}
     extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
@@ -99,10 +99,10 @@ def import_manifest(
         for template in templates:
             text = with_article(template, stimulus, article)
             identifier = _id(cells.get("set", ""), text)
-            if other := texts.get(identifier.lower()):
+            if earlier := texts.get(identifier.lower()):
                 raise table.problem(
                     row,
-                    f"{shorten(text)} and {shorten(other.text)} both get the id {identifier}; "
+                    f"{shorten(text)} and {shorten(earlier.text)} both get the id {identifier}; "
                     "remove one of them",
                 )
             texts[identifier.lower()] = Item(identifier, kind="text", text=text)
@@ -124,7 +124,7 @@ def import_manifest(
 
 
 def with_article(template: str, stimulus: str, article: str = "letter") -> str:
-    """A template with a stimulus in place of ``{}``, and the ``a`` right before it adapted.
+    """Return a template with a stimulus for ``{}``; adapt an ``a`` right before it.
 
     Examples
     --------
@@ -134,16 +134,16 @@ def with_article(template: str, stimulus: str, article: str = "letter") -> str:
     'a engineer'
     """
     if template.count("{}") != 1:
-        raise UsageError(f"the template {template!r} needs the stimulus's place, {{}}, once")
+        raise UsageError(f"the template {template!r} must contain {{}} exactly once")
     if article not in ARTICLES:
-        raise UsageError(f"unknown article rule {article!r}; take {', '.join(ARTICLES)}")
+        raise UsageError(f"unknown article rule {article!r}; choose from {', '.join(ARTICLES)}")
     vowel = re.sub(r"^\W+", "", stimulus).lower().startswith(("a", "e", "i", "o", "u"))
     n = "n" if vowel and article == "letter" else ""
     return _ARTICLE.sub(lambda match: f"{match[1]}{n} {{}}", template).replace("{}", stimulus)
 
 
 def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
-    """Rows of stimuli, and the templates that belong to them."""
+    """Return the rows of stimuli, and the templates that belong to them."""
     shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
@@ -177,14 +177,14 @@ class _Set(msgspec.Struct):
 
 
 class _Battery(msgspec.Struct):
-    """What is read of a battery; sets of ids are passed over."""
+    """The fields of a battery that are read; sets of ids are ignored."""
 
     sets: dict[str, _Set | list[Any] | str | None]
     templates: tuple[str, ...] = ()
 
 
 def _id(set_name: str, text: str) -> str:
-    """``SET-the_text``; a piece of the text's hash where it is too long."""
+    """Return ``SET-the_text`` as an id; a long text ends in a piece of its hash."""
     identifier = "-".join(filter(None, [safe_id(set_name) if set_name else "", safe_id(text)]))
     if len(identifier) <= MAX_ID_LENGTH:
         return identifier

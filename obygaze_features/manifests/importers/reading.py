@@ -1,4 +1,4 @@
-"""What importers share: list literals, times, clips from file names, pinned downloads."""
+"""Helpers of importers: list literals, times, clips from file names, pinned downloads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STRINGS = re.compile(_STRING)
 
 
 def parse_list(text: str) -> list[str]:
-    """The strings of a list literal as Python prints it; parsed, never evaluated.
+    """Return the strings of a list literal as Python prints it; it is never evaluated.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def parse_list(text: str) -> list[str]:
 
 
 def parse_time(text: str, column: str, delimiter: str = ",") -> float:
-    """A time in seconds from a cell that holds seconds, m:ss or h:mm:ss.
+    """Read a time in seconds from a cell that holds seconds, m:ss or h:mm:ss.
 
     Examples
     --------
@@ -64,9 +64,9 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
 
 
 def parse_times(cells: Sequence[str], column: str, delimiter: str = ",") -> list[float]:
-    """Return `parse_time` of each cell; where all are plain numbers, at once."""
+    """Return `parse_time` of each cell; plain numbers are read together, which is faster."""
     if not "".join(cells).encode().translate(None, b"0123456789."):
-        with contextlib.suppress(ValueError):  # such as of an empty cell
+        with contextlib.suppress(ValueError):  # such as an empty cell
             seconds = [round(float(cell), 6) for cell in cells]
             if max(seconds, default=0) <= MAX_TIME_S:
                 return seconds
@@ -74,9 +74,10 @@ def parse_times(cells: Sequence[str], column: str, delimiter: str = ",") -> list
 
 
 def decimal_point(text: str, delimiter: str) -> str:
-    """A number with a decimal point, of a table whose cells `delimiter` separates.
+    """Return a number with a decimal point, from a table with this delimiter.
 
-    Where that is not the comma, as spreadsheets do in many languages, a comma is a decimal point.
+    If the delimiter is not the comma, as in spreadsheets of many languages, a comma is a decimal
+    point.
 
     Examples
     --------
@@ -88,9 +89,9 @@ def decimal_point(text: str, delimiter: str) -> str:
 
 
 def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
-    """The clip in a file, by its path below the folder of videos; the outermost folder is its film.
+    """Return the clip in a file, by its path; the outermost folder is its film.
 
-    A file that is named as MovieGraphs names its clips has their id, but `by_name`.
+    A file that is named like a MovieGraphs clip has the clip's id, unless `by_name`.
 
     Examples
     --------
@@ -109,7 +110,7 @@ start=None, end=None)
     if not by_name and (scene := id_from_file(name)):
         identifier, imdb, _ = scene
         return Item(identifier, film=imdb if film.lower() in ("", imdb) else film, media=media)
-    # Names such as "Dr. No" may come without an extension.
+    # Names such as "Dr. No" may lack an extension.
     has_suffix = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
     identifier = safe_id(media_stem(name) if has_suffix else name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
@@ -118,7 +119,7 @@ start=None, end=None)
 
 
 def published(dataset: str) -> dict[str, Any]:
-    """Name, source, licence and citation of a published data set, as manifests have them."""
+    """Return name, source, licence and citation of a published data set, as in manifests."""
     about = reference_json("sources.json")[dataset]
     source = f"{about['repository']} at {about['revision']}"
     facts = {key: about[key] for key in ("licence", "citation")}
@@ -127,7 +128,7 @@ def published(dataset: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def at_row(table: Table, row: int) -> Iterator[None]:
-    """Name the file and line in errors about what a row holds."""
+    """Name the file and line in errors about a row's content."""
     try:
         yield
     except (AnnotationError, ManifestError) as error:
@@ -138,7 +139,7 @@ def at_row(table: Table, row: int) -> Iterator[None]:
 def source_or_download(
     dataset: str, source: Path | str | None, url: str | None = None
 ) -> Iterator[Path]:
-    """The source that was given, or the pinned public file in a temporary folder."""
+    """Yield the source if there is one, else the pinned public file in a temporary folder."""
     if source is not None:
         yield Path(source)
         return
@@ -152,11 +153,11 @@ def source_or_download(
 def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     """Download `url` into `path`; a file with another checksum is not written.
 
-    The address may only be http or https: no local file is read by it.
+    The address must be http or https: no local file is read by it.
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
-    import http.client  # every command would wait for these
+    import http.client  # imported here, because every command would wait for these
     import urllib.error
     import urllib.request
 
@@ -169,12 +170,12 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
             error.close()
         raise ManifestError(
             f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download it elsewhere and give its path as SOURCE"
+            "download it elsewhere and pass its path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
         raise ManifestError(
-            f"{url} is not the file that obygaze knows: sha256 {digest}, not {sha256}; "
+            f"{url} is not the expected file: its SHA-256 is {digest}, not {sha256}; "
             "nothing was written"
         )
     write_bytes(path, data)
