@@ -155,7 +155,7 @@ def test_concepts_are_learned_once_more_with_validation():
 )
 def test_a_fit_that_does_not_converge_is_an_error(name, options, monkeypatch):
     monkeypatch.setattr(logistic, "MAX_ITER", 1)
-    with pytest.raises(ExperimentError, match="did not converge in 1 steps.*Lower C"):
+    with pytest.raises(ExperimentError, match=r"did not converge in 1 steps.*Lower C"):
         fit(name, **options)
 
 
