@@ -1,1 +1,1 @@
-"""Formulas of other works on bias, over embeddings and tables: numpy in, numbers out."""
+"""Formulas of published work on bias, over embeddings and tables: arrays in, numbers out."""

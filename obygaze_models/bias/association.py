@@ -1,9 +1,9 @@
 """The embedding association test: whether X are nearer to A than to B, more so than Y are.
 
-s(w) is the mean cosine of w with A less that with B. The effect size d is the mean of s over X less
-that over Y, in standard deviations of s over both; T is the sum of s over X less that over Y.
-p is one-sided: the share of all partitions of X and Y into groups of the same sizes whose T is at
-least as high. Ties count, and sums that differ only by rounding are ties.
+s(w) is the mean cosine of w with A minus that with B. The effect size d is the mean of s over X
+minus that over Y, in standard deviations of s over both. T is the sum of s over X minus that over
+Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes whose T is
+at least as high. Ties count, and sums that differ only by rounding are ties.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from obygaze_features.errors import BiasError, UsageError, translate
 
 Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
-"""Embeddings, a row each; or by name."""
+"""Embeddings, a row each; or a mapping from names to rows."""
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_PARTITIONS = 2**23
 """The most partitions that the exact test counts."""
-#: Scores are means of cosines: a deviation below this is their rounding.
+# : Scores are means of cosines, so smaller deviations are rounding.
 _ROUNDING = 1e-14
-#: In memory, of many partitions.
+# : The most scores in memory at a time, over many partitions.
 _SCORES_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How an association is tested.
+    """The settings of an association test.
 
     Parameters
     ----------
     ddof
         1: the standard deviation of a sample; 0: of a population.
     p
-        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random ones.
+        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random partitions.
         ``"normal"``: from a normal distribution. ``"auto"``: exact up to `exact_up_to`
         partitions, else sampled.
     exact_up_to, samples
@@ -48,7 +48,7 @@ class Settings:
     draws
         Bootstrap draws of X and Y for the interval of d; 0 for no interval.
     seed
-        Seed of all draws.
+        The seed of all draws.
     """
 
     ddof: Literal[0, 1] = 1
@@ -66,12 +66,12 @@ class Association:
     Parameters
     ----------
     p_is
-        How p was computed: exact, sampled or normal.
+        The method for p: exact, sampled or normal.
     partitions
-        Over how many partitions; None if p is normal.
+        The number of partitions; None if p is normal.
     low, high
-        The ends of a 95% interval of d over draws of items; None without draws, or if a group has
-        one item.
+        The ends of a 95% interval of d over draws of items; None without draws, or if a group has a
+        single item.
     """
 
     d: float
@@ -89,7 +89,7 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
     Parameters
     ----------
     x, y, a, b
-        Embeddings, a row each, of any length but zero; or by name, which errors then give.
+        Embeddings, a row each, of any length except zero; or a mapping from names, for errors.
 
     Examples
     --------
@@ -104,9 +104,9 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
 
 
 def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
-    """Test of each row of X alone whether it is nearer to A than to B.
+    """Test for each row of X whether it is nearer to A than to B.
 
-    Here A and B are partitioned: d is the mean cosine with A less that with B, in standard
+    Here A and B are partitioned: d is the mean cosine with A minus that with B, in standard
     deviations over both, and T the difference of the sums.
     """
     units = _unit_vectors({"X": x, "A": a, "B": b})
@@ -129,31 +129,31 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
 
 
 def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Array:
-    """Return the effect sizes along an axis; NaN where all scores are the same."""
+    """Return the effect sizes along an axis; NaN if all scores are the same."""
     deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof))
     deviation = np.where(deviation <= _ROUNDING, np.nan, deviation)
     return np.asarray((first.mean(axis=axis) - second.mean(axis=axis)) / deviation)
 
 
 def bootstrap_interval(
-    samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **how: Any
+    samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **options: Any
 ) -> tuple[float, float]:
     """Return the middle 95% of a statistic over draws of each sample with replacement."""
     from scipy.stats import bootstrap
 
     random = np.random.default_rng(seed)
     drawn = bootstrap(
-        samples, statistic, n_resamples=draws, method="percentile", rng=random, **how
+        samples, statistic, n_resamples=draws, method="percentile", rng=random, **options
     ).bootstrap_distribution
     low, high = np.nanquantile(drawn, [0.025, 0.975]).tolist()
     return low, high
 
 
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
-    """Return p, how it was computed, and over how many partitions.
+    """Return p, its method, and the number of partitions.
 
-    The first group's sum is high exactly where the second's is low, so partitions are told by the
-    smaller group; if that is the second, all signs are reversed.
+    The first group's sum is high exactly when the second's is low, so partitions are identified by
+    the smaller group. If that is the second, all signs are reversed.
     """
     if settings.p not in get_args(P):
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
@@ -170,16 +170,16 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
 
 
 def _exact_p(scores: Array, k: int, threshold: float) -> float:
-    """Return the share of all partitions, the observed one included, whose sum is as high.
+    """Return the share of all partitions, including the observed one, with at least its sum.
 
-    Each subset of one half of the scores is looked up among the sorted subsets of the other half.
-    A large step is added to each score, so that a sum tells how many scores are in it.
+    Each subset of one half of the scores is looked up among the sorted subsets of the other half. A
+    large step is added to each score, so that a sum shows the number of scores in it.
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
         raise BiasError(
             f"groups of {k} and {len(scores) - k} have too many partitions to count all; "
-            "take sampled ones"
+            "use --p sampled"
         )
     step = 4 * float(np.abs(scores).sum()) or 1.0
     half, limit = len(scores) // 2, (k + 0.5) * step
@@ -228,18 +228,18 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
         numbers = translate(
             BiasError,
             f"the set {name}",
-            "is no table of numbers: {}",
+            "is not a table of numbers: {}",
             foreign=(TypeError, ValueError),
         )
         with numbers:
             table = np.asarray(values, dtype=np.float64)
         if table.ndim != 2 or not table.size:
-            raise BiasError(f"the set {name} is empty, or has no row for each item")
-        for other, unit in units.items():
+            raise BiasError(f"the set {name} is empty, or does not have a row for each item")
+        for first, unit in units.items():
             if unit.shape[1] != table.shape[1]:
                 raise BiasError(
-                    f"the embeddings of {other} have {unit.shape[1]} numbers, those of {name} "
-                    f"{table.shape[1]}; take both from one model"
+                    f"the embeddings of {first} have {unit.shape[1]} numbers, those of {name} "
+                    f"{table.shape[1]}. Use embeddings of a single model"
                 )
         lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
         valid = np.isfinite(lengths) & (lengths > 0)
@@ -247,6 +247,6 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
             row = int(np.argmin(valid))
             label = row + 1 if labels is None else repr(labels[row])
             reason = "length zero" if lengths[row] == 0 else "a number that is not finite"
-            raise BiasError(f"the embedding {label}, of {name}, has {reason}, so no direction")
+            raise BiasError(f"the embedding {label} of {name} has {reason}, so it has no direction")
         units[name] = table / lengths[:, None]
     return units

@@ -1,4 +1,4 @@
-"""Batteries: association tests in a JSON file, run together; manifests/README.md has the format.
+"""Batteries: association tests in a JSON file (format: manifests/README.md), run together.
 
 Each test is a row of the results, beside the published number.
 """
@@ -29,14 +29,14 @@ FORMAT, FORMAT_VERSION = "obygaze-battery", 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
 SIGNIFICANT = 0.05
-"""Below this p a * is printed beside d, as in the published tables."""
+"""The p-value below which a * is printed after d, as in the published tables."""
 
 _NotEmpty = msgspec.Meta(min_length=1)
 _Name = Annotated[str, _NotEmpty]
 _Ids = Annotated[tuple[str, ...], _NotEmpty]
 _Columns = Annotated[dict[str, str | _Ids], _NotEmpty]
 Selector = str | _Ids | _Columns
-"""Ids; or columns, each with the values that an item may have there; or a set of the battery."""
+"""Ids; or columns with the values that items may have there; or the name of a set."""
 _Tables = Sequence[Mapping[str, Sequence[str]]]
 
 
@@ -48,7 +48,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AssociationTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One association test; without y each item of x is tested alone."""
+    """An association test. Without y, each item of x is tested separately."""
 
     name: _Name
     x: Selector
@@ -64,13 +64,13 @@ class Battery(msgspec.Struct, frozen=True):
     Parameters
     ----------
     tests, name, source
-        Its contents, what it is called, and where it is from.
+        Its tests, its name, and its source.
     models
-        For each model with published numbers the names of that backbone in obygaze.
+        For each model with published numbers, the names of that backbone in obygaze.
     templates
-        The prompts were made by these from the stimuli that sets name.
+        The templates with which prompts were made from the stimuli in the sets.
     sets
-        By name, for tests that have a set in common.
+        Sets by name, which tests can share.
     """
 
     tests: Annotated[tuple[AssociationTest, ...], _NotEmpty]
@@ -90,18 +90,18 @@ def read_battery(name: str | Path) -> Battery:
         path = reference_file(f"batteries/{name}.json")
     elif not path.is_file():
         raise BiasError(
-            f"{unknown_name('battery', str(name), SHIPPED)} (or give the JSON file of your own)"
+            f"{unknown_name('battery', str(name), SHIPPED)} (or pass your own JSON file)"
         )
     battery = read_struct(path, Battery, FORMAT, FORMAT_VERSION)
     tests: dict[str, AssociationTest] = {}
     for test in battery.tests:
         where = f"{path}: test {shorten(test.name)}"
         if test.name in tests:
-            raise BiasError(f"{where}: two tests have this name; rename one")
+            raise BiasError(f"{where}: duplicate test name. Rename one test")
         for model in test.published:
             if model not in battery.models:
                 raise BiasError(
-                    f"{where} has a published number of {model}, which is not in models; add it"
+                    f"{where} has a published number for {model}, which is not in models. Add it"
                 )
         sets = {key: _resolve(getattr(test, key), battery, where) for key in "xyab"}
         tests[test.name] = msgspec.structs.replace(test, **sets)
@@ -111,18 +111,18 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selector | None:
-    """Put the battery's set in place of its name, and tuples in place of single values."""
+    """Replace the name of a set by the set, and single values by tuples."""
     if isinstance(selector, str):
         if selector not in battery.sets:
             raise BiasError(f"{where}: {unknown_name('set', selector, battery.sets)}")
         selector = battery.sets[selector]
     if not isinstance(selector, dict):
         return selector
-    return {name: (of,) if isinstance(of, str) else of for name, of in selector.items()}
+    return {name: (v,) if isinstance(v, str) else v for name, v in selector.items()}
 
 
 def select(selector: Selector, tables: _Tables) -> list[str]:
-    """Return the ids that a selector names, by the first table that has all of it.
+    """Return the ids that a selector names, from the first table with all its columns and values.
 
     Every value must be there: a set that lacks one of its stimuli is another set.
     """
@@ -134,8 +134,8 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
     if not candidates:
         columns = join_some(list(dict.fromkeys(chain(*tables))), 12)
         raise BiasError(
-            f"no table has the columns {join_some([*selector])} (there are {columns or 'none'}); "
-            "give the manifest that has them (--manifest), or ids"
+            f"no table has the columns {join_some([*selector])} (got {columns or 'none'}). "
+            "Pass the manifest that has them (--manifest), or ids"
         )
     for table in candidates:
         missing: list[str] = []
@@ -145,15 +145,16 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
             missing += [f"{name} {value!r}" for value in sorted({*values} - {*items[name]})]
         if not missing:
             return items["id"].tolist()
-    wanted = ",".join(f"{name}:{'|'.join(values)}" for name, values in selector.items())
-    raise BiasError(f"no item has the {missing[0]} (wanted: {wanted})")
+    query = ",".join(f"{name}:{'|'.join(values)}" for name, values in selector.items())
+    raise BiasError(f"no item has the {missing[0]} (selected: {query})")
 
 
 @dataclass(frozen=True)
 class BatteryResults:
-    """A battery's results, a row for each test, or for each `item` of X that is tested alone.
+    """A battery's results, with a row for each test, or for each `item` of X tested separately.
 
-    `left_out` has the reason for each test left out, `lost` the items without an embedding.
+    `left_out` maps each test that was left out to the reason. `lost` lists the items without an
+    embedding.
     """
 
     battery: str
@@ -177,12 +178,12 @@ class BatteryResults:
         }
 
     def notes(self) -> list[str]:
-        """Return lost items, and the tests left out."""
+        """Return the lost items, and the tests left out."""
         left_out = [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
         return [*self.lost, *left_out]
 
     def describe(self) -> str:
-        """Return a table of the results, and how p was computed."""
+        """Return a table of the results, and the method for p."""
         header = [self.battery, "X", "Y", "A", "B", "d", "95%", "T", "p"]
         cells = ["{name}", "{x}", "{y}", "{a}", "{b}", "{d:+.2f}{star}"]
         cells += ["{low:+.2f} to {high:+.2f}", "{statistic:+.4f}", "{p}"]
@@ -233,7 +234,7 @@ class BatteryResults:
 
     @property
     def _methods(self) -> str:
-        """What a star means, and how p was computed; it can differ by test."""
+        """The meaning of a star, and the methods for p, which can differ by test."""
         words = {
             "exact": "over all partitions ({partitions:,})",
             "sampled": "over random partitions ({partitions:,})",
@@ -247,12 +248,12 @@ def _name(row: Row) -> str:
     return row["test"] if row["item"] is None else f"{row['test']}: {row['item']}"
 
 
-def _star(row: Row, whose: str) -> str:
-    return "*" if row[f"{whose}significant"] else " "
+def _star(row: Row, prefix: str) -> str:
+    return "*" if row[f"{prefix}significant"] else " "
 
 
 def format_p(p: float) -> str:
-    """Format a p as tables and figures print it.
+    """Format a p-value for tables and figures.
 
     Examples
     --------
@@ -281,11 +282,11 @@ def run_battery(
     battery
         From `read_battery`.
     vectors, texts
-        The embeddings of X and Y, and those of A and B if they are elsewhere.
+        The embeddings of X and Y, and those of A and B if they are stored separately.
     tables
-        Columns of manifests to select by, before those of the stores; see `manifest_columns`.
+        Columns of manifests for selectors, before those of the stores; see `manifest_columns`.
     settings
-        How each association is tested.
+        The settings of the association tests.
     model
         The model whose published numbers to show; by default the store's backbone.
     skip_missing
@@ -302,7 +303,7 @@ def run_battery(
         except BiasError as problem:
             left_out[test.name] = str(problem)
     embeddings: dict[str, dict[str, ArrayLike]] = {}
-    for names, source in parts.items():  # each is read once, for all tests together
+    for names, source in parts.items():  # each is read once for all tests
         ids = [item for sets in selected.values() for name in names for item in sets[name]]
         read = dict(zip(*source.read(list(dict.fromkeys(ids))), strict=True))
         embeddings |= dict.fromkeys(names, read)
@@ -312,7 +313,7 @@ def run_battery(
         rows, missing = _rows_of(selected[test.name], embeddings, source_of)
         try:
             if missing and not skip_missing:
-                raise BiasError(f"{missing[0]}; to leave them out: --skip-missing")
+                raise BiasError(f"{missing[0]}. To leave them out: --skip-missing")
             results += _run_test(test, rows, settings, model)
             lost += [f"{test.name}: {text}" for text in missing]
         except BiasError as problem:
@@ -334,11 +335,11 @@ def _published_model(
         raise BiasError(
             f"{vectors.where} is of {vectors.backbone} (weights "
             f"{shorten_digest(vectors.weights)}), {texts.where} of {texts.backbone} "
-            f"({shorten_digest(texts.weights)}): cosines need one model; "
-            "give two stores of the same weights"
+            f"({shorten_digest(texts.weights)}): cosines need a single model. "
+            "Use two stores with the same weights"
         )
-    known = [name for name, backbones in battery.models.items() if vectors.backbone in backbones]
-    return model or next(iter(known), None)
+    models = [name for name, backbones in battery.models.items() if vectors.backbone in backbones]
+    return model or next(iter(models), None)
 
 
 def _rows_of(
@@ -362,9 +363,10 @@ def _rows_of(
 def _select_sets(
     test: AssociationTest, parts: Mapping[str, Vectors], tables: _Tables
 ) -> dict[str, list[str]]:
-    """Return the ids of each set; raise `BiasError` if one is in two sets, or twice in one.
+    """Return the ids of each set; raise `BiasError` if an id is in two sets, or twice in a set.
 
-    In separate places the same id means different things, as of images and of texts.
+    The same id may occur in separate sources, such as images and texts, where it means different
+    things.
     """
     sets: dict[str, list[str]] = {}
     set_of: dict[tuple[str, str], str] = {}
@@ -373,8 +375,8 @@ def _select_sets(
             selector = getattr(test, name.lower())
             sets[name] = select(selector, [*tables, source.columns]) if selector else []
             for item in sets[name]:
-                if other := set_of.get((source.where, item)):
-                    raise BiasError(f"{item!r} is twice in the sets {other} and {name}")
+                if previous := set_of.get((source.where, item)):
+                    raise BiasError(f"{item!r} is twice in the sets {previous} and {name}")
                 set_of[source.where, item] = name
     return sets
 
@@ -385,7 +387,7 @@ def _run_test(
     settings: Settings,
     model: str | None,
 ) -> list[dict[str, Any]]:
-    """Return the row of a test, or one for each item of X."""
+    """Return the row of a test, or a row for each item of X."""
     x, y, a, b = (rows[name] for name in "XYAB")
     tested: dict[str | None, Association] = {}
     sizes = {"x": 1, "y": 0, "a": len(a), "b": len(b)}

@@ -1,7 +1,7 @@
-"""Emotion words in captions of images: how many per thousand captions, by group.
+"""Emotion words in captions of images, per thousand captions, by group.
 
-A group is the images of one condition, emotion and intensity. The captions of one image resemble
-each other, so intervals are over draws of images, not of captions.
+A group is the images with the same condition, emotion and intensity. The captions of an image
+resemble each other, so intervals are over draws of images, not of captions.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_COUNT = 100
-"""Words that occur less often in all captions together are left out."""
+"""Words that occur less often in all captions are left out."""
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
-"""As file names have them. Nobody has published which is high, so 2 is not called high."""
-#: Draws of an interval that are in memory at a time.
+"""The intensities in file names. It is not published which is high, so 2 is not called high."""
+# : Draws of an interval in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
 Array = NDArray[Any]
-#: Where captions are from; their image, condition, emotion and intensity; and the captions.
+# : The source of captions; their image, condition, emotion and intensity; and the captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 
@@ -62,14 +62,14 @@ class Rates:
     Parameters
     ----------
     images, captions, blank
-        Numbers of images with captions, of captions, and of lines or cells without one.
+        Numbers of images with captions, of captions, and of blank lines or cells.
     lexicon
-        The name of the lists of words.
+        The name of the lexicon.
     rates
         A row for each group and list of words: ``rate`` is 1000 ``count`` / ``captions``. ``low``
         and ``high`` are the ends of a 95% interval over draws of images, None for a single image.
     minimum, counted, left_out
-        For each list, word -> how often it occurs in all captions: at least `minimum` times, or
+        For each list, a mapping from words to counts in all captions: at least `minimum` times, or
         less often.
     """
 
@@ -84,7 +84,7 @@ class Rates:
 
     @property
     def lists(self) -> list[str]:
-        """The lists that any group is counted with."""
+        """The lists that are counted in any group."""
         return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,23 +118,23 @@ class Rates:
         return "\n".join(lines)
 
     def notes(self) -> Iterator[str]:
-        """Yield what may be wrong with the captions, or hides rates."""
+        """Yield warnings about captions, and about rates that mean nothing."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
-            yield f"{lines} left out: no caption"
+            yield f"{lines} without a caption left out"
         names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
-            yield f"intensities are called {listed} and counted as different; write them alike"
+            yield f"intensities are called {listed} and counted separately. Use the same names"
         for name in self.lists:
             if not self.counted[name]:
                 yield (
-                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so its rates say "
-                    "nothing; lower --minimum to count them"
+                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so its rates mean "
+                    "nothing. Lower --minimum to count them"
                 )
 
     def figure(self) -> Figure:
-        """Draw a dot a condition, for each emotion and intensity."""
+        """Draw a dot for each condition, by emotion and intensity."""
         conditions = list(dict.fromkeys(rate["condition"] for rate in self.rates))
         groups: dict[str, dict[str, Dot]] = {}
         for rate in self.rates:
@@ -170,7 +170,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
     emotions = lexicon.groups.get("emotion", {})
     if "condition" not in lexicon.groups or not lexicon.words.keys() <= emotions.keys():
         raise BiasError(
-            f'the lexicon {lexicon.name} is not for captions; give it "groups" with "condition" '
+            f'the lexicon {lexicon.name} is not for captions. Add "groups" with "condition" '
             'and "emotion", and name each list of "words" after an emotion'
         )
     images: dict[tuple[str, ...], ImageCaptions] = {}
@@ -186,8 +186,8 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         image.counts.update(lexicon.count(" ".join(captions)))
     if not any(image.captions for image in images.values()):
         raise BiasError(
-            f"{path} has no captions; give a table with some in its column caption, or a folder "
-            "of .txt files such as SUBJECT_AN1_NO_1.txt with one in each line"
+            f"{path} has no captions. Pass a table with a column caption, or a folder "
+            "of .txt files such as SUBJECT_AN1_NO_1.txt with a caption per line"
         )
     return list(images.values())
 
@@ -196,13 +196,13 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
-                f"{path}: the name gives no group; name it as SUBJECT_AN1_NO_1.txt or "
+                f"{path}: the name has no group. Name it like SUBJECT_AN1_NO_1.txt or "
                 "SUBJECT_NE_NO_1.txt: subject, emotion and intensity (1 or 2), condition, number"
             )
         with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")
         group = match["condition"], match["emotion"], match["intensity"]
-        # The end of the last line does not begin another one.
+        # The last newline does not start another line.
         yield str(path), path.stem, *group, text.removesuffix("\n").split("\n")
 
 
@@ -230,11 +230,11 @@ def emotion_rates(
     images
         From `read_captions`.
     lexicon
-        The same as there.
+        The lexicon for which they were counted.
     minimum
-        Words that occur less often in all captions together are left out.
+        Words that occur less often in all captions are left out.
     all_words
-        Count the words of each list in each group, not only of the group's own emotion. A group
+        Count the words of each list in each group, not only those of the group's emotion. A group
         whose emotion has no list, such as neutral, is always counted with each list.
     """
     total: Counter[str] = Counter()

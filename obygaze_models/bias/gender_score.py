@@ -1,8 +1,8 @@
-"""The gender score of captions, by object, beside how often object and gender occur together.
+"""The gender score of captions by object, beside the co-occurrence of object and gender.
 
-GS = P ** alpha, alpha = ((1 - sim) / (1 + sim)) ** (1 - P(c)): P is the caption's mean token
-probability, sim its similarity to the object's label, P(c) the confidence of the object's
-classifier. The score says how far the object in an image supports the gender in the caption.
+GS = P ** alpha, alpha = ((1 - sim) / (1 + sim)) ** (1 - P(c)). P is the caption's mean token
+probability, sim its similarity to the object's label, and P(c) the confidence of the object's
+classifier. The score measures how much the object in an image supports the gender in the caption.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ MEASURES = {
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""The measures of an object: their titles in a figure and in a table, and of the uncounted rest.
+"""The measures of an object: their titles in a figure and a table, and the name of the uncounted
+rest.
 
-``said`` is the mean gender score of captions of men, and of women; ``filled`` that of all captions
-with man filled in, and with woman. ``assigned`` counts the captions that score higher with man, and
-with woman; ``cooccurrence`` counts those of men, and of women.
+``said`` is the mean gender score of captions of men, and of women; ``filled`` is that of all
+captions with man filled in, and with woman. ``assigned`` counts the captions that score higher with
+man, and with woman; ``cooccurrence`` counts those of men, and of women.
 """
 MAX_OBJECTS = 20
-"""Objects that are drawn and printed, those with most captions first."""
-#: Cosines of 32-bit vectors can be a little over 1.
+"""The most objects that are drawn and printed, starting with those with the most captions."""
+# : Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
 #: Columns, and their short names in the formula.
 _COLUMNS = {
@@ -80,9 +81,9 @@ class ScoredCaptions:
     table
         The captions as they were read.
     genders
-        The table's groups, else what the words of the captions say; None if no words say anything.
+        The table's groups, or else those of the words in the captions; None without any.
     scores
-        ``score`` of the captions as they are, ``score_man`` and ``score_woman`` of both variants.
+        ``score`` of the original captions, ``score_man`` and ``score_woman`` of both variants.
     """
 
     table: Table
@@ -91,9 +92,9 @@ class ScoredCaptions:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each caption: the table's columns, and its scores."""
-        kept = ("id", "caption", "object")
+        copied = ("id", "caption", "object")
         columns: dict[str, Sequence[Any]] = {
-            name: self.table[name] for name in kept if name in self.table.columns
+            name: self.table[name] for name in copied if name in self.table.columns
         }
         if self.genders is not None:
             columns["group"] = self.genders
@@ -113,7 +114,7 @@ class ScoredCaptions:
         }
 
     def describe(self) -> str:
-        """Return a table of the objects, and of all together."""
+        """Return a table of the objects, and of all objects together."""
         objects, together = by_object(self), all_objects(self)
         header, cells = ["object", "captions"], ["{object}", "{captions:,}"]
         for measure, (_, title, rest) in MEASURES.items():
@@ -133,16 +134,16 @@ class ScoredCaptions:
         ]
         lines = [format_table(header, cells, rows)]
         if (more := len(objects) - MAX_OBJECTS) > 0:
-            lines.append(f"and {more:,} more objects; all of them with: -o NAME.json")
+            lines.append(f"and {more:,} more objects. To get all of them: -o NAME.json")
         lines.append("to-m: man / (man + woman), cut to two decimals as in the published table.")
         return "\n".join(lines)
 
     def notes(self) -> list[str]:
-        """Return nothing: a table that can be read needs no notes."""
+        """Return no notes."""
         return []
 
     def figure(self) -> Figure:
-        """Draw how far each object leans to woman or to man, by each measure; .5 is neither."""
+        """Draw how far each object leans to woman or to man on each measure; .5 is neither."""
         objects = by_object(self) or [all_objects(self)]
         measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
@@ -172,7 +173,7 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     probability
         P, from 0 to 1.
     similarity
-        sim, over -1 and up to 1; at -1 there is no score.
+        sim, above -1 and up to 1; the score is undefined at -1.
     confidence
         P(c), from 0 to 1.
 
@@ -187,13 +188,13 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     for name, values in (("probability", p), ("confidence", sure)):
         _refuse(name, values, ~((values >= 0) & (values <= 1)), "is not from 0 to 1")
     _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + _ROUNDING)), "is not from -1 to 1")
-    _refuse("similarity", sim, sim == -1, "has no gender score: 1 + similarity is a divisor")
+    _refuse("similarity", sim, sim == -1, "has no gender score, as 1 + similarity is a divisor")
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
 
 def share_of_man(man: float | None, woman: float | None) -> float | None:
-    """Return man / (man + woman); None if both are 0 or one is unknown.
+    """Return man / (man + woman), or None if both are 0 or either is unknown.
 
     Examples
     --------
@@ -206,7 +207,7 @@ def share_of_man(man: float | None, woman: float | None) -> float | None:
 
 
 def truncate(ratio: float | None) -> str:
-    """Format a ratio with two decimals, the rest cut off, as in the published table.
+    """Format a ratio with two decimals, truncated as in the published table.
 
     Examples
     --------
@@ -240,12 +241,12 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
     ----------
     path
         A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
-        (man or woman; else the ``caption`` tells) for the score of the caption as it is; or with
+        (man or woman; else derived from ``caption``) for the score of the original caption; or with
         ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
-        for that of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
+        for those of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
         kept.
     baseline
-        Only count co-occurrence: ``object``, and ``group`` or ``caption``, are enough.
+        Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
     """
     with read_rows(Path(path)) as source:
         table = map_columns(source, _COLUMNS)
@@ -260,12 +261,12 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
             scores |= {f"score_{gender}": _score(table, f"_{gender}") for gender in GENDERS}
         genders = _genders(table)
         if genders is None and not has_variants:
-            raise BiasError(f"{path}: no caption names a man or a woman; give each a group")
+            raise BiasError(f"{path}: no caption names a man or a woman. Add a column group")
         return ScoredCaptions(table, genders, scores)
 
 
 def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
-    """Return the measures of each object, those with most captions first."""
+    """Return the measures of each object, those with the most captions first."""
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(captions.table.columns.get("object", ())):
         rows_of.setdefault(name, []).append(row)
@@ -302,7 +303,7 @@ def _score(table: Table, variant: str = "") -> Array:
 
 
 def _genders(table: Table) -> tuple[str, ...] | None:
-    """Return each caption's gender, by the table's groups or its words; None if neither tells."""
+    """Return each caption's gender from the table's groups or its words, or None without any."""
     lexicon = shipped_lexicon("genders")
     if "group" in table.columns:
         cells = zip(table.lines, table["group"], strict=True)
@@ -312,21 +313,21 @@ def _genders(table: Table) -> tuple[str, ...] | None:
 
 
 def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
-    """Return the measures of some captions that their table allows, as one row."""
+    """Return a row with the measures that the table allows for some captions."""
     scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
     genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
     measured: dict[str, dict[str, float | None]] = {}
     if "score" in scores:
-        said = list(zip(genders, scores["score"], strict=True))
-        measured["said"] = {of: _mean([s for gender, s in said if gender == of]) for of in GENDERS}
+        scored = list(zip(genders, scores["score"], strict=True))
+        measured["said"] = {g: _mean([s for gender, s in scored if gender == g]) for g in GENDERS}
     if "score_man" in scores:
-        measured["filled"] = {of: _mean(scores[f"score_{of}"]) for of in GENDERS}
+        measured["filled"] = {g: _mean(scores[f"score_{g}"]) for g in GENDERS}
         measured["assigned"] = _count(map(_higher, scores["score_man"], scores["score_woman"]))
     if genders:
         measured["cooccurrence"] = _count(genders)
     row: dict[str, Any] = {"object": name, "captions": len(rows)}
     for measure, numbers_of in measured.items():
-        row |= {f"{measure}_{of}": number for of, number in numbers_of.items()}
+        row |= {f"{measure}_{key}": number for key, number in numbers_of.items()}
         row[f"{measure}_to_man"] = share_of_man(numbers_of["man"], numbers_of["woman"])
     return row
 

@@ -1,4 +1,4 @@
-"""Tables in and out, JSON files and lists of words: read, checked and printed alike."""
+"""Input and output shared by the bias measures: tables, JSON files and word lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.errors import BiasError, ManifestError, translate
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Row = Mapping[str, Any]
-"""A row of results, by column."""
+"""A row of results by column."""
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
@@ -39,27 +39,27 @@ def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Stru
 
 @contextlib.contextmanager
 def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """Read a CSV table, as spreadsheets write it too; problems with it are `BiasError`."""
+    """Read a CSV table, also from a spreadsheet; its problems are raised as `BiasError`."""
     try:
         table = read_table(path, delimiter=None, required=required).without_escapes()
         if not len(table):
-            raise BiasError(f"{path} has a header and no rows; add a row for each item")
+            raise BiasError(f"{path} has a header but no rows. Add a row for each item")
         yield table
     except ManifestError as problem:
         raise BiasError(str(problem)) from None
 
 
 def require(table: Table, names: Sequence[str], purpose: str) -> None:
-    """Refuse a table that lacks columns; the message names them and their purpose."""
+    """Refuse a table that lacks columns, naming them and their purpose."""
     if missing := [name for name in names if name not in table.columns]:
         raise BiasError(
-            f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose}; there "
-            f"are {', '.join(table.columns)}"
+            f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose} (got "
+            f"{', '.join(table.columns)})"
         )
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
-    """Refuse an empty cell in the columns `filled`, and one twice in `unique`, if it has them."""
+    """Refuse empty cells in the columns `filled`, and duplicates in `unique`, if present."""
     for column in filled:
         if "" in (cells := table.columns.get(column, [])):
             raise table.problem(cells.index(""), f"the {column} is missing")
@@ -70,7 +70,7 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """Return a column of numbers; an error names the first cell without one in the range."""
+    """Return a column of numbers; an error names the first cell that is not in the range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -87,9 +87,9 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
 def format_table(
     header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
 ) -> str:
-    """Format rows for a terminal: a template a column, the first `left` columns to the left.
+    """Format rows for a terminal with a template per column, and `left` columns left-aligned.
 
-    A cell whose template needs a number that is None is a dash.
+    A cell whose template needs a number is a dash if the number is None.
 
     Examples
     --------
@@ -104,14 +104,14 @@ def format_table(
     def cell(template: str, row: Row) -> str:
         try:
             return template.format(**row)
-        except TypeError:  # None has no format
+        except TypeError:  # None cannot be formatted
             return "-"
 
     return align(header, [[cell(text, row) for text in templates] for row in rows], left=left)
 
 
 def tokens(text: str) -> list[str]:
-    """Split a caption at single spaces, in lower case and without . and , characters.
+    """Split a caption at single spaces, in lower case and without "." and ",".
 
     Examples
     --------
@@ -122,7 +122,7 @@ def tokens(text: str) -> list[str]:
 
 
 class Lexicon(msgspec.Struct, frozen=True, dict=True):
-    """Lists of words by name, and for each column of groups their names with aliases."""
+    """Word lists by name, and the groups' names with aliases for each column."""
 
     format: str
     format_version: int
@@ -144,7 +144,7 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True):
         raise BiasError(f"{where}: {unknown_name(column, text, self.groups[column])}")
 
     def count(self, text: str) -> Counter[str]:
-        """Count how often each word of any list is a token of a text."""
+        """Count each word of the lists among the tokens of a text."""
         return Counter(filter(self.all_words.__contains__, tokens(text)))
 
 
@@ -160,7 +160,7 @@ def read_lexicon(path: str | Path) -> Lexicon:
         for word in words:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{path}: words of {name}: {shorten(word)} is not one token; write words in "
+                    f"{path}: words of {name}: {shorten(word)} is not one token. Write words in "
                     "lower case, without spaces, . or ,"
                 )
     return lexicon

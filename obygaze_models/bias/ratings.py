@@ -1,6 +1,6 @@
-"""Shares of images that are labelled as sexualised, by group and rater, and how raters agree.
+"""Shares of images labelled as sexualised, by group and rater, and the raters' agreement.
 
-Labels only: no image is read or made here.
+It works on labels only: no image is read or made.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"
-"""The name of the rater whose labels are the five probabilities."""
+"""The name of the rater whose labels come from the five probabilities."""
 PROBABILITY_TOLERANCE = 0.01
-"""How far the sum of the probabilities may be from 1, as they are often rounded."""
+"""The tolerance for the sum of the probabilities, which are often rounded."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -39,7 +39,7 @@ _KEYS = ("image_id", "group")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """The labels of each rater: whether an image is sexualised, [images, raters].
+    """The labels of each rater: True for sexualised images, [images, raters].
 
     `groups` has the group of each image. `uneven` counts the images whose probabilities do not sum
     to about 1.
@@ -52,11 +52,11 @@ class Ratings:
 
     @property
     def alpha(self) -> float | None:
-        """Cronbach's alpha of all raters; None of a single one."""
+        """Cronbach's alpha of all raters, or None for a single rater."""
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the share of sexualised images of each group, in the table's order, and rater."""
+        """Return the share of sexualised images by group, in the table's order, and rater."""
         shares = []
         groups = np.array(self.groups)
         for group in dict.fromkeys(self.groups):
@@ -68,7 +68,7 @@ class Ratings:
         return shares
 
     def pairs(self) -> list[dict[str, Any]]:
-        """Return Cronbach's alpha and the share of equal labels of every two raters."""
+        """Return Cronbach's alpha and the share of equal labels for each pair of raters."""
         pairs = []
         for first, second in combinations(range(len(self.raters)), 2):
             labels = self.sexualised[:, [first, second]]
@@ -88,7 +88,7 @@ class Ratings:
         }
 
     def describe(self) -> str:
-        """Return a table of the shares, and of how reliable two raters or more are."""
+        """Return a table of the shares, and of the reliability of two or more raters."""
         header = ["group", "rater", "sexualised", "images", "share", "95%"]
         cells = ["{group}", "{rater}", "{count:,}", "{images:,}", "{share:.1%}"]
         text = format_table(header, [*cells, "{low:.1%} to {high:.1%}"], self.rows(), left=2)
@@ -107,13 +107,13 @@ class Ratings:
         return f"{text}\n\n{format_table(header, cells, pairs)}" if pairs else text
 
     def notes(self) -> list[str]:
-        """Return what may be wrong with the probabilities."""
+        """Return warnings about the probabilities."""
         images = counted(self.uneven, "image")
-        uneven = f"the probabilities of {images} do not sum to about 1; the largest was taken"
+        uneven = f"the probabilities of {images} do not sum to about 1; the largest was used"
         return [uneven] if self.uneven else []
 
     def figure(self) -> Figure:
-        """Draw a dot a rater, for each group."""
+        """Draw a dot for each rater, by group."""
         dots: dict[str, list[Dot]] = {}
         for share in self.rows():
             dot = Dot(share["share"], share["low"], share["high"])
@@ -123,7 +123,7 @@ class Ratings:
             numbered_series(self.raters),
             title=f"Images labelled as sexualised, of {len(self.groups):,}",
             axis="share of the group's images; lines: Wilson's 95%",
-            description="Which share of each group's images each rater labels as sexualised.",
+            description="The share of each group's images that each rater labels as sexualised.",
             limits=(0, 1),
             percent=True,
         )
@@ -136,10 +136,10 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     ----------
     path
         A CSV table with ``image_id`` and ``group``. Five columns of probabilities (drawings,
-        hentai, neutral, porn, sexy) are a classifier's, whose label is the most probable class;
-        each other column has a rater's labels: one of the five classes, 1 or 0, yes or no.
+        hentai, neutral, porn, sexy) belong to a classifier, whose label is the most probable class;
+        other columns have a rater's labels: one of the five classes, 1 or 0, yes or no.
     raters
-        Only these columns; the probabilities are `CLASSIFIER`.
+        Use only these columns; the probabilities are called `CLASSIFIER`.
     """
     uneven = 0
     with read_rows(Path(path), _KEYS) as table:
@@ -153,7 +153,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
         names = tuple(dict.fromkeys(raters or columns))
         if not names:
             raise BiasError(
-                f"{path} has no column of labels beside image_id and group; add one, or the "
+                f"{path} has no column of labels beside image_id and group. Add one, or the "
                 f"probabilities {', '.join(CLASSES)}"
             )
         labels = np.column_stack([_labels(table, name) for name in names])
@@ -161,7 +161,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a share, by SciPy.
+    """Return Wilson's 95% interval of a share.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
 
 
 def cronbach_alpha(ratings: ArrayLike) -> float | None:
-    """Return Cronbach's alpha of ratings [items, raters]; None if all items have the same sum.
+    """Return Cronbach's alpha of ratings [items, raters], or None if all items have the same sum.
 
     Examples
     --------
@@ -199,17 +199,17 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
 
 
 def _classify(table: Table) -> tuple[Table, int]:
-    """Put the most probable class in place of the probabilities, and count the uneven images."""
+    """Replace the probabilities by the most probable class, and count the uneven images."""
     require(table, CLASSES, "one of the five classes")
     if CLASSIFIER in table.columns:
         raise BiasError(
-            f"{table.path}, line 1: the probabilities belong to the rater {CLASSIFIER}, and a "
-            "column has the same name; rename the column"
+            f"{table.path}, line 1: the probabilities belong to the rater {CLASSIFIER}, but a "
+            "column has the same name. Rename the column"
         )
     probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     sums = probabilities.sum(axis=1)
     if empty := np.flatnonzero(sums == 0).tolist():
-        raise table.problem(empty[0], "all probabilities are 0, so that no class is most probable")
+        raise table.problem(empty[0], "all probabilities are 0, so no class is the most probable")
     columns = {name: cells for name, cells in table.columns.items() if name not in CLASSES}
     columns[CLASSIFIER] = np.array(CLASSES)[probabilities.argmax(axis=1)].tolist()
     uneven = int((np.abs(sums - 1) > PROBABILITY_TOLERANCE).sum())
@@ -223,7 +223,7 @@ def _labels(table: Table, rater: str) -> list[bool]:
         if label is None:
             raise table.problem(
                 row,
-                f"unknown label {shorten(cell)} of {rater}; choose from "
+                f"unknown label {shorten(cell)} of {rater}. Use one of "
                 f"{join_some(list(_LABELS), 9)} (to leave {rater} out, name the raters to use: "
                 "--rater NAME)",
             )

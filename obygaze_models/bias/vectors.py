@@ -19,7 +19,8 @@ from obygaze_models.data.stores import read_features
 from obygaze_models.scoring.metrics import Array
 
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-#: What the first cell of a CSV's header may be; otherwise its first line may be an embedding.
+# : First cells that identify the header of a CSV file; otherwise its first line may be an
+# embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
 
@@ -30,11 +31,11 @@ class Vectors:
     Parameters
     ----------
     where
-        Their place, for messages.
+        Their location, for messages.
     read
-        From ids to those with an embedding, in the order given, and their rows [N, D].
+        A function from ids to the ids with an embedding, in order, and their rows [N, D].
     columns
-        Columns of the items, with ``id``; none for a ``.vec`` or CSV file.
+        Columns of the items, with ``id``; empty for a ``.vec`` or CSV file.
     backbone, weights
         The model's name and the SHA-256 of its weights; empty if unknown.
     """
@@ -64,8 +65,8 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
             return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
         if path.is_file() and not zipfile.is_zipfile(path):
             raise BiasError(
-                f"{path}: embeddings are read from NAME.vec (the name, then numbers, separated "
-                "by spaces) or NAME.csv (a header; the id, then numbers); rename it, if it is one"
+                f"{path}: embeddings must be NAME.vec (the name, then numbers, separated "
+                "by spaces) or NAME.csv (a header; the id, then numbers). Rename it if it is such"
             )
         if (path / "model.json").is_file():
             return _open_concepts(path)
@@ -88,7 +89,7 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
-    """Return all columns to select items by."""
+    """Return all columns by which items can be selected."""
     cells = items.ids, items.kinds, items.films, items.media, items.texts
     names = "id", "kind", "film", "media", "text"
     return {**dict(zip(names, cells, strict=True)), **items.extra}
@@ -101,7 +102,7 @@ def _open_concepts(path: Path) -> Vectors:
     bank = getattr(model, "bank_", model)
     if not hasattr(bank, "cavs_"):
         raise BiasError(
-            f"{path} is a model without concept directions; take a bottleneck with a bank of them, "
+            f"{path} is a model without concept directions. Use a bottleneck with a concept bank, "
             "such as pcbm-logistic or pcbm-tree"
         )
     names = [str(name) for name in bank.get_feature_names_out()]
@@ -115,7 +116,7 @@ def _open_concepts(path: Path) -> Vectors:
 
 
 def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and the SHA-256 of the weights, which imported stores may lack."""
+    """Return the backbone's name and the SHA-256 of its weights, which imported stores may lack."""
     weights = str(backbone.get("weights_sha256", ""))
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
@@ -133,22 +134,22 @@ def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
             first = next(iter(rows))
             if len(cells) != len(rows[first]):
                 number = counted(len(cells), "number")
-                raise BiasError(f"{where}: {number} where {shorten(first)} has {len(rows[first])}")
+                raise BiasError(f"{where}: {number}, but {shorten(first)} has {len(rows[first])}")
     return _take(rows, ids)
 
 
 def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
-    """Return the ids that there are, and their rows."""
+    """Return the available ids, and their rows."""
     available = [item for item in ids if item in rows]
     return available, np.array([rows[item] for item in available])
 
 
 def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield line, name and numbers; lines of other names are skipped unread, as they are many."""
+    """Yield line, name and numbers for these ids; the many other lines are skipped unread."""
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             name, _, rest = text.partition(" ")
-            # Two whole numbers alone are word2vec's header.
+            # Two whole numbers alone are a header of word2vec.
             if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
 
@@ -159,7 +160,7 @@ def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, lis
         header = next(reader, [])
         if not header or header[0].strip().lower() not in _ID_COLUMNS:
             raise BiasError(
-                f"{path}, line 1: no header; name the first column id, the others as you like"
+                f"{path}, line 1: no header. Name the first column id, and the others as you like"
             )
         for row in reader:
             if row and row[0] in ids:

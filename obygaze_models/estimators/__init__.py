@@ -1,1 +1,1 @@
-"""Models that learn from features, after scikit-learn's conventions; one a file."""
+"""Models that learn from features, with scikit-learn's conventions, a file each."""

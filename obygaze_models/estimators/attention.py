@@ -1,4 +1,4 @@
-"""Classifiers of frame sequences: trained on clip labels, they also say which frames show it."""
+"""Classifiers of frame sequences that learn from clip labels and also score single frames."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _FrameProbe(TorchClassifier):
-    """What the probes of this file share: training by AdamW, and prediction.
+    """The common base of the probes in this file: training by AdamW, and prediction.
 
-    A probe defines its weights and, from frames and weights, the logits of clips and of frames.
+    A subclass defines its weights, and computes the logits of clips and of frames from them.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -139,16 +139,16 @@ class _FrameProbe(TorchClassifier):
         """Return the clips as an array [N, T, D] of half or single precision, and their labels."""
         if getattr(X, "ndim", 3) != 3:
             raise ExperimentError(
-                f"{type(self).__name__} reads frames, X of [clips, frames, features], and X has "
-                f"{counted(X.ndim, 'axis', 'axes')}; take the array frames of a store"
+                f"{type(self).__name__} needs frames, X of [clips, frames, features], but X has "
+                f"{counted(X.ndim, 'axis', 'axes')}. Use a store's array 'frames'"
             )
         X = check_array(X, allow_nd=True, ensure_all_finite=False, dtype=[np.float32, np.float16])
         if reset:
             self.n_frames_in_, self.n_features_in_ = X.shape[1:]
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
             raise ExperimentError(
-                f"X has {X.shape[1]} frames of {X.shape[2]} features, and the model was trained "
-                f"on {self.n_frames_in_} of {self.n_features_in_}"
+                f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained "
+                f"on {self.n_frames_in_} frames of {self.n_features_in_} features"
             )
         check_frames(X)
         if y is None:
@@ -163,10 +163,10 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """Compute something of checked clips, some at a time, by default with the kept weights."""
+        """Apply a function to checked clips in batches, by default with the fitted weights."""
         import torch
 
-        is_training = weights is not None  # its threads are limited, and to look for them costs
+        is_training = weights is not None  # training has set the thread limits, and that is slow
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         mean = torch.from_numpy(self.mean_)
@@ -177,9 +177,9 @@ class _FrameProbe(TorchClassifier):
 
 
 class _Frames:
-    """The frames of some clips [B, T, D], as if their mean were 0 and their size 1.
+    """The frames of some clips [B, T, D], standardised to mean 0 and size 1.
 
-    Each frame is first multiplied by weights, or averaged: it is cheaper to shift and scale those.
+    Shifting and scaling is applied after a frame is multiplied or averaged, which is cheaper.
     """
 
     def __init__(self, clips: Any, mean: Any, scale: float) -> None:
@@ -189,22 +189,22 @@ class _Frames:
         self._mean, self._scale = mean, scale
 
     def multiply(self, weight: Any) -> Any:
-        """Return each frame times a matrix, [B, T, outputs]."""
+        """Return each frame multiplied by a matrix, [B, T, outputs]."""
         weight = weight / self._scale
         return self._values @ weight - self._mean @ weight
 
     def average(self, shares: Any) -> Any:
-        """Return means [B, D] by shares [B, T] that sum to 1 over present frames."""
+        """Return the means [B, D] weighted by shares [B, T] that sum to 1 over present frames."""
         return ((shares[:, None] @ self._values)[:, 0] - self._mean) / self._scale
 
 
 @dataclass(eq=False, repr=False)
 class AttentionProbe(_FrameProbe):
-    """A weighted mean of a clip's frames, whose weights are learned, and a linear layer on it.
+    """A linear layer on a weighted mean of a clip's frames, whose weights are learned.
 
-    It is the cross-attention of a learned query, as video models are probed. With one query and a
-    linear layer behind, the projections of keys and values can be multiplied into the query and
-    into the layer, and are: the query is one vector.
+    This is cross-attention with a learned query, the usual probe of video models. With one query
+    and a linear layer, the projections of keys and values are merged into the query and the layer,
+    so the query is a single vector.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class AttentionProbe(_FrameProbe):
     """
 
     def predict_attention(self, X: Any) -> Array:
-        """Return the weight of each frame, [N, T]; those of a clip sum to 1."""
+        """Return the weight of each frame, [N, T]; a clip's weights sum to 1."""
         check_is_fitted(self)
         return self._predict(self._check(X), self._attend)
 
@@ -262,10 +262,10 @@ class AttentionProbe(_FrameProbe):
         return pooled @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the logits of a clip of this frame alone.
+        """Return the logits of clips that consist of a single frame.
 
-        With two classes the frame's weight, as a multiple of the mean weight, multiplies the odds:
-        a frame that the model does not look at is no evidence, whatever it would say of it.
+        With two classes, the odds are multiplied by the frame's weight relative to the mean weight:
+        a frame that the model ignores is no evidence.
         """
         logits = frames.multiply(weights["layer"]) + weights["offset"]
         if logits.shape[-1] > 1:
@@ -277,16 +277,16 @@ class AttentionProbe(_FrameProbe):
 
 @dataclass(eq=False, repr=False)
 class FrameMIL(_FrameProbe):
-    """A linear score for each frame; a clip's score is the mean of its highest ones.
+    """A linear score for each frame; a clip's score is the mean of its highest scores.
 
     Parameters
     ----------
     k
-        How many of the highest scores count.
+        The number of highest scores that count.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
-        As of `AttentionProbe`.
+        As in `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state
-        As of `AttentionProbe`; so are the attributes.
+        As in `AttentionProbe`, like the attributes.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -319,14 +319,14 @@ class FrameMIL(_FrameProbe):
 
 
 def _two_columns(logits: Any) -> Any:
-    """Return one column of logits, of the second of two classes, as two; several as they are."""
+    """Return a column of logits, of the second of two classes, as two; several unchanged."""
     import torch
 
     return logits if logits.shape[-1] > 1 else torch.nn.functional.pad(logits, (1, 0))
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
-    """Return the mean of each feature, and the standard deviation of all, over present frames."""
+    """Return the mean of each feature and their overall standard deviation over present frames."""
     scaler = StandardScaler()
     for part in np.array_split(rows, -(-len(rows) // CLIPS_PER_STEP)):
         scaler.partial_fit(X[part].reshape(-1, X.shape[2]).astype(np.float32))

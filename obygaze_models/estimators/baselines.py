@@ -1,4 +1,4 @@
-"""A guess by film."""
+"""A guess from the film alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A guess that sees no clip, only how common the classes are in the clip's film.
+    """A guess from how common the classes are in a clip's film, without the clip.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the shares in each clip's film, [N, classes]."""
         check_is_fitted(self)
         films = _read_films(validate_data(self, X, reset=False), groups)
-        places = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
-        in_training = self.films_[places] == films
-        return np.asarray(np.where(in_training[:, None], self.film_shares_[places], self.shares_))
+        rows = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
+        in_training = self.films_[rows] == films
+        return np.asarray(np.where(in_training[:, None], self.film_shares_[rows], self.shares_))
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
-        """Return the commonest class in each clip's film."""
+        """Return the most common class in each clip's film."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Return the accuracy of each film's commonest class."""
+        """Return the accuracy of each film's most common class."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 
@@ -80,7 +80,7 @@ def _read_films(X: Any, groups: Any) -> Array:
     films = None if groups is None else np.asarray(groups, dtype=str)
     if films is None or films.shape != (len(X),):
         raise ExperimentError(
-            f"a FilmPrior reads the films of the {len(X)} clips, not their features; pass "
+            f"a FilmPrior needs the films of the {len(X)} clips. Pass "
             "groups=films to fit and to predict_proba"
         )
     return films

@@ -1,4 +1,4 @@
-"""A concept bottleneck: a classifier that sees a clip only through concepts."""
+"""A concept bottleneck: a classifier that sees a clip only through its concepts."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.scoring.metrics import Array
 
 FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
-"""What `fit` takes only for the bank."""
+"""The arguments of `fit` that only the bank uses."""
 
 
 def _if_head_has(method: str) -> Any:
-    """Return a method that a bottleneck has where its head, fitted or not, has it."""
+    """Return a decorator that makes a method available if the head, fitted or not, has it."""
     return available_if(lambda model: hasattr(getattr(model, "head_", model._make_head()), method))
 
 
@@ -49,12 +49,12 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on the concepts that a bank finds in the features.
 
     Both parts are cloned and fitted by `fit`. The bank learns from all clips, the head only from
-    those that have a label; where validation clips chose the bank's C, the head learns from
+    those that have a label; if validation clips chose the bank's C, the head learns from
     them, too, as in the paper. A bank whose `fit` takes no concepts, such as a `StandardScaler`,
     gets none and learns from the clips with a label; with metadata routing, concepts that no part
     requests are an error.
 
-    In scikit-learn's cross-validation pass the concepts, too: ``cross_val_score(model, X, y,
+    In scikit-learn's cross-validation, pass the concepts too: ``cross_val_score(model, X, y,
     groups=films, cv=cv, params={"concepts": C})``. With metadata routing groups are a parameter:
     ``cross_val_score(model.set_fit_request(concepts=True, groups=False), X, y, cv=cv,
     params={"concepts": C, "groups": films})``.
@@ -62,12 +62,12 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     bank
-        Any transformer; by default a `ConceptBank`. One that was fitted before is used as it is
-        within ``sklearn.frozen.FrozenEstimator``.
+        Any transformer; by default a `ConceptBank`. To use a fitted bank as it is, wrap it
+        in ``sklearn.frozen.FrozenEstimator``.
     head
         Any classifier; by default a decision tree of at most ten levels.
     memory
-        Where to keep fitted banks, so that several heads share one: a folder, or an object with
+        A cache of fitted banks, so that several heads share a bank: a folder, or an object with
         `cache` such as `joblib.Memory`.
     random_state
         For the bank and the head, unless they set one.
@@ -132,10 +132,10 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts, concept_names
             For the bank; see `ConceptBank.fit`.
         labelled
-            Whether each clip has a label. Those without teach only the concepts, and their y is
-            ignored. By default all have.
+            True for each clip with a label. Clips without teach only the concepts, and their y is
+            ignored. By default, all clips have labels.
         X_val, y_val, concepts_val, labelled_val
-            The same of the clips that choose the bank's C. They also teach the head.
+            The same for the clips that choose the bank's C. The head learns from them too.
         groups
             The film of each clip, for the bank's folds.
         order, order_val
@@ -149,16 +149,16 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
         rows, labels = [X[labelled]], [y[labelled]]
         if X_val is not None:
-            X_val, y_val, known = _check_clips(self, X_val, y_val, labelled_val, reset=False)
-            rows, labels = [*rows, X_val[known]], [*labels, y_val[known]]
+            X_val, y_val, has_label = _check_clips(self, X_val, y_val, labelled_val, reset=False)
+            rows, labels = [*rows, X_val[has_label]], [*labels, y_val[has_label]]
         for_bank, for_head = _route(
             self, X, labelled, params, concepts=concepts, concept_names=concept_names,
             X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
         )  # fmt: skip
         if len(labels) > 1 and for_head:
             raise ExperimentError(
-                f"the head learns from X_val, too, and {', '.join(for_head)} is not given for "
-                "these clips; leave out X_val and y_val"
+                f"the head also learns from X_val, but {', '.join(for_head)} is missing for "
+                "these clips. Omit X_val and y_val"
             )
         self.classes_, _ = find_classes(np.concatenate(labels))
         self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
@@ -202,10 +202,10 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.head_.predict(scores))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return what `fit` takes for itself, and what it hands on to the bank and the head.
+        """Return the arguments that `fit` takes itself or passes on to the bank and the head.
 
-        With a bank of your own its requests decide, and the bottleneck's need none; without one
-        the bottleneck's requests are the bank's: it asks for concepts unless told not to.
+        With a custom bank its requests decide, and the bottleneck needs none. Without one, the
+        bottleneck's requests are the bank's: it requests concepts unless told not to.
         """
         own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=self)
@@ -226,24 +226,24 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_clips(
     model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
 ) -> tuple[Array, Array, Array]:
-    """Return features, labels, and whether each clip has a label."""
+    """Return features, labels, and a mask of the clips that have a label."""
     X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:
-        raise ExperimentError(f"labelled has shape {rows.shape}; give one value for each clip")
+        raise ExperimentError(f"labelled has the shape {rows.shape}. Pass one value per clip")
     assert_all_finite(y[rows], input_name="y")
     return X, y, rows
 
 
 def _route(
-    model: Any, X: Array, labelled: Array, params: dict[str, Any], **given: Any
+    model: Any, X: Array, labelled: Array, params: dict[str, Any], **arguments: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments of the bank's `fit` and of the head's, by routing or by name."""
-    given = {name: value for name, value in given.items() if value is not None}
-    for_bank, for_head = given, {}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    for_bank, for_head = arguments, {}
     if get_config()["enable_metadata_routing"]:
-        routed = process_routing(model, "fit", **given, **params)
+        routed = process_routing(model, "fit", **arguments, **params)
         for_head = _check_method_params(X, routed["head"]["fit"], indices=labelled)
         if model.bank is not None:
             for_bank = routed["bank"]["fit"]
@@ -251,7 +251,7 @@ def _route(
         _raise_for_params(params, model, "fit")
         if model.bank is not None:
             accepted = keywords(model.bank.fit)
-            for_bank = {name: value for name, value in given.items() if name in accepted}
+            for_bank = {name: value for name, value in arguments.items() if name in accepted}
     return for_bank, for_head
 
 
@@ -264,15 +264,15 @@ def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str,
     bank = set_seed(clone(bank), model.random_state)
     if isinstance(bank, ConceptBank) and "concepts" not in metadata:
         raise ExperimentError(
-            f"a {type(model).__name__} learns concepts, and got none; pass fit(X, y, concepts=C) "
-            'or cross_val_score(..., params={"concepts": C}), and with metadata routing call '
+            f"a {type(model).__name__} needs concepts (got none). Pass fit(X, y, concepts=C) "
+            'or cross_val_score(..., params={"concepts": C}); with metadata routing, call '
             "set_fit_request(concepts=True, groups=False) on it first"
         )
     if "concepts" not in metadata and not labelled.all():
         metadata = _check_method_params(X, metadata, indices=labelled)
         X, y = X[labelled], y[labelled]
     if isinstance(bank, ConceptBank) and "concepts" in metadata:
-        y = None  # it learns the concepts: without y all tasks of one fold share its fit
+        y = None  # the bank ignores it; without y all tasks of a fold share the cached fit
     return check_memory(model.memory).cache(_fitted)(bank, X, y, metadata)
 
 

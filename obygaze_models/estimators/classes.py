@@ -1,4 +1,4 @@
-"""What estimators share: labels as codes, scores as probabilities, hyperplanes, checks."""
+"""Shared parts of the estimators: label codes, probabilities, hyperplanes and checks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
-"""Of frames, which take much memory."""
+"""Clips of frames in memory at a time."""
 TOLERANCE = 1e-3
-"""How far probabilities may be from 0, and their sums from 1."""
+"""The largest deviation of probabilities from 0, and of their sums from 1."""
 MAX_WEIGHTS = 2**27
-"""Of a layer: 0.5 GB in single precision, of which training keeps several copies."""
+"""The most weights of a layer: 0.5 GB in single precision, and training keeps several copies."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
-    """Return the classes of training labels, sorted, and the position of each label in them.
+    """Return the sorted classes of training labels, and each label's index among them.
 
     Raise if there are fewer than two.
     """
@@ -37,19 +37,19 @@ def find_classes(y: Array) -> tuple[Array, Array]:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ExperimentError(
-            f"only one class {classes.tolist()} in all {len(y)} labels; a classifier needs two"
+            f"only one class {classes.tolist()} in {len(y)} labels; a classifier needs two"
         )
     return classes, codes
 
 
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
-    """Raise if only X_val is given of the validation clips, or only what goes with it."""
+    """Raise if only one of X_val and the values for it is passed."""
     if (X_val is None) != (values is None):
         raise ExperimentError(f"validation clips need both X_val and {name}")
 
 
 def encode(y: Array, classes: Array) -> Array:
-    """Return the position of each label in `classes`."""
+    """Return the index of each label in `classes`."""
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ExperimentError(
@@ -60,7 +60,7 @@ def encode(y: Array, classes: Array) -> Array:
 
 
 def as_logits(decisions: Array) -> Array:
-    """Return decision values [N] or [N, 1] of two classes as [N, 2], and others unchanged."""
+    """Return decision values [N] or [N, 1] of two classes as [N, 2], or several unchanged."""
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
         return decisions
@@ -75,7 +75,7 @@ class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _check(self, X: Any) -> Array:
-        """Return clips as an array that `_logits` reads."""
+        """Return clips as an array that `_logits` accepts."""
 
     @abstractmethod
     def _logits(self, X: Array) -> Array:
@@ -114,10 +114,10 @@ class LinearClassifier(LogitClassifier):
 
 
 def best_cut(scores: Array, positive: Array) -> float:
-    """Return the cut of the best F1, where clips above it are called positive.
+    """Return the threshold with the best F1 if clips above it are called positive.
 
-    It is halfway between two neighbouring scores, or between 0 and the lowest; of several the
-    nearest to one half. One half where no cut is possible.
+    It is halfway between two neighbouring scores, or between 0 and the lowest. Of several, the
+    nearest to one half is returned. It is one half if there is no such threshold.
     """
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2
@@ -130,22 +130,22 @@ def best_cut(scores: Array, positive: Array) -> float:
     return float(best[np.abs(best - 0.5).argmin()]) if hits.any() else 0.5
 
 
-def check_probabilities(given: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
-    """Raise unless a table of such a shape has probabilities that sum to 1 in each row."""
-    if given.shape != shape:
-        raise ExperimentError(f"{where} gave {given.shape}, not {shape}: one column a class")
-    if not (given >= -TOLERANCE).all() or not (abs(given.sum(axis=1) - 1) < TOLERANCE).all():
+def check_probabilities(table: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
+    """Raise unless a table has this shape and each row has probabilities that sum to 1."""
+    if table.shape != shape:
+        raise ExperimentError(f"{where} returned the shape {table.shape}, not {shape}")
+    if not (table >= -TOLERANCE).all() or not (abs(table.sum(axis=1) - 1) < TOLERANCE).all():
         raise ExperimentError(
-            f"{where} gave what is not probabilities: from "
-            f"{given.min():.3g} to {given.max():.3g}, and rows that sum to "
-            f"{given.sum(axis=1).min():.3g} to {given.sum(axis=1).max():.3g}, not 1"
+            f"{where} returned values that are not probabilities: they range from "
+            f"{table.min():.3g} to {table.max():.3g}, and rows sum to "
+            f"{table.sum(axis=1).min():.3g} to {table.sum(axis=1).max():.3g}, not 1"
         )
 
 
 def move_cut(table: Array, cut: float) -> Array:
-    """Return probabilities [N, 2] with the log-odds of the cut subtracted.
+    """Return probabilities [N, 2] whose log-odds are shifted so that the cut becomes one half.
 
-    A probability at the cut becomes one half. Their order stays, also where they are rounded.
+    Their order stays the same, apart from rounding.
     """
     if cut == 0.5:
         return table
@@ -157,7 +157,7 @@ def move_cut(table: Array, cut: float) -> Array:
 def fit_temperature(logits: Array, codes: Array) -> float:
     """Return the temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
 
-    It changes how confident a model is, and never which class comes first.
+    It changes how confident a model is, but never which class is the most probable.
     """
     from scipy.optimize import minimize_scalar
 
@@ -167,18 +167,18 @@ def fit_temperature(logits: Array, codes: Array) -> float:
         logs = log_softmax(logits / np.exp(log_temperature), axis=1)
         return -float(logs[np.arange(len(codes)), codes].mean())
 
-    # Where the classes are separated, the best temperature is 0: the bounds keep it finite.
+    # If the classes are separated, the best temperature is 0. The bounds keep it finite.
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
 
 
 def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
-    """Return the rows that train and the share that validates, which has the same classes."""
+    """Return the training rows and a stratified share of validation rows."""
     classes, counts = np.unique(y, return_counts=True)
     held = max(round(fraction * len(y)), len(classes))
     if counts.min() < 2 or len(y) - held < len(classes):
         raise ExperimentError(
             f"too few clips ({len(y)}, {counts.min()} of the rarest class) to hold out clips of "
-            "every class for early stopping; give X_val and y_val, or early_stopping=False"
+            "every class for early stopping. Pass X_val and y_val, or early_stopping=False"
         )
     rows = np.arange(len(y))
     parts: list[Array] = train_test_split(rows, test_size=held, stratify=y, random_state=chance)
@@ -186,7 +186,7 @@ def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[A
 
 
 def set_seed(estimator: Any, random_state: Chance) -> Any:
-    """Give an estimator and its parts the random state, unless they set one."""
+    """Set the random state of an estimator and its parts, unless they have one."""
     if random_state is not None and hasattr(estimator, "get_params"):
         free = {
             name: random_state
@@ -198,11 +198,11 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
 
 
 def check_layer(*shape: int) -> None:
-    """Raise where a layer has more weights than training has memory for."""
+    """Raise if a layer has too many weights for the memory."""
     if math.prod(shape) > MAX_WEIGHTS:
         raise ExperimentError(
             f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
-            f"{MAX_WEIGHTS:,}); give fewer hidden units"
+            f"{MAX_WEIGHTS:,}). Use fewer hidden units"
         )
 
 
@@ -215,7 +215,7 @@ def reads_frames(estimator: Any) -> bool:
 def reads_of(estimator: Any) -> str:
     """Return what an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    A plug-in has no entry of ours that could say so: its own `predict_proba` and tags do.
+    Plug-ins have no registry entry that says so; their `predict_proba` and tags do.
     """
     if "groups" in keywords(getattr(estimator, "predict_proba", estimator.predict)):
         return "groups"
@@ -223,12 +223,12 @@ def reads_of(estimator: Any) -> str:
 
 
 def keywords(method: Any) -> frozenset[str]:
-    """Return the names of a method's parameters but X and y."""
+    """Return the names of a method's parameters except X and y."""
     return frozenset(inspect.signature(method).parameters) - {"self", "X", "y"}
 
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
-    """Raise where a frame is NaN in part, or a clip has no frame; clips are named by `ids`."""
+    """Raise if a frame is partly NaN, or a clip has no frame. `ids` name the clips."""
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
         absent = np.isnan(part).sum(axis=2)
@@ -237,12 +237,11 @@ def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
             clip, frame = (int(index[0]) for index in np.nonzero(partly))
             name = ids[start + clip] if len(ids) else f"{start + clip} (from 0)"
             raise ExperimentError(
-                f"frame {frame} of clip {name} has features that are not finite numbers; verify "
+                f"frame {frame} of clip {name} has features that are not finite. Verify "
                 "the store and extract the clip again"
             )
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):
             raise ExperimentError(
-                f"clip {start + int(empty[0])} (from 0) has no frame at all: all are NaN; leave "
-                "it out"
+                f"clip {start + int(empty[0])} (from 0) has no frames (all are NaN). Leave it out"
             )

@@ -1,4 +1,4 @@
-"""Concept activation vectors: for each concept a direction in feature space."""
+"""Concept activation vectors: a direction in feature space for each concept."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from obygaze_models.estimators.svm_solver import (
 from obygaze_models.scoring.metrics import Array, weighted_scores
 
 Output = Literal["distance", "decision"]
-#: Directions drawn at random where no concepts say how many.
+# : The number of random directions if no concepts are passed.
 RANDOM_DIRECTIONS = 8
-#: Concepts that are learned at the same time from many clips; each may copy its clips.
+# : Concepts learned in parallel if there are many clips. Each may copy its clips.
 CONCEPTS_AT_ONCE = 2
 
 Clips = tuple[Array, Array]
-"""Features [N, D], and what is annotated."""
+"""Features [N, D], and their targets."""
 Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
-"""A concept's hyperplane, its quality, and what makes it unreliable."""
+"""A concept's hyperplane, its quality, and the reasons why it is unreliable."""
 
 
 class DegenerateConcept(UserWarning):
-    """A concept's direction is unreliable."""
+    """Warning that a concept's direction is unreliable."""
 
 
 class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     output: Output = "distance"
 
     def transform(self, X: Any) -> Array:
-        """The position of each clip along each direction, [N, K]: its signed distance.
+        """Return the signed distance of each clip from each hyperplane, [N, K].
 
         A `ConceptBank` may return decision values; see its ``output``.
         """
@@ -70,7 +70,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the directions, in the order of `transform`: ``random 1`` if random."""
+        """Return the names of the directions in the order of `transform`, such as ``random 1``."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
         numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
@@ -79,7 +79,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class ConceptBank(_Directions):
-    """One direction for each concept; a clip may show any number of concepts.
+    """A direction for each concept; a clip may show any number of concepts.
 
     Parameters
     ----------
@@ -176,16 +176,16 @@ class ConceptBank(_Directions):
         y
             The concepts, if `concepts` is not given; else ignored.
         concepts
-            For each clip and concept 1 (shown), 0 (not shown) or -1 (unknown, or no part): [N, K].
+            1 (shown), 0 (not shown) or -1 (unknown, or not used) for each clip and concept, [N, K].
         concept_names
             The names of the K concepts; by default the columns of a data frame.
         X_val, concepts_val
-            Clips that choose C and measure quality. Without them folds of X do both.
+            Clips that choose C and measure quality. Without them, folds of X do both.
         groups
             The film of each clip: a film stays in one fold.
         order, order_val
-            A number for each clip, by which `refit` brings both sets into one order: solvers
-            stop at a tolerance, so that their last digits depend on it.
+            A number for each clip, by which `refit` sorts both sets together: solvers
+            stop at a tolerance, so their last digits depend on the order.
         """
         self._validate_params()
         targets = y if concepts is None else concepts
@@ -196,9 +196,9 @@ class ConceptBank(_Directions):
         if X_val is not None:
             held = self._check(X_val, concepts_val, names, reset=False)
         names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
-        found, skipped = self._learn(names, (X, targets), held, groups)
-        fits, quality, remarks = zip(*found.values(), strict=True)
-        self.names_ = [names[column] for column in found]
+        learned, skipped = self._learn(names, (X, targets), held, groups)
+        fits, quality, remarks = zip(*learned.values(), strict=True)
+        self.names_ = [names[column] for column in learned]
         self.quality_: list[dict[str, Any]] = list(quality)
         self.C_ = [fit.C for fit in fits]
         self.skipped_ = skipped
@@ -209,7 +209,7 @@ class ConceptBank(_Directions):
         ]
         left_out = [RunWarning("concepts-left-out", *names) for names in skipped.items()]
         self.warnings_ = left_out + unreliable
-        self.columns_ = np.array(list(found))
+        self.columns_ = np.array(list(learned))
         self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
         self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
         self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
@@ -230,7 +230,7 @@ class ConceptBank(_Directions):
         return self
 
     def cosines(self) -> Array:
-        """The cosine of each direction with each other, [K, K]."""
+        """Return the cosine between each two directions, [K, K]."""
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
@@ -243,31 +243,31 @@ class ConceptBank(_Directions):
     def _check(
         self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
     ) -> tuple[Array, Array]:
-        """Features and concepts as arrays that fit each other."""
+        """Return features and concepts as arrays of matching shapes."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
             raise ExperimentError(
-                "a ConceptBank learns concepts, and none were given; pass fit(X, y, concepts=C) or "
+                "a ConceptBank needs concepts (got none). Pass fit(X, y, concepts=C) or "
                 "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (it requires y to be "
                 f"passed, but the target y {shape}). Within a Pipeline, enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
-            raise ExperimentError("the labels mark no concepts, which a ConceptBank learns")
+            raise ExperimentError("the labels mark no concepts, but a ConceptBank needs them")
         concepts = check_array(concepts, dtype=None)
         if len(concepts) != len(X) or (names is not None and len(names) != concepts.shape[1]):
             raise ExperimentError(
-                f"concepts of shape {concepts.shape} do not fit {counted(len(X), 'clip')}"
+                f"concepts of shape {concepts.shape} do not match {counted(len(X), 'clip')}"
                 + ("" if names is None else f" and {counted(len(names), 'concept name')}")
             )
         if not np.isin(concepts, (-1, 0, 1)).all():
-            raise ExperimentError("a concept is 1 (shown), 0 (not shown) or -1 (unknown)")
+            raise ExperimentError("concepts must be 1 (shown), 0 (not shown) or -1 (unknown)")
         return X, concepts.astype(np.int8)
 
     def _learn(
         self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
     ) -> tuple[dict[int, Learned], dict[str, str]]:
-        """What is learned of each column that can be, and the reasons why others cannot."""
+        """Return the learned concepts by column, and the reasons why others cannot be learned."""
         X, targets = clips
         groups = None if groups is None else np.asarray(groups)
         cv, chance = as_cv(self.cv), check_random_state(self.random_state)
@@ -285,8 +285,8 @@ class ConceptBank(_Directions):
                 rows = _subsample(rows, targets[:, column], chance)
             validation, own = None, self.own_features(X, name)
             if held is not None:
-                known = held[1][:, column] >= 0
-                validation = held[0][known], held[1][known, column]
+                annotated = held[1][:, column] >= 0
+                validation = held[0][annotated], held[1][annotated, column]
             shared = products if own is X else None
             learners[column] = delayed(self._fit_concept)(
                 name, own, rows, targets[rows, column], validation, cv, groups, shared
@@ -294,11 +294,11 @@ class ConceptBank(_Directions):
         if not learners:
             reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
             raise ExperimentError(f"no concept can be learned: {reasons}")
-        # Of many clips several at a time, by threads, each of which computes on one core.
+        # With many clips, learn several concepts at a time, in threads that use one core each.
         workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
         with threadpool_limits(1 if workers > 1 else None):
-            found = Parallel(workers, prefer="threads")(learners.values())
-        return dict(zip(learners, found, strict=True)), skipped
+            learned = Parallel(workers, prefer="threads")(learners.values())
+        return dict(zip(learners, learned, strict=True)), skipped
 
     def _fit_concept(
         self,
@@ -311,7 +311,7 @@ class ConceptBank(_Directions):
         groups: Array | None,
         products: Array | None,
     ) -> Learned:
-        """One concept's hyperplane, its quality, and what makes it unreliable."""
+        """Return a concept's hyperplane, its quality, and the reasons why it is unreliable."""
         features = X if len(rows) == len(X) else X[rows]
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
@@ -327,12 +327,12 @@ class ConceptBank(_Directions):
         remarks = []
         if choice.by == "default":
             remarks.append(
-                f"too few {clips} of one kind to choose C by, so it is {fit.C:g}, the middle"
+                f"too few {clips} of one kind to choose C, so the middle value {fit.C:g} is used"
             )
         if fit.degenerate:
             remarks.append(
                 f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-                "difference of means with an arbitrary offset; give larger C or scale the features"
+                "difference of means with an arbitrary offset. Use larger C or scale the features"
             )
         quality = _quality(fit, features, y, validation, choice.held_out)
         facts = {
@@ -349,12 +349,12 @@ class ConceptBank(_Directions):
     def _choices(self, name: str) -> list[float]:
         if isinstance(self.C, Mapping) and name not in self.C:
             raise ExperimentError(
-                f"no C is given for the concept {name!r}; there are {', '.join(self.C)}"
+                f"C has no value for the concept {name!r} (got {', '.join(self.C)})"
             )
         return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
 
     def own_features(self, X: Array, name: str) -> Array:
-        """The features that a concept is learned from, and 0 in the place of others."""
+        """Return the features that a concept is learned from, with 0 in other columns."""
         if (span := (self.features or {}).get(name)) is None:
             return X
         first, end = span
@@ -365,7 +365,7 @@ class ConceptBank(_Directions):
         return "balanced" if self.balance == "weights" else None
 
     def _refit(self, X: Array, targets: Array) -> None:
-        """Learn the directions once more, with the C that were chosen; quality stays."""
+        """Learn the directions again with the chosen C, and keep their quality."""
         again = clone(self).set_params(refit=False, C=dict(zip(self.names_, self.C_, strict=True)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has warned
@@ -375,7 +375,7 @@ class ConceptBank(_Directions):
 
 @dataclass(eq=False, repr=False)
 class RandomDirections(_Directions):
-    """Random directions: how a bottleneck scores by its width alone.
+    """Random directions, to see what a bottleneck scores by its width alone.
 
     Parameters
     ----------
@@ -400,14 +400,14 @@ class RandomDirections(_Directions):
     random_state: Chance = None
 
     def fit(self, X: Any, y: Any = None, *, concepts: Any = None) -> RandomDirections:
-        """Draw the directions; of X only the width and the mean matter, of concepts the number."""
+        """Draw as many directions as concepts, through the mean of X."""
         self._validate_params()
         X = validate_data(self, X, dtype=np.float64)
         count = self.n_directions
         if count is None:
             count = RANDOM_DIRECTIONS if concepts is None else np.shape(concepts)[1]
         if not count:
-            raise ExperimentError("the labels mark no concepts to be matched; give n_directions")
+            raise ExperimentError("the labels mark no concepts to count. Pass n_directions")
         normals = check_random_state(self.random_state).normal(size=(count, X.shape[1]))
         self.cavs_ = normals / np.linalg.norm(normals, axis=1, keepdims=True)
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
@@ -416,10 +416,10 @@ class RandomDirections(_Directions):
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
-    """The positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
+    """Return the positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
 
-    ``"distance"``: the signed distance from each hyperplane. ``"decision"``: the SVM's decision
-    value, which is the distance times the length of its normal.
+    With ``"distance"``, the signed distance from each hyperplane. With ``"decision"``, the SVM's
+    decision value, which is the distance times the length of its normal.
     """
     distances = np.asarray(X, dtype=np.float64) @ bank.cavs_.T + bank.intercepts_
     return np.asarray(distances * bank.scales_ if output == "decision" else distances)
@@ -428,7 +428,7 @@ def project(bank: Any, X: Array, output: str) -> Array:
 def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
-    """A direction of other labels, learned as a bank learned that of a concept, at its C."""
+    """Fit a direction to other labels, with the settings and C of a bank's concept."""
     own = bank.own_features(X, bank.names_[concept])
     shared = products if own is X else None
     problem = LinearSVM(own, y == 1, bank._class_weight, products=shared)
@@ -439,12 +439,12 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
     if names is None and hasattr(concepts, "columns"):
         names = [str(name) for name in concepts.columns]
     if names is not None and (isinstance(names, str) or len({*names}) < len(names)):
-        raise ExperimentError(f"concept_names is {names!r}; give each concept a name of its own")
+        raise ExperimentError(f"concept_names must be distinct strings (got {names!r})")
     return None if names is None else tuple(names)
 
 
 def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
-    """All rows of the rarer kind, and as many of the other."""
+    """Return all rows of the rarer kind, and a sample of as many of the other kind."""
     kinds = [rows[targets[rows] == code] for code in (0, 1)]
     fewer = min(map(len, kinds))
     return np.sort(np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds]))
@@ -453,7 +453,7 @@ def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Ar
 def _quality(
     fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
-    """How well a hyperplane tells a concept, on clips that it was not fitted on where possible."""
+    """Return how well a hyperplane separates a concept, on held-out clips if possible."""
     on, truth = "training", y
     if validation is not None and 0 < validation[1].sum() < len(validation[1]):
         on, truth = "validation", validation[1]
@@ -464,7 +464,7 @@ def _quality(
         truth, values = y[tested], held_out[tested]
     else:
         values = fit.decide(X)
-    # scikit-learn's F1 and balanced accuracy take as long as the concept's SVM.
+    # scikit-learn's F1 and balanced accuracy would take as long as fitting the SVM.
     scores = weighted_scores(truth, (values > 0).astype(float), np.ones((1, len(truth))))
     return {
         "on": on,

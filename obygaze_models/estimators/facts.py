@@ -1,4 +1,4 @@
-"""What an estimator's ``facts_`` say of concepts, as types."""
+"""The types of what an estimator's ``facts_`` contain about concepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Quality(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """What an estimator's fit says of concepts; other facts are numbers or words for people."""
+    """An estimator's facts about concepts. Other facts are numbers or text for readers."""
 
     concepts: dict[str, _Quality] = {}
     skipped: dict[str, str] = {}
@@ -23,6 +23,6 @@ class Facts(msgspec.Struct):
 
     @property
     def unreliable(self) -> list[str]:
-        """The concepts whose directions are unreliable; `warnings` has the reason of each."""
+        """The concepts whose directions are unreliable; `warnings` has the reasons."""
         subjects = {warning.subject for warning in self.warnings}
         return [name for name in self.concepts if name in subjects]

@@ -1,4 +1,4 @@
-"""Several stores as one model: a scale for each store, and one probe for all or one for each."""
+"""Several stores in one model: scaled side by side, or with a classifier each."""
 
 from __future__ import annotations
 
@@ -24,55 +24,55 @@ from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
-"""Parts of the training clips, each held out in turn: the stacker learns from their logits."""
+"""The number of folds whose held-out logits train the stacker."""
 FEW_FILMS = (
     "late fusion: too few films have each class and each store, so its weights were learned from "
     "clips of films that also trained."
 )
 NO_GROUPS = (
-    "late fusion without groups: clips of one film are on both sides where it learns its weights; "
-    "give groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
+    "late fusion without groups: its weights are learned from folds that split films. Pass "
+    "groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
-"""A probability nearer to 0 or 1 counts as this far from it: a tree's logits would be infinite."""
+"""The least distance of a probability from 0 and 1, since a tree's logits could be infinite."""
 
 
 @dataclass(eq=False, repr=False)
 class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on the features of several stores, side by side.
 
-    Training clips fix each store's mean and scale: the variances of its columns sum to 1, so that
-    none drowns another. A clip that a store lacks is NaN in its columns: it counts as its mean.
+    Training clips set each store's mean and scale: the variances of its columns sum to 1, so that
+    no store dominates. A clip that a store lacks is NaN in its columns and gets the mean.
 
     Parameters
     ----------
     estimator
-        Any classifier of vectors; `fit` passes on what its `fit` names.
+        Any classifier of vectors; its `fit` gets the arguments that it names.
     stores
-        The name of each store, and how many columns it has, in order: `ClipDataset.stores`.
+        The number of columns of each store by name, in order: `ClipDataset.stores`.
     use
-        The names of those that take part; by default all.
+        The names of the stores to use; by default all.
     how
-        ``early``: one classifier on all columns. ``late``: one on each store's, and logistic
-        regression on their logits, learnt from training clips that were held out, by group.
+        ``early``: one classifier on all columns. ``late``: one per store, and logistic
+        regression on their logits, learned from training clips that were held out by group.
     class_weight
-        Of that logistic regression.
+        The class weight of that logistic regression.
     random_state
-        Fixes which clips are held out together.
+        Fixes the folds.
     concept_stores
-        By a concept's name the store that it is learned from, by a bottleneck whose bank is a
-        `ConceptBank`. Other concepts, and those of a store that takes no part, read all.
+        A concept's name -> the store that it is learned from, for a bottleneck whose bank is a
+        `ConceptBank`. Other concepts, and those of an unused store, use all stores.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     models_
-        The fitted classifier; by late fusion a `StoreFusion` of each store.
+        The fitted classifier; with late fusion, a `StoreFusion` for each store.
     means_, scales_
-        Of each column.
+        The mean and the scale of each column.
     stacker_
-        The logistic regression; None where one classifier predicts.
+        The logistic regression; None if a single classifier predicts.
     """
 
     estimator: Any
@@ -94,22 +94,22 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y
             The features of all stores side by side, and the labels.
         groups
-            The film of each clip: late fusion holds the clips of one out together.
+            The film of each clip: late fusion holds out whole films.
         order
-            A number for each clip, where a clip has several rows.
+            A number for each clip, if clips have several rows.
         arguments
-            For the classifier's `fit`: a value a row, or of validation clips, ending in ``_val``.
+            For the classifier's `fit`: a value per row, or (``*_val``) for validation clips.
         """
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
-            known = " or ".join(FUSIONS)
-            raise ExperimentError(f"how is {known}; give X and stores of one dataset")
+            options = " or ".join(FUSIONS)
+            raise ExperimentError(f"how must be {options}, and X must match stores")
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
             if not len(clips):
-                raise ExperimentError(f"no training clip has features of {name}; leave it out")
+                raise ExperimentError(f"no training clip has features of {name}. Leave it out")
             self.means_[own] = clips.mean(axis=0)
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         self.stacker_: Any = None
@@ -125,10 +125,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.concept_stores and "bank__features" in model.get_params():
             features = {c: spans[n] for c, n in self.concept_stores.items() if n in spans}
             model.set_params(bank__features=features)
-        wanted = {key: arguments[key] for key in keywords(model.fit) & arguments.keys()}
-        known = arguments["groups"], arguments["order"]
-        with whole_groups(model, y, *known, random_state=self.random_state) as notes:
-            model.fit(self.scaled(X), y, **wanted)
+        accepted = {key: arguments[key] for key in keywords(model.fit) & arguments.keys()}
+        films_and_order = arguments["groups"], arguments["order"]
+        with whole_groups(model, y, *films_and_order, random_state=self.random_state) as notes:
+            model.fit(self.scaled(X), y, **accepted)
         self.models_ = [best_of(model)]
         for key in ("facts_", "history_"):
             if hasattr(self.models_[0], key):
@@ -142,13 +142,13 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, weights = len(np.unique(y[labelled])), arguments.get("sample_weight")
         logits = np.zeros((len(y), len(parts) * (classes if classes > 2 else 1)))
         for train, held in folds:
-            taken = {key: _take(key, value, train) for key, value in arguments.items()}
-            fitted = [clone(part).fit(X[train], y[train], **taken) for part in parts]
+            own = {key: _take(key, value, train) for key, value in arguments.items()}
+            fitted = [clone(part).fit(X[train], y[train], **own) for part in parts]
             logits[held] = self.logits_of(fitted, X[held])
         for _ in [*parts, None]:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
             self.stacker_.fit(logits[labelled], y[labelled], _take("", weights, labelled))
-            if classes == 2:  # a store that counts against the class that it speaks for is noise
+            if classes == 2:  # a store that counts against its own class is noise
                 logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
         weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
@@ -158,24 +158,24 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _folds(
         self, X: Array, y: Array, labelled: Array, arguments: Mapping[str, Any]
     ) -> tuple[Folds, list[RunWarning]]:
-        """Return the rows that train and that are held out, film by film, and warnings about them.
+        """Return training and held-out rows by film, and warnings about them.
 
-        Where a part would leave no film with some class, or some store, films are divided.
+        If a fold would train without some class or some store, films are split.
         """
         order, groups = arguments["order"], arguments["groups"]
         if groups is None:
             warnings.warn(NO_GROUPS, stacklevel=4)
-        films, clips = (name_groups(known, order, len(y)) for known in (groups, None))
+        films, clips = (name_groups(labels, order, len(y)) for labels in (groups, None))
         divided = [RunWarning(DIVIDED, "", FEW_FILMS)]
         unnamed = groups is not None and np.array_equal(films, clips)
-        wanted = np.unique(y[labelled])
+        classes = np.unique(y[labelled])
         for names, notes in ((films, divided if unnamed else []), (clips, divided)):
             count = min(N_STACKED, len(np.unique(names[labelled])))
             if count > 1:
                 parting = StratifiedGroupKFold(count, shuffle=True, random_state=self.random_state)
                 folds = [*parting.split(X, y, names)]
                 if all(
-                    np.array_equal(np.unique(y[train][labelled[train]]), wanted)
+                    np.array_equal(np.unique(y[train][labelled[train]]), classes)
                     and all(
                         (~np.isnan(X[np.ix_(train, columns)]).any(axis=1)).any()
                         for columns in self._columns.values()
@@ -184,7 +184,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ):
                     return folds, notes
         raise ExperimentError(
-            'a class, or a store, has too few training clips for late fusion; take fusion = "early"'
+            'a class or a store has too few training clips for late fusion. Set fusion = "early"'
         )
 
     def predict_proba(self, X: Any) -> Array:
@@ -200,61 +200,61 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the features of its stores, which vary alike; 0 where a clip lacks one."""
+        """Return the scaled features of the used stores, with 0 where a store lacks the clip."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales
         return np.asarray(np.nan_to_num(scaled, nan=0.0))
 
     def check_fitted_parts(self) -> None:
-        """Raise `ExperimentError` unless its stores, scales and models fit each other."""
+        """Raise `ExperimentError` unless stores, scales and models match."""
         sizes, used = self.stores, self.use or ()
         is_layout = isinstance(sizes, Mapping) and all(
             isinstance(name, str) and type(size) is int and size > 0 for name, size in sizes.items()
         )
         if not is_layout or not sizes:
-            raise ExperimentError("a fusion's stores are not names with numbers of columns")
+            raise ExperimentError("a fusion's stores must map names to numbers of columns")
         if not isinstance(used, list | tuple) or not sizes.keys() >= {*map(str, used)}:
-            raise ExperimentError("a fusion uses a store that it does not have")
+            raise ExperimentError("a fusion uses a store that is not among its stores")
         shape = (sum(sizes.values()),)
         if not shape == self.means_.shape == self.scales_.shape or (self.scales_ <= 0).any():
-            raise ExperimentError("a fusion's scales are not positive numbers, one a column")
+            raise ExperimentError("a fusion needs one positive scale per column")
         if len(self.models_) != (1 if self.stacker_ is None else len(self._columns)):
-            raise ExperimentError("a fusion has other models than stores")
+            raise ExperimentError("a fusion's models do not match its stores")
         codes = [np.asarray(model.classes_) for model in (self, *self.models_)]
         if any(own.dtype != codes[0].dtype or not np.array_equal(own, codes[0]) for own in codes):
-            raise ExperimentError("a fusion's models have other classes than it")
+            raise ExperimentError("a fusion's models have different classes than the fusion")
 
     def lacks(self, X: Any) -> Array:
-        """Return True for each store that lacks a clip, [N, stores]."""
+        """Return a mask [N, stores] of the clips that each store lacks."""
         own = self._columns.values()
         return np.stack([np.isnan(np.asarray(X)[:, c]).any(axis=1) for c in own], axis=1)
 
     def logits_of(self, models: Sequence[Any], X: Array) -> Array:
-        """Return each model's log-odds for the stacker, or all logs of more than two classes."""
+        """Return the stacker's input: log-odds for two classes, else all log-probabilities."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 
     @property
     def _columns(self) -> dict[str, Array]:
-        """The columns of each store that takes part."""
+        """The columns of each store in use."""
         spans = self._spans(self.stores)
         return {name: np.arange(*spans[name]) for name in self.use or self.stores}
 
     def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return the first column and the one past the last of stores that are side by side."""
+        """Return the column ranges of stores that are side by side."""
         ends = accumulate(self.stores[name] for name in names)
         return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 
 
 def _take(name: str, value: Any, rows: Array) -> Any:
-    """Return an argument of `fit` for some of the training clips."""
+    """Return the values of a `fit` argument for some of the training clips."""
     whole = value is None or name == "concept_names" or name.endswith("_val")
     return value if whole else np.asarray(value)[rows]
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
-    """Return a fusion's only classifier and what it reads, or the model and features given."""
+    """Return a fusion's only classifier and its input, or the model and features unchanged."""
     if isinstance(model, StoreFusion) and model.stacker_ is None:
         return model.models_[0], None if X is None else model.scaled(X)
     return model, X

@@ -1,4 +1,4 @@
-"""The folds inside a fit, by which a search tunes or a stacker learns: films are kept whole."""
+"""The folds inside a fit, for a search or a stacker, that keep films whole."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from obygaze_models.scoring.metrics import Array
 DIVIDED = "inner-folds"
 """The code of a warning that inner folds have films on both sides."""
 BY_GROUP = "groups"
-"""The value of an option ``cv`` that asks for folds of whole groups, which are the default."""
+"""The value of an option ``cv`` that selects folds of whole groups, the default."""
 N_INNER = 5
-"""scikit-learn's number of folds where an estimator is given none."""
+"""The default number of folds, as in scikit-learn."""
 Folds = list[tuple[Array, Array]]
 
 
@@ -30,11 +30,11 @@ def name_groups(groups: Any, order: Any, count: int) -> Array:
     Parameters
     ----------
     groups
-        The film of each row, or "" where it is unknown; None where nothing is known.
+        The film of each row, or "" if it is unknown; None if no row has one.
     order
-        A number for each clip, as a clip may have several rows.
+        A number for each clip, since a clip may have several rows.
     count
-        How many rows there are.
+        The number of rows.
     """
     numbers = np.arange(count) if order is None else np.asarray(order)
     clips = np.char.add("clip ", numbers.astype(str))
@@ -46,21 +46,20 @@ def name_groups(groups: Any, order: Any, count: int) -> Array:
 def whole_groups(
     model: Any, y: Array, groups: Any, order: Any = None, *, random_state: Any = None
 ) -> Iterator[list[RunWarning]]:
-    """Let the cross-validation inside an estimator hold out whole groups while it is fitted.
+    """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
-    Without groups nothing changes.
-
-    Every part with a parameter ``cv`` is given its folds as rows, because most of scikit-learn's
-    estimators do not hand groups on. Yields a warning for each part that divides groups still.
+    Every part with a parameter ``cv`` gets its folds as rows, because most of scikit-learn's
+    estimators do not pass groups on. Yields a warning for each part that still splits groups.
+    Nothing changes without groups.
 
     Parameters
     ----------
     model
         An unfitted estimator.
     y, groups, order
-        The labels of the rows that it is fitted to, and as in `name_groups`.
+        The labels of the rows to fit, and their groups and order as in `name_groups`.
     random_state
-        For splitters that shuffle and have none of their own.
+        For splitters that shuffle without a random state.
     """
     parameters, notes = model.get_params(deep=True), list[RunWarning]()
     replaced: dict[str, Any] = {}
@@ -69,43 +68,43 @@ def whole_groups(
         path = key.removesuffix("cv").removesuffix("__")
         owner = parameters[path] if path else model
         if "groups" in keywords(model.fit) & keywords(owner.fit):
-            continue  # it is given the groups by name
+            continue  # it gets the groups by name
         name = type(owner).__name__
         if parameters[key] == "prefit":
             continue
-        if path:  # it is fitted to some of the rows
-            text = f"{name} is not told the films inside another estimator: its folds divide them."
+        if path:  # it is fitted on a part of the rows
+            text = f"{name} inside another estimator gets no films, so its folds split them."
             notes.append(RunWarning(DIVIDED, "", text))
             continue
         folds, note = _find_folds(parameters[key], y, groups, order, random_state)
         if folds is not None:
             replaced[key] = folds
         if note:
-            text = f"{name} tunes on folds that divide films: {note}."
+            text = f"{name} tunes on folds that split films: {note}."
             notes.append(RunWarning(DIVIDED, "", text))
     model.set_params(**replaced)
     try:
         yield notes
-    finally:  # a saved model needs neither rows nor a splitter
-        kept = {key: parameters[key] for key in replaced}
-        kept = {key: None if hasattr(v, "get_n_splits") else v for key, v in kept.items()}
-        model.set_params(**kept)
+    finally:  # a saved model needs no rows and no splitter
+        original = {key: parameters[key] for key in replaced}
+        original = {key: None if hasattr(v, "get_n_splits") else v for key, v in original.items()}
+        model.set_params(**original)
 
 
 def _find_folds(
     cv: Any, y: Array, groups: Any, order: Any, random_state: Any
 ) -> tuple[Folds | None, str]:
-    """Return the folds that a value of ``cv`` means; and why they divide films, if they do.
+    """Return the folds that a value of ``cv`` means, and the reason if they split films.
 
-    No folds: the estimator makes its own.
+    None means that the estimator makes its own folds.
     """
     films = name_groups(groups, order, len(y))
     if cv is None or isinstance(cv, Integral):
         named = np.setdiff1d(films, name_groups(None, order, len(y)))
         if not len(named):
-            return None, "no training clip names its film"
+            return None, "no training clip has a film"
         if len(named) < 2:
-            return None, "the training clips are of one film"
+            return None, "all training clips are of one film"
         folds = _group_folds(y, films, N_INNER if cv is None else int(cv))
         return folds, "" if folds else "no folds of whole films have clips of every class"
     if isinstance(cv, str | float):
@@ -119,7 +118,7 @@ def _find_folds(
 
 
 def _group_folds(y: Array, groups: Array, count: int) -> Folds | None:
-    """Return folds of whole groups that can be trained, and tested if possible."""
+    """Return folds of whole groups with every class in training, and in testing if possible."""
     count = min(count, len(np.unique(groups)))
     classes = len(np.unique(y))
     trained = None

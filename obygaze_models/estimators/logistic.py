@@ -1,4 +1,4 @@
-"""Logistic regression as the released code fits it."""
+"""Logistic regression with the solvers of the released code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_ITER = 5_000
 
 
 class NotConverged(ConvergenceWarning):  # type: ignore[misc]
-    """A logistic regression stopped at its last step."""
+    """Warning that a logistic regression stopped at its last step."""
 
 
 @dataclass(eq=False, repr=False)
 class LogisticProbe(LinearClassifier):
-    """scikit-learn's logistic regression, by the solver that the released code uses.
+    """scikit-learn's logistic regression, with the solver of the released code.
 
     For two classes and a penalty that is all l2 or all l1 the solver is liblinear, which also
     shrinks the intercept; otherwise lbfgs (l2) or saga. A fit that does not converge warns.
@@ -83,8 +83,8 @@ class LogisticProbe(LinearClassifier):
             model.fit(X, y, sample_weight)
         if any(issubclass(warning.category, ConvergenceWarning) for warning in raised):
             warnings.warn(
-                f"the logistic regression did not converge in {MAX_ITER} steps; "
-                f"lower C ({self.C:g}), or scale the features",
+                f"the logistic regression did not converge in {MAX_ITER} steps. "
+                f"Lower C ({self.C:g}), or scale the features",
                 NotConverged,
                 stacklevel=2,
             )

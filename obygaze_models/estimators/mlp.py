@@ -1,4 +1,4 @@
-"""How networks are trained on frozen features; and a small one: that of the paper's Table 2."""
+"""Training of networks on frozen features, and the small network of the paper's Table 2."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ADAM = {
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a network gets to make its weights from.
+    """The data from which a network learns its weights.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TorchClassifier(LogitClassifier):
-    """What `MLPProbe` and the probes of frames share; each describes the parameters."""
+    """The common base of `MLPProbe` and the frame probes, which document the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
@@ -93,13 +93,13 @@ class TorchClassifier(LogitClassifier):
 
     @abstractmethod
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """Return clips, and labels where they are given, as arrays."""
+        """Return clips, and labels if passed, as arrays."""
 
     @abstractmethod
     def _start(self, training: Training) -> Steps:
-        """Return the weights by name, and two functions.
+        """Return the weights by name, a function that trains, and a function that validates.
 
-        One trains them on rows and returns the sum of the clips' losses. The other returns the
+        The first trains on rows and returns the sum of the clips' losses. The second returns the
         loss on the validation clips.
         """
 
@@ -113,18 +113,17 @@ class TorchClassifier(LogitClassifier):
         Parameters
         ----------
         X, y
-            Clips and one label each: features [N, D], or frames [N, T, D]. Frames that a clip
-            lacks are NaN; all clips need one. Half precision stays so: only a batch at a time is
-            converted.
+            Clips and one label each: features [N, D], or frames [N, T, D]. Frames that a clip lacks
+            are NaN; every clip needs a frame. Half precision is kept, and converted batch by batch.
         X_val, y_val
-            The same of the clips that stop the training; without them, and unless
-            `early_stopping` is off, a share of X is held out.
+            The same for the clips that stop the training. Without them a share of X is held out,
+            unless `early_stopping` is off.
         """
-        import torch  # before the thread limits, which apply only to libraries that are loaded
+        import torch  # before the thread limits, which apply only to loaded libraries
 
         self._validate_params()
         check_both(X_val, y_val)
-        # Steps this small take a hundred times longer where threads wait for each other.
+        # Steps this small take a hundred times longer when threads wait for each other.
         with threadpool_limits(1), torch.inference_mode(not self._autograd):
             self._fit(X, y, X_val, y_val)
         return self
@@ -143,7 +142,7 @@ class TorchClassifier(LogitClassifier):
             X_val, y_val = X[held], y[held]
         elif self.calibrate:
             raise ExperimentError(
-                "calibrate=True needs validation clips; give X_val and y_val, or early_stopping"
+                "calibrate=True needs validation clips. Pass X_val and y_val or early_stopping"
             )
         val_codes = None if y_val is None else encode(y_val, self.classes_)
         class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
@@ -187,16 +186,16 @@ class TorchClassifier(LogitClassifier):
 
     def _overflow(self, name: str) -> ExperimentError:
         return ExperimentError(
-            f"the {name} overflowed in epoch {len(self.history_)}; scale the features, or lower "
+            f"the {name} overflowed in epoch {len(self.history_)}. Scale the features, or lower "
             f"learning_rate_init ({self.learning_rate_init:g})"
         )
 
 
 @dataclass(eq=False, repr=False)
 class MLPProbe(TorchClassifier):
-    """Hidden layers with ReLU, trained by Adam on the cross-entropy, stopped early.
+    """Hidden layers with ReLU, trained by Adam on the cross-entropy, with early stopping.
 
-    Clips have no weights of their own: `fit` takes no ``sample_weight``.
+    Clips have no individual weights: `fit` takes no ``sample_weight``.
 
     Parameters
     ----------
@@ -269,29 +268,29 @@ class MLPProbe(TorchClassifier):
         return validate_data(self, X, y, dtype=np.float32, reset=reset)
 
     def _sizes(self) -> list[int]:
-        """Return the number of inputs, of units of each hidden layer, and of classes."""
+        """Return the numbers of inputs, of units in each hidden layer, and of classes."""
         hidden = np.atleast_1d(np.asarray(self.hidden_layer_sizes))
         if hidden.ndim != 1 or hidden.dtype.kind != "i" or not len(hidden) or (hidden < 1).any():
             raise ExperimentError(
-                f"hidden_layer_sizes is {self.hidden_layer_sizes!r}; give a whole number above 0, "
+                f"hidden_layer_sizes is {self.hidden_layer_sizes!r}. Pass a whole number above 0, "
                 "or one for each hidden layer"
             )
         return [self.n_features_in_, *hidden.tolist(), len(self.classes_)]
 
     def _start(self, training: Training) -> Steps:
-        """Keep all weights in one row, and spend little time in Python at each step.
+        """Start with all weights in one row, which saves time in Python at each step.
 
         The gradient is computed here, and Adam called as a function. 20 epochs of 1,364 clips of
-        512 numbers take 0.44 s on one core; with autograd 0.80 s, and with autograd and
+        512 numbers take 0.44 s on one core. With autograd they take 0.80 s, and with
         ``torch.optim.Adam`` more.
         """
         import torch
 
         sizes, weights = self._sizes(), training.class_weights
-        # Scaled to a mean of 1 over all clips, not over a batch as torch's own mean does:
-        # there, a batch of one class would count in full, whatever the class's weight.
+        # Scale to a mean of 1 over all clips. Torch's own mean is over a batch, where a batch of
+        # one class would count in full, whatever the class's weight.
         weights = weights / weights[training.codes[training.rows]].mean()
-        # A class's row: the weight of its clips, in its column.
+        # Each class's row holds the weight of its clips, in its column.
         target_rows = torch.diag(torch.tensor(weights, dtype=torch.float32))
         features, targets = torch.tensor(training.X), target_rows[torch.from_numpy(training.codes)]
         row = torch.cat([_first_weights(*pair, training.generator) for pair in pairwise(sizes)])
@@ -331,7 +330,7 @@ class MLPProbe(TorchClassifier):
         self.intercepts_ = [offset.numpy() for _, offset in layers]
 
     def _logits(self, X: Array) -> Array:
-        # In float64, so that a clip's prediction does not depend on the clips beside it.
+        # In float64, so that a clip's prediction does not depend on the rest of its batch.
         X = X.astype(np.float64)
         *hidden, last = zip(self.coefs_, self.intercepts_, strict=True)
         for weight, offset in hidden:
@@ -340,7 +339,7 @@ class MLPProbe(TorchClassifier):
 
 
 def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
-    """Draw weights and then offsets as torch's own linear layer draws them."""
+    """Draw weights and then offsets like torch's linear layer."""
     import torch
 
     check_layer(inputs + 1, outputs)
@@ -361,22 +360,22 @@ def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
 def _forward(
     features: Any, layers: list[tuple[Any, Any]], dropout: float = 0.0, generator: Any = None
 ) -> list[Any]:
-    """Return the input of each layer, and last the logits."""
+    """Return the input of each layer, followed by the logits."""
     activations = [features]
     *hidden, (last, last_offset) = layers
     for weight, offset in hidden:
         active = offset.addmm(activations[-1], weight).relu_()
         if dropout:
-            kept = active.new_empty(active.shape).bernoulli_(1 - dropout, generator=generator)
-            active.mul_(kept).div_(1 - dropout)
+            mask = active.new_empty(active.shape).bernoulli_(1 - dropout, generator=generator)
+            active.mul_(mask).div_(1 - dropout)
         activations.append(active)
     return [*activations, last_offset.addmm(activations[-1], last)]
 
 
 def _differentiate(logits: Any, targets: Any, author: bool) -> tuple[Any, Any]:
-    """Return the logarithm of each probability, and the slope of the mean loss by the logits.
+    """Return the log-probabilities, and the gradient of the mean loss with respect to the logits.
 
-    The loss is the cross-entropy. By hand: with autograd, steps this small take 1.2 times as long.
+    The loss is the cross-entropy. With autograd, steps this small take 1.2 times as long.
     """
     scores = logits.softmax(1) if author else logits
     logs = scores.log_softmax(1)
@@ -387,12 +386,12 @@ def _differentiate(logits: Any, targets: Any, author: bool) -> tuple[Any, Any]:
 
 
 def _sum_losses(shares: Any, batch_size: int) -> float:
-    """Return the sum of the clips' losses, to the bit as if each batch were summed by itself."""
-    whole = len(shares) // batch_size * batch_size
-    sums = shares[:whole].view(-1, batch_size * shares.shape[1]).sum(1)
+    """Return the sum of the clips' losses, bit for bit as if each batch were summed separately."""
+    full_batches = len(shares) // batch_size * batch_size
+    sums = shares[:full_batches].view(-1, batch_size * shares.shape[1]).sum(1)
     losses = sums.div_(batch_size).mul_(batch_size).tolist()
-    if rest := len(shares) - whole:
-        losses.append(float(shares[whole:].sum().div_(rest).mul_(rest)))
+    if rest := len(shares) - full_batches:
+        losses.append(float(shares[full_batches:].sum().div_(rest).mul_(rest)))
     return -float(np.add.accumulate(losses, dtype=np.float32)[-1])
 
 
@@ -403,7 +402,7 @@ def _backward(
     gradients: list[tuple[Any, Any]],
     dropout: float,
 ) -> None:
-    """Put the loss's gradient by each layer's weights and offsets into `gradients`."""
+    """Write the loss's gradient for each layer's weights and offsets into `gradients`."""
     import torch
 
     for layer in reversed(range(len(layers))):

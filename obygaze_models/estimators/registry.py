@@ -1,9 +1,9 @@
-"""The estimators that an experiment can name. A new one: its file, and one line here.
+"""The registry of estimators that an experiment can name.
 
-Another package provides one by an entry point:
-``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``; and any
-scikit-learn classifier takes part as ``"package.module:Class"``. What their code raises is one
-line, and what they are made of is part of a fit's record.
+To add an estimator, add its file and a line here. Other packages provide estimators by an entry
+point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``. Any
+scikit-learn classifier can be named as ``"package.module:Class"``. Errors of their code are
+reported in one line, and the versions of their packages are part of a fit's record.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _OWN = "obygaze_models.estimators."
 
 
 class PluginError(ExperimentError):
-    """What the code of another package raised, in one line."""
+    """An error from the code of another package, in one line."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How an estimator is made.
+    """The recipe for an estimator.
 
     Parameters
     ----------
     path
         ``module:Class``.
     title
-        One line for people; by default the first of the class's docstring.
+        One line for readers; by default the first line of the class's docstring.
     parameters
-        Those that differ from the class's own; a part of it as ``module:Class``, and the
-        part's parameters as ``part__parameter``.
+        Those that differ from the class's defaults. A part is ``module:Class``, with its own
+        parameters as ``part__parameter``.
     before_balancing
         Fit on all clips of the task in the training folds, also those that balancing leaves out.
     """
@@ -93,11 +93,11 @@ ESTIMATORS = {
     ),
     "attention-probe": Entry(
         f"{_OWN}attention:AttentionProbe",
-        "A learned weighted mean of a clip's frames; it reads the sequence of frames.",
+        "A learned weighted mean of a clip's frames; needs the array of frames.",
     ),
     "frame-mil": Entry(
         f"{_OWN}attention:FrameMIL",
-        "A score a frame, the highest ones pooled; it reads the sequence of frames.",
+        "A score per frame, with the highest pooled; needs the array of frames.",
     ),
     "film-prior": Entry(
         f"{_OWN}baselines:FilmPrior",
@@ -119,7 +119,7 @@ ESTIMATORS = {
     ),
     "random-directions": Entry(
         _BOTTLENECK,
-        "A bottleneck of directions that mean nothing, as many as there are concepts.",
+        "A bottleneck of random directions, as many as there are concepts.",
         {"bank": f"{_OWN}concepts:RandomDirections"} | _TREE,
     ),
 }
@@ -141,7 +141,7 @@ REGRESSORS = {
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
-    """Return the estimators of installed packages: used; and ignored, as another has their name."""
+    """Return the plug-ins of installed packages: those in use, and those whose name is taken."""
     names, used, ignored = {*ESTIMATORS, *REGRESSORS}, list[Plugin](), list[Plugin]()
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
@@ -150,7 +150,7 @@ def plugins() -> tuple[list[Plugin], list[Plugin]]:
 
 
 def find_entry(name: str) -> Entry:
-    """Return the entry of a name: ours, an installed package's, or ``module:Class`` itself."""
+    """Return the entry for a name: built in, from an installed package, or ``module:Class``."""
     own = ESTIMATORS | REGRESSORS
     if name in own:
         return own[name]
@@ -175,11 +175,11 @@ def make_estimator(
     Parameters
     ----------
     name
-        Of `ESTIMATORS`, of an entry point, or ``module:Class``.
+        A name in `ESTIMATORS` or of an entry point, or ``module:Class``.
     options
-        Its parameters, as `get_params` has them: ``bank__C``. A part may be ``module:Class``.
+        Its parameters as in `get_params`, such as ``bank__C``. A part may be ``module:Class``.
     random_state
-        That of the estimator and its parts, where the options give none.
+        The random state of the estimator and its parts, unless the options set one.
     numbers
         Allow regressors, which predict numbers.
 
@@ -207,8 +207,8 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
     methods = ("fit", "get_params", "__sklearn_tags__")
     if missing := [method for method in methods if not hasattr(kind, method)]:
         raise ExperimentError(
-            f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}; "
-            "inherit from ClassifierMixin and BaseEstimator"
+            f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}. "
+            "Inherit from ClassifierMixin and BaseEstimator"
         )
     for key, value in list(parameters.items()):
         if _is_class(value):
@@ -219,7 +219,7 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
 
 
 def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
-    """Make an estimator, and set its parameters and those of its parts."""
+    """Make an estimator, and set the parameters of its parts."""
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -230,7 +230,7 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
         if key not in names:
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")
         estimator.set_params(**{key: parameters[key]})
-    try:  # now, not only in `fit`
+    try:  # check now, not only in `fit`
         for part in parts_of(estimator):
             if hasattr(part, "_parameter_constraints"):
                 part._validate_params()
@@ -240,21 +240,21 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def _check_classifier(name: str, path: str, estimator: Any) -> None:
-    """Raise if an estimator gives no probabilities of classes."""
+    """Raise if an estimator cannot predict class probabilities."""
     if not is_classifier(estimator):
         raise ExperimentError(
-            f"estimator {name!r} ({path}) is not a classifier; take one, such as "
+            f"estimator {name!r} ({path}) is not a classifier. Use one, such as "
             "sklearn.naive_bayes:GaussianNB"
         )
     if not hasattr(estimator, "predict_proba"):
         raise ExperimentError(
-            f"estimator {name!r} ({path}) has no predict_proba, which experiments ask for; "
-            "take a classifier that has one, or sklearn.calibration:CalibratedClassifierCV"
+            f"estimator {name!r} ({path}) has no predict_proba, which experiments need. "
+            "Use a classifier that has it, or sklearn.calibration:CalibratedClassifierCV"
         )
 
 
 def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> Any:
-    """Make the part that an option names, and take a splitter's own options out of `parameters`.
+    """Make the part that an option names, and remove a splitter's options from `parameters`.
 
     Splitters have no `set_params`.
     """
@@ -264,7 +264,7 @@ def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> An
     if not (isinstance(kind, type) and hasattr(kind, "get_n_splits")):
         raise ExperimentError(
             f"estimator {name!r}: {key} names {path}, which is not a scikit-learn estimator or "
-            "splitter; give a class that inherits from BaseEstimator, or a value"
+            "splitter. Use a class that inherits from BaseEstimator, or a value"
         )
     start = f"{key}__"
     own = [option for option in parameters if option.startswith(start)]
@@ -280,7 +280,7 @@ def describe_estimators() -> dict[str, dict[str, Any]]:
     described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
     described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
     for plugin in ignored:
-        title = f"ignored: {plugin.path} has the name of another; rename its entry point"
+        title = f"ignored: the name of {plugin.path} is taken; rename its entry point"
         about = {"title": title, "options": {}, "package": plugin.package}
         described[f"{plugin.name} ({plugin.path})"] = about
     return described
@@ -314,14 +314,14 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """Return the package of each class that an entry point names: a skops file may hold these.
+    """Return the package of each class that an entry point names, which a skops file may hold.
 
-    Only these, and nothing else of such a package: skops builds what a file names, and a forged
-    file could name any function that the package's modules have imported.
+    Nothing else of such a package is trusted: skops builds whatever a file names, and a forged file
+    could name any function that the package's modules have imported.
     """
     trusted = {}
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
-        with suppress(Exception, SystemExit):  # any code of somebody else's
+        with suppress(Exception, SystemExit):  # third-party code may raise anything
             kind = load_class(plugin.path)
             trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin.package
     return trusted
@@ -333,7 +333,7 @@ def load_class(path: str) -> Any:
 
 
 def parts_of(estimator: Any) -> list[Any]:
-    """Return an estimator and those within it."""
+    """Return an estimator and the estimators within it."""
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]
@@ -345,7 +345,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator, or the one it tunes if unfitted; others unchanged."""
+    """Return a search's best estimator (the tuned one if unfitted), or any other unchanged."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator
@@ -353,12 +353,13 @@ def best_of(estimator: Any) -> Any:
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Raise what other packages' code raises as a `PluginError`; errors of our code stay.
+    """Raise errors of other packages' code as `PluginError`; errors of our code stay.
 
     Parameters
     ----------
     modules
-        Those of an estimator and of its parts. scikit-learn's parts of ours count as ours.
+        The modules of an estimator and of its parts. scikit-learn's parts of our estimators count
+        as ours.
     """
     packages = {package_of(module) for module in modules}
     ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
@@ -378,8 +379,8 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
 def plugin_versions(estimator: Any) -> dict[str, str]:
     """Return the versions of the packages that an estimator needs, and digests of their files.
 
-    Ours and scikit-learn are left out. Of a package without a version the digest still changes
-    with any of its files.
+    This project and scikit-learn are left out. The digest changes with the files of a package, even
+    if it has no version.
     """
     provided = {
         package_of(plugin.path): plugin.package for plugin in installed_plugins(ENTRY_POINT_GROUP)
@@ -402,9 +403,9 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
 
 
 def _files_of(package: str) -> list[Path]:
-    """Return the files of a package; of a module, its own, and those in its folder that it imports.
+    """Return the files of a package, or of a module and the modules in its folder that it imports.
 
-    Also what is only imported while a model is fitted.
+    This includes modules that are only imported while a model is fitted.
     """
     module = sys.modules[package]
     if folders := getattr(module, "__path__", None):

@@ -1,9 +1,9 @@
-"""The classes that a model may hold, and what is checked of their arrays.
+"""The classes that a loaded model may contain, and the checks of their arrays.
 
-scikit-learn's compiled code trusts the arrays of a fitted model: those of a forged one make it
-read or write outside of them. So a model is made only of classes in `SAFE`, whose prediction is
-NumPy's or torch's. A tree is arrays of our own, and nearest neighbours are fitted again. Forests
-and kernel machines are not among them.
+scikit-learn's compiled code trusts the arrays of a fitted model: a forged model makes it read or
+write outside of them. So a model may only contain classes in `SAFE`, which predict by NumPy or
+torch. Trees are stored as our own arrays, and nearest neighbours are fitted again. Forests and
+kernel machines are excluded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.registry import ESTIMATORS
 
 MAX_CLIP_NUMBERS = 2**24
-"""How many numbers a clip may have: 64 MB in single precision."""
+"""The most numbers that a clip may have: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""How deep a part may be in objects and lists (a step of five pipelines); how many values."""
+"""The most levels of objects and lists (a step of five pipelines), and the most values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
@@ -38,20 +38,21 @@ OWN = frozenset(
         "sklearn.neighbors:KNeighborsClassifier",
     }
 )
-"""The classes that are saved as JSON and arrays; others are in a skops file."""
+"""The classes that are saved as JSON and arrays. Others are saved as skops files."""
 
 _SKLEARN = """
     :CyHalfBinomialLoss decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
     frozen:FrozenEstimator linear_model:Hinge linear_model:LogisticRegression
     linear_model:LogisticRegressionCV linear_model:ModifiedHuber linear_model:Perceptron
-    linear_model:LinearRegression linear_model:Ridge linear_model:RidgeClassifier linear_model:RidgeClassifierCV linear_model:SGDClassifier
-    linear_model:SquaredHinge naive_bayes:BernoulliNB naive_bayes:ComplementNB
+    linear_model:LinearRegression linear_model:Ridge linear_model:RidgeClassifier
+    linear_model:RidgeClassifierCV linear_model:SGDClassifier linear_model:SquaredHinge
+    naive_bayes:BernoulliNB naive_bayes:ComplementNB
     naive_bayes:GaussianNB naive_bayes:MultinomialNB pipeline:Pipeline preprocessing:LabelBinarizer
     preprocessing:MaxAbsScaler preprocessing:MinMaxScaler preprocessing:Normalizer
     preprocessing:RobustScaler preprocessing:StandardScaler svm:LinearSVC
 """
 SAFE = OWN | {f"sklearn.{name}".replace(".:", ":") for name in _SKLEARN.split()}
-"""What a model may be made of, without the private modules in its path."""
+"""The classes that a model may contain, without the private modules in their paths."""
 
 _VECTORS = """
     center_ class_log_prior_ class_prior_ classes_ explained_variance_ intercept_ intercepts_ mean_
@@ -62,35 +63,36 @@ _MATRICES = """
     value
 """
 MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
-"""How many axes the arrays have that a prediction reads: with one more, NumPy would spread a row
-of numbers over a table of any size. That their sizes agree, a trial on one clip shows."""
+"""The most axes of the arrays that a prediction reads: with one more, NumPy could broadcast a row
+of numbers to a table of any size. A prediction on one clip tests that their sizes match.
+"""
 
 
 def class_path(name: str) -> str:
-    """Return the key in `SAFE` of a class: ``package.module.Class`` as ``package.module:Class``."""
+    """Return a class's key in `SAFE`: ``package.module:Class`` for ``package.module.Class``."""
     *modules, kind = name.split(".")
     return f"{'.'.join(module for module in modules if module[0] != '_')}:{kind}"
 
 
 def class_name(value: Any) -> str:
-    """Return a value's class, or the function that it is, as ``package.module.name``."""
+    """Return the class of a value, or the name of a function, as ``package.module.name``."""
     kind = value if hasattr(value, "__qualname__") else type(value)
     return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"
 
 
 def unsafe_classes(model: Any, trusted: Collection[str] = ()) -> list[str]:
-    """Return the classes within a model that are neither in `SAFE` nor named in `trusted`."""
+    """Return the classes within a model that are neither in `SAFE` nor in `trusted`."""
     names = {class_name(part) for _, part in _parts(model)}
     return sorted(name for name in names if class_path(name) not in SAFE and name not in trusted)
 
 
 def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
-    """Raise where a model could make compiled code read memory, or take more than a file holds.
+    """Raise if a model could make compiled code misread memory, or needs too much of it.
 
-    Its parts are set to predict in this process alone.
+    Its parts are set to predict in this process only.
     """
     if unsafe := unsafe_classes(model, trusted):
-        raise ExperimentError(f"it holds {', '.join(unsafe)}, which cannot be checked")
+        raise ExperimentError(f"it contains {', '.join(unsafe)}, which cannot be checked")
     for name, part in _parts(model):
         state = getattr(part, "__dict__", {})
         if state.get("n_jobs") is not None:
@@ -101,7 +103,7 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
 
 
 def refit_neighbours(model: Any) -> Any:
-    """Fit the nearest neighbours in a model from their clips; what else they hold is not read."""
+    """Fit the nearest neighbours in a model again from their clips, ignoring their other state."""
     for _, part in _parts(model):
         if type(part) is KNeighborsClassifier and hasattr(part, "_fit_X"):
             part.fit(part._fit_X, part.classes_[part._y])
@@ -109,7 +111,7 @@ def refit_neighbours(model: Any) -> Any:
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
-    """Return every object within a model but plain ones, and where it is."""
+    """Yield the path and value of every object within a model, except plain values."""
     waiting = [("model", model, 0)]
     for _ in range(MAX_VALUES):
         if not waiting:
@@ -123,15 +125,15 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
                 break
             yield name, value
             if type(value) is KNeighborsClassifier:
-                continue  # it was fitted again: what it holds is scikit-learn's own
+                continue  # it was fitted again, so its attributes are scikit-learn's own
             for key, item in getattr(value, "__dict__", {}).items():
-                if key != "_metadata_request":  # which is not saved
+                if key != "_metadata_request":  # not saved
                     waiting.append((f"{name}.{key}", item, depth + 1))
-    raise ExperimentError("it has too many parts, or parts in one another")
+    raise ExperimentError("it has too many parts, or they are nested too deeply")
 
 
 def _items(value: Any) -> Collection[Any] | None:
-    """Return what a plain container holds; None for anything else."""
+    """Return the items of a plain container, or None for anything else."""
     if type(value) is np.ndarray:
         return value.tolist() if value.dtype.kind == "O" else ()
     if type(value) in (list, tuple, set):
@@ -142,25 +144,25 @@ def _items(value: Any) -> Collection[Any] | None:
 
 
 def _check_state(name: str, state: Mapping[str, Any]) -> None:
-    """Raise where an array has too many axes or no finite numbers, or a size is too large."""
+    """Raise if an array has too many axes or values that are not finite, or a size is too large."""
     sizes = [_size(name, key, state.get(key, 1)) for key in ("n_features_in_", "n_classes_")]
     for key, array in _arrays(state):
         axes = MAX_AXES.get(key.rstrip("0123456789"))
         if axes is not None and not (1 <= array.ndim <= axes and array.size):
             raise ExperimentError(f"{name}.{key} has the shape {array.shape}")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ExperimentError(f"{name}.{key} has numbers that are not finite")
+            raise ExperimentError(f"{name}.{key} has values that are not finite")
         sizes += array.shape
     _size(name, "a clip", max(sizes) * _size(name, "n_frames_in_", state.get("n_frames_in_", 1)))
     if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
-        raise ExperimentError(f"{name} has other names than directions")
+        raise ExperimentError(f"{name} has names that do not match its directions")
     for key, value in state.items():
         if key.startswith("_") and isinstance(value, int | np.integer) and value > sizes[0]:
-            raise ExperimentError(f"{name}.{key} is {value}, more than its features")
+            raise ExperimentError(f"{name}.{key} is {value}, more than the number of features")
 
 
 def _arrays(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays among a part's attributes, and in their lists and dictionaries."""
+    """Yield the arrays among a part's attributes, also within their lists and dictionaries."""
     for key, value in state.items():
         if isinstance(value, dict):
             yield from _arrays({str(inner): item for inner, item in value.items()})

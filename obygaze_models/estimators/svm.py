@@ -1,4 +1,4 @@
-"""A linear SVM on frozen features, its C chosen on validation clips or by cross-validation."""
+"""A linear SVM on frozen features, with C chosen on validation clips or by cross-validation."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from obygaze_models.estimators.svm_solver import (
 
 
 class NoChoice(UserWarning):
-    """There are too few clips to choose C by, so the middle one is taken."""
+    """Warning that there are too few clips to choose C, so the middle value is used."""
 
 
 @dataclass(eq=False, repr=False)
 class LinearSVMProbe(LinearClassifier):
     """A linear SVM; for more than two classes, one class against the rest.
 
-    Clips have no weights of their own: `fit` takes no ``sample_weight``.
+    Clips have no individual weights: `fit` takes no ``sample_weight``.
 
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
-        hyperplane: on the validation clips that `fit` is given, or else by cross-validation.
+        The cost of a clip on the wrong side; or several, from which the AUC chooses for each
+        hyperplane: on the validation clips passed to `fit`, or else by cross-validation.
     class_weight
         ``"balanced"``: the clips of the rarer side cost more. None: all cost the same. Or the
         weight of each class's clips.
     cv
-        The number of folds that choose C (None: 5), a splitter, or the training and test rows of
+        The number of folds to choose C (None: 5), a splitter, or the training and test rows of
         each fold.
 
     Attributes
@@ -61,12 +61,12 @@ class LinearSVMProbe(LinearClassifier):
     coef_, intercept_
         The hyperplanes: one for two classes, else one for each class.
     C_, duality_gap_, bounded_
-        For each hyperplane the C, the certificate, and the share of training clips whose dual is
+        For each hyperplane, the C, the duality gap, and the share of training clips whose dual is
         at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
         Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
-        by it. It is chosen by log loss on the clips that chose C, or else on the training
-        clips, where it is too confident. There is no offset: 1/2 stays on the hyperplane.
+        by it. It minimises log loss on the clips that chose C, or else on the training
+        clips, where it is overconfident. Without an offset, 1/2 stays on the hyperplane.
     facts_
         ``C``, ``bounded``, ``solver``, ``duality_gap``.
     """
@@ -92,7 +92,7 @@ class LinearSVMProbe(LinearClassifier):
         X, y
             Features [N, D] and one label a row.
         X_val, y_val
-            The same of the clips that choose.
+            The same for the clips that choose.
         groups
             The film of each clip: without validation clips, a film stays in one fold.
         """
@@ -117,11 +117,11 @@ class LinearSVMProbe(LinearClassifier):
                 if X_val is not None:
                     raise ExperimentError(
                         f"all {len(X_val)} validation labels are on one side of class "
-                        f"{self.classes_[code]!r}, so C cannot be chosen by them; give one C"
+                        f"{self.classes_[code]!r}, so they cannot choose C. Pass a single C"
                     )
                 warnings.warn(
                     f"too few clips of class {self.classes_[code]!r} to choose C by "
-                    f"cross-validation; it is {choice.fit.C:g}",
+                    f"cross-validation; using {choice.fit.C:g}",
                     NoChoice,
                     stacklevel=2,
                 )

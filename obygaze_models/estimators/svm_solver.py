@@ -1,11 +1,11 @@
-"""One linear support vector machine, exactly, at every number of clips; and the choice of its C.
+"""An exact linear support vector machine for any number of clips, and the choice of its C.
 
-Up to `GRAM_ROWS` clips, libsvm solves the dual on the clips' inner products: the same numbers as
-``SVC(kernel="linear")``. Beyond that, and where libsvm does not end, Newton's method solves the
-same problem (hinge loss, intercept without penalty, class weights) by systems of the size of the
-features. It is the augmented Lagrangian method: the hinge is smoothed over a width around 1 and
-shifted by the last duals, so that its solutions converge to the exact one while the width
-stays in reach of Newton's method. Every fit has a certificate: its duality gap.
+Up to `GRAM_ROWS` clips, libsvm solves the dual on the clips' inner products, with the same result
+as ``SVC(kernel="linear")``. With more clips, or if libsvm does not converge, Newton's method solves
+the same problem (hinge loss, unpenalised intercept, class weights) with systems of the size of the
+features. This is the augmented Lagrangian method: the hinge is smoothed over a width around 1 and
+shifted by the last duals, so that its solutions converge to the exact solution at widths that
+Newton's method can handle. The duality gap of every fit is computed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import Array, auroc
 
-#: The costs among which a C is chosen.
+# : The values from which C is chosen by default.
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
-#: Clips up to which libsvm solves the dual: their inner products take 128 MB.
+# : The most clips for which libsvm solves the dual: their inner products take 128 MB.
 GRAM_ROWS = 4_000
-#: Steps of libsvm for each clip. Features with any signal take 1 to 10.
+# : The most steps of libsvm per clip. Features with any signal take 1 to 10.
 STEPS_PER_CLIP = 50
-#: Newton's method ends at this duality gap, relative to the primal objective.
+# : Newton's method stops at this duality gap, relative to the primal objective.
 GAP = 3e-6
-#: Widths of the smoothed hinge: first, with a solution to start from, and where it stops to
-#: narrow as long as the gap shrinks.
+# : Widths of the smoothed hinge: the first, the first from a warm start, and the least as long as
+# the gap shrinks.
 WIDE, WARM, NARROW = 4.0, 0.4, 0.002
 OUTER_STEPS, NEWTON_STEPS = 200, 50
 CHUNK = 8_192
@@ -71,7 +71,7 @@ class LinearSVMFit:
 
     @property
     def degenerate(self) -> bool:
-        """Whether every dual is at its bound."""
+        """True if every dual is at its bound."""
         return self.bounded > 1 - 1e-9
 
     def decide(self, X: Array) -> Array:
@@ -80,20 +80,20 @@ class LinearSVMFit:
 
 
 class LinearSVM:
-    """The linear SVM of one two-class problem, for any number of C.
+    """The linear SVM of a two-class problem, for any number of C.
 
-    Fits at ascending C are fastest: each starts from the one before.
+    Fits at ascending C are fastest, since each starts from the last.
 
     Parameters
     ----------
     X
         Features [N, D], float64.
     y
-        Whether each clip is positive.
+        True for each positive clip.
     class_weight
-        ``"balanced"`` or None; or an array, the weight of each clip.
+        ``"balanced"``, None, or an array with the weight of each clip.
     products
-        ``X @ X.T``, where several problems share parts of it.
+        ``X @ X.T``, if several problems share it.
     """
 
     def __init__(
@@ -114,29 +114,30 @@ class LinearSVM:
         return self._products
 
     def part(self, rows: Array) -> LinearSVM:
-        """Return the problem of some of the clips."""
+        """Return the problem for some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
         products = self.products()[np.ix_(rows, rows)] if self._is_small else None
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
-        """Fit at one C."""
+        """Fit at this C."""
         fit = self._fit_libsvm(C) if self._is_small and self._newton is None else None
         fit = fit or self._fit_newton(C)
         if not np.any(fit.coef):
-            raise ExperimentError("an SVM's positives and negatives have the very same features")
+            raise ExperimentError("an SVM's positives and negatives have the same features")
         return fit
 
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
-        """Fit by libsvm; None if it takes more than `STEPS_PER_CLIP`, far from separable classes.
+        """Fit by libsvm, or return None if it takes more than `STEPS_PER_CLIP`.
 
-        Larger C take even longer, and are left to Newton's method.
+        That happens far from separable classes. Larger C take even longer, so they are left to
+        Newton's method.
         """
-        # A few clips cost next to nothing, so they may take as long as a thousand.
+        # A few clips cost next to nothing, so they get as many steps as a thousand.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
         model = SVC(C=C, kernel="precomputed", max_iter=steps)
         with (
-            # The callers have checked the arrays; the checks take longer than libsvm.
+            # Callers have checked the arrays, and checking takes longer than libsvm.
             config_context(assume_finite=True, skip_parameter_validation=True),
             warnings.catch_warnings(),
         ):
@@ -153,7 +154,7 @@ class LinearSVM:
     def _fit_newton(self, C: float) -> LinearSVMFit:
         if self._newton is None:
             self._newton = _Newton(self.X, self._signs)
-        # Systems this small take several times longer where threads wait for each other.
+        # Systems this small take several times longer when threads wait for each other.
         with threadpool_limits(1):
             self._newton.solve(C * self._costs)
         shares = self._newton.shares
@@ -200,19 +201,19 @@ def choose_svm(
     cv: Any = 5,
     groups: Array | None = None,
 ) -> ChosenSVM:
-    """Fit at the C that ranks clips best that were not trained on.
+    """Fit at the C that ranks held-out clips best.
 
-    Of equals a fit that is not degenerate is taken, and then the smallest C. Signs do not count:
-    where C is too small they are all the same, and right as often as one class is common.
+    Of equal C, one whose fit is not degenerate is preferred, and then the smallest. Signs do not
+    count, because with a C that is too small they are all the same.
 
     Parameters
     ----------
     problem
         The clips.
     Cs
-        One C, or several to choose from, in any order; the middle one where nothing can choose.
+        One C, or several to choose from in any order. The middle one if there are too few clips.
     validation
-        Features and labels of clips that choose. Without them folds of X choose.
+        Features and labels of the clips that choose. Without them, folds of X choose.
     cv, groups
         The number of these folds, a splitter, or rows (`as_cv`); and the group of each clip,
         which stays in one fold.
@@ -246,7 +247,7 @@ def choose_svm(
 
 
 def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]]:
-    """Return each fold's training and test rows; none if there are too few clips for two folds."""
+    """Return each fold's training and test rows, or [] if there are too few clips for two folds."""
     if isinstance(cv, Integral):
         count = min(int(cv), int(np.bincount(y, minlength=2).min()))
         if groups is not None:
@@ -266,15 +267,15 @@ def as_cv(cv: Any) -> Any:
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
-    """Return the values of C that a parameter gives, one or several."""
+    """Return the values of a parameter C as a list."""
     Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
     if not Cs or not all(np.isfinite(value) and value > 0 for value in Cs):
-        raise ExperimentError(f"C is {C!r}; give a number above 0, or several to choose from")
+        raise ExperimentError(f"C must be a number above 0, or several to choose from (got {C!r})")
     return Cs
 
 
 def _auc(y: Array, values: Array) -> float:
-    # scikit-learn's checks take as long as an SVM of a few hundred clips.
+    # scikit-learn's checks take as long as an SVM with a few hundred clips.
     return auroc(y, values) or 0.0
 
 
@@ -283,14 +284,14 @@ def _has_both(y: Array) -> bool:
 
 
 def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
-    # Rounded, so that equal rankings are equal numbers; of equals max takes the first.
-    return max(range(len(aucs)), key=lambda place: (round(aucs[place], 12), not degenerate[place]))
+    # Round, so that equal rankings are equal numbers; `max` returns the first of equals.
+    return max(range(len(aucs)), key=lambda index: (round(aucs[index], 12), not degenerate[index]))
 
 
 class _Newton:
-    """Augmented Lagrangian and Newton's method; keeps its last solution to start the next from.
+    """Augmented Lagrangian and Newton's method, starting from the last solution.
 
-    Fewer clips than dimensions are first written in a basis of the space that they span.
+    Fewer clips than dimensions are first expressed in a basis of the space that they span.
     """
 
     def __init__(self, X: Array, signs: Array) -> None:
@@ -301,15 +302,15 @@ class _Newton:
         self.X, self.signs, self.first_width = X, signs, WIDE
         self.coef, self.intercept = np.zeros(X.shape[1]), 0.0
         self.values = np.zeros(len(X))  # X @ coef
-        self.shares: Array = np.full(len(X), 0.5)  # the duals, of their bounds
+        self.shares: Array = np.full(len(X), 0.5)  # the duals as shares of their bounds
 
     @property
     def normal(self) -> Array:
-        """The hyperplane's, in the space of the features."""
+        """The hyperplane's normal in the space of the features."""
         return self.coef if self.basis is None else np.asarray(self.basis @ self.coef)
 
     def solve(self, costs: Array) -> None:
-        """Fit; `costs` are each clip's C."""
+        """Fit with the C of each clip in `costs`."""
         width, shares, self.first_width = self.first_width, self.shares, WARM
         best = (np.inf, self.coef, self.intercept, shares)
         for _ in range(OUTER_STEPS):
@@ -326,10 +327,10 @@ class _Newton:
         self.values = self.X @ self.coef
 
     def _minimise(self, costs: Array, prior: Array, width: float) -> Array:
-        """Minimise the smoothed objective; the duals as shares of their bounds.
+        """Minimise the smoothed objective, and return the duals as shares of their bounds.
 
-        A clip's loss is ``max(s * z - width / 2 * (s - prior)**2 for s in [0, 1])``, where z is
-        how far it is on the wrong side of the margin; the s that attains it is its share.
+        A clip's loss is ``max(s * z - width / 2 * (s - prior)**2 for s in [0, 1])``, where z is its
+        distance on the wrong side of the margin. The s with the maximum is its share.
         """
         signs, size = self.signs, self.X.shape[1]
         for step in range(NEWTON_STEPS):
@@ -356,7 +357,7 @@ class _Newton:
         return np.clip(prior + (1 - signs * (self.values + self.intercept)) / width, 0, 1)
 
     def _hessian(self, rows: Array, weights: Array, ridge: float) -> Array:
-        """Return the smoothed objective's Hessian by the normal and the offset."""
+        """Return the smoothed objective's Hessian with respect to the normal and the offset."""
         size = self.X.shape[1]
         hessian = np.zeros((size + 1, size + 1))
         for start in range(0, len(rows), CHUNK):
@@ -366,12 +367,12 @@ class _Newton:
             hessian[size, :size] += roots[:, 0] @ part
         hessian[size, size] = weights.sum() + ridge
         hessian[np.arange(size), np.arange(size)] += 1
-        return hessian  # the lower triangle is all that is looked at
+        return hessian  # only the lower triangle is used
 
     def _step_length(
         self, costs: Array, lag: Array, moves: Array, along: Array, width: float, decrease: float
     ) -> float:
-        """Find how far to go: the objective is convex, so its slope along the way has one zero."""
+        """Return the step length; the objective is convex, so its slope has one zero."""
         linear, quadratic = float(self.coef @ along), float(along @ along)
         weights = costs * moves * width
 
@@ -397,9 +398,10 @@ class _Newton:
 
 
 def _solve_positive(matrix: Array, vector: Array) -> Array:
-    """Solve a positive definite system, of which the lower triangle is given.
+    """Solve a positive definite system from its lower triangle.
 
-    Where rounding makes it indefinite, the diagonal is raised: the direction is a descent still.
+    If rounding makes it indefinite, the diagonal is raised, and the result is still a descent
+    direction.
     """
     raised = 0.0
     while True:
@@ -420,10 +422,10 @@ def _duality_gap(
     values: Array,
     shares: Array,
 ) -> float:
-    """Return how far the primal objective is above the dual one, as a share of the primal.
+    """Return how far the primal objective is above the dual, as a share of the primal.
 
-    The dual is never above the optimum. The duals of both classes must have the same sum: those of
-    the larger side are scaled down.
+    The dual is never above the optimum. The duals of both classes must have the same sum, so those
+    of the larger side are scaled down.
     """
     slack = np.maximum(0, 1 - signs * (values + intercept))
     primal = float(coef @ coef) / 2 + float(costs @ slack)
@@ -440,8 +442,8 @@ def _duality_gap(
 
 
 def _best_intercept(values: Array, signs: Array, costs: Array) -> float:
-    """Return the offset of the least hinge loss; of an interval the middle, as libsvm does."""
-    turns = signs - values  # where each clip's loss begins or ends
+    """Return the offset with the least hinge loss, or the middle of an interval, like libsvm."""
+    turns = signs - values  # where each clip's loss starts or ends
     order = np.argsort(turns)
     slopes = np.cumsum(costs[order]) - costs[signs > 0].sum()
     tiny = 1e-12 * costs.sum()

@@ -1,4 +1,4 @@
-"""A decision tree as plain arrays: what is saved, explained and drawn."""
+"""A decision tree as plain arrays, to save, explain and draw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(frozen=True, eq=False)
 class TreeArrays:
-    """A decision tree: one node a row, the root first.
+    """A decision tree with a row for each node, the root first.
 
     It predicts what scikit-learn's tree predicts, and no values from a file can make it read
     outside of its arrays.
@@ -41,27 +41,27 @@ class TreeArrays:
         nodes = len(self.left)
         arrays = (self.left, self.right, self.feature, self.threshold)
         if nodes == 0 or any(array.shape != (nodes,) for array in arrays):
-            raise ExperimentError("a tree's arrays differ in length")
+            raise ExperimentError("a tree's arrays must have the same length")
         if self.value.ndim != 2 or len(self.value) != nodes:
             raise ExperimentError(f"a tree of {nodes} nodes has values of {self.value.shape}")
         if any(array.dtype.kind != "i" for array in arrays[:3]):
-            raise ExperimentError("a tree's nodes are not numbered by whole numbers")
+            raise ExperimentError("a tree's node numbers must be whole numbers")
         inner = self.left != -1
         if ((self.right != -1) != inner).any():
-            raise ExperimentError("a tree's node has one child; it needs two or none")
+            raise ExperimentError("a tree's node has one child (needs two or none)")
         parents = np.flatnonzero(inner)
-        # Children after their parents: every path ends.
+        # Children come after their parents, so every path ends.
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
-                raise ExperimentError(f"a tree's child is out of the range of its {nodes} nodes")
+                raise ExperimentError(f"a tree's child is not among its {nodes} nodes")
         if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
-            raise ExperimentError(f"a tree asks for a column out of its {self.width}")
+            raise ExperimentError(f"a tree reads a column that is not among its {self.width}")
 
     def apply(self, Z: Array) -> Array:
         """Return the leaf of each clip, [N]."""
         columns = np.asarray(Z, dtype=np.float32)
         if columns.shape[1] != self.width:
-            raise ExperimentError(f"a tree of {self.width} columns was given {columns.shape[1]}")
+            raise ExperimentError(f"a tree needs {self.width} columns (got {columns.shape[1]})")
         nodes, rows = np.zeros(len(columns), dtype=np.int64), np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():
             parents = nodes[inside]
@@ -75,7 +75,7 @@ class TreeArrays:
 
 
 def as_tree(head: Any) -> TreeArrays | None:
-    """Return a fitted tree as arrays, scikit-learn's or one from a file; None for others."""
+    """Return a fitted tree (scikit-learn's or from a file) as arrays, or None for other models."""
     if isinstance(head, TreeArrays):
         return head
     if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):

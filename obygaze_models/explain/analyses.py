@@ -1,6 +1,6 @@
 """Analyses of a saved model's concepts on annotated clips: TCAV, and significance.
 
-They are JSON, and tables for the command and for the report.
+They are stored as JSON, and shown as tables by the command and in the report.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from obygaze_models.scoring.metrics import Array
 
 
 class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One analysis of one model, as ``obygaze models explain --json`` prints it."""
+    """An analysis of a model, as ``obygaze models explain --json`` prints it."""
 
     model: str
     features: str
@@ -48,7 +48,7 @@ class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 @dataclass(frozen=True)
 class AnalysisTable:
-    """An analysis in words: its title, a table, and a note on how to read it."""
+    """An analysis as text: its title, a table, and a note on how to read it."""
 
     title: str
     header: tuple[str, ...]
@@ -57,13 +57,13 @@ class AnalysisTable:
 
 
 def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
-    """Read the JSON of an analysis; it comes from anywhere, so all of it is checked."""
+    """Read an analysis from JSON, which may come from anywhere and is checked."""
     try:
         analysis = msgspec.convert(read_json(path, ExperimentError), Analysis)
         return analysis, describe_analysis(analysis)
     except (msgspec.ValidationError, IndexError) as problem:
         raise ExperimentError(
-            f"{path} is not an analysis ({problem}); write one with: obygaze models explain MODEL "
+            f"{path} is not an analysis ({problem}). Write one with: obygaze models explain MODEL "
             "STORE --significance --manifest FOLDER --json > FILE"
         ) from None
 
@@ -79,7 +79,7 @@ def analyse(
     draws: int = 200,
     seed: int = 0,
 ) -> Analysis:
-    """Analyse a saved model's concepts, on annotated clips that it has not seen.
+    """Analyse a saved model's concepts on annotated clips that it has not seen.
 
     Parameters
     ----------
@@ -89,16 +89,16 @@ def analyse(
     folder
         The saved model's folder.
     store, manifest
-        The store of its features, or the stores, and the manifest with the annotations.
+        The store (or stores) of its features, and the manifest with the annotations.
     concepts
-        For TCAV, the folder of a saved bottleneck or bank of the same features. The random
-        directions that scores are compared with are fitted like its own, to shuffled labels.
+        For TCAV, the folder of a saved bottleneck or bank for the same features. The random
+        directions to compare with are fitted in the same way, to shuffled labels.
     labels
-        The manifest's label set; by default its default one.
+        The label set; by default the manifest's default.
     draws
-        The number of random directions, by default 200.
+        The number of random directions.
     seed
-        Fixes these.
+        Fixes the random directions.
     """
     whole, about = load_model(folder)
     about.require_classes("an analysis of concepts")
@@ -106,26 +106,26 @@ def analyse(
     source, holder, bank_about = folder, fitted, about
     if kind == "tcav":
         if concepts is None:
-            raise UsageError("--tcav needs concepts; add --concepts FOLDER of a saved bottleneck")
+            raise UsageError("--tcav needs concepts. Add --concepts FOLDER of a saved bottleneck")
         if not isinstance(whole, MLPProbe):
             raise ExperimentError(
-                f"{folder} is a {type(whole).__name__}; TCAV needs a network (mlp) of one store"
+                f"{folder} is a {type(whole).__name__}, but TCAV needs a network (mlp) of one store"
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
     if not isinstance(bank, ConceptBank):
         raise ExperimentError(
-            f"{source} is a {type(bank).__name__}, which has no learned concepts; use a bottleneck"
+            f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
-        raise ExperimentError(f"the concepts of {source} are of other features than the model's")
+        raise ExperimentError(f"the concepts of {source} do not have the model's features")
     seen, test = _read_clips(folder, (whole, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{folder} has seen all labelled clips of {manifest}; use a model of a run "
+            f"{folder} was trained on all labelled clips of {manifest}. Use a model of a run "
             "(RUN/models/...), which keeps clips for testing"
         )
     result: Any
@@ -137,9 +137,9 @@ def analyse(
             tcav(fitted, test.X, len(fitted.classes_) - 1, bank.cavs_, bank.names_, null)
         )
     else:
-        known, held = (_targets(bank, about, clips) for clips in (seen, test))
+        shown, held = (_targets(bank, about, clips) for clips in (seen, test))
         result = tuple(
-            concept_significance(bank, seen.X, known, test.X, held, runs=draws, random_state=seed)
+            concept_significance(bank, seen.X, shown, test.X, held, runs=draws, random_state=seed)
         )
     features = about.said.features
     backbone = features.backbone.name if features.backbone else ""
@@ -150,7 +150,7 @@ def analyse(
 def _read_clips(
     folder: Path, loaded: tuple[Any, About], store: Stores, manifest: Path, labels: str | None
 ) -> tuple[ClipDataset, ClipDataset]:
-    """The annotated clips that a model has seen, and the others, with what it reads of a store."""
+    """Return the annotated clips that a model has seen, and those that it has not."""
     model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)
@@ -168,14 +168,14 @@ def _read_clips(
     is_seen = np.isin(data.ids, about.said.seen)
     if not is_seen.any():
         raise ExperimentError(
-            f"{folder} was trained on none of the labelled clips of {manifest} that have features; "
-            "use the manifest and the store of its experiment"
+            f"{folder} was trained on none of the labelled clips of {manifest} that have features. "
+            "Use the manifest and the store of its experiment"
         )
     return data.select(is_seen), data.select(~is_seen)
 
 
 def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
-    """The columns of the annotations that have these concepts."""
+    """Return the columns of these concepts in the annotations."""
     names = clips.concept_names
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
@@ -186,7 +186,7 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
 
 
 def _targets(bank: ConceptBank, about: About, clips: ClipDataset) -> Array:
-    """The concepts of the bank's columns: 1 shown, 0 not, -1 unknown."""
+    """Return the targets of the bank's columns: 1 shown, 0 not shown, -1 unknown."""
     negatives = about.said.options.get("negatives", "b")
     shown = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
@@ -195,7 +195,7 @@ def _targets(bank: ConceptBank, about: About, clips: ClipDataset) -> Array:
 
 
 def describe_analysis(analysis: Analysis) -> AnalysisTable:
-    """An analysis as a table."""
+    """Return an analysis as a table."""
     if scores := analysis.tcav:
         return AnalysisTable(
             "Does the network use the concepts? (TCAV)",
@@ -223,7 +223,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
         ),
         "AUC: how well a concept ranks clips that the model has not seen; p: against "
         f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
-        "alike, so p is rather too small.",
+        "alike, so p tends to be too small.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Why a model predicts: the part of each concept, in columns for many clips, or clip by clip."""
+"""Explanations of predictions: each concept's contribution, for many clips or clip by clip."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Kind = Literal["sum", "path", "stores"]
 
 @dataclass(frozen=True)
 class Step:
-    """A question on a tree's path: above the threshold a clip goes right, else left."""
+    """A question on a tree's path. Above the threshold a clip goes right, else left."""
 
     concept: str
     value: float
@@ -46,17 +46,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Condition:
-    """The questions of a tree's path about a concept, joined, in percentiles of clips.
+    """A tree path's questions about a concept, merged, in percentiles of clips.
 
     Parameters
     ----------
     concept
         Its name.
     percentile
-        The percentage of clips that measure less of the concept than this clip; ties count half.
+        The percentage of clips that score lower on the concept than this clip; ties count half.
     low, high
-        The path needs a higher percentile than this; a lower one. None where it asks no such
-        question.
+        The path requires a percentile above this, or below this. None if there is no such bound.
     """
 
     concept: str
@@ -66,13 +65,13 @@ class Condition:
 
     @property
     def words(self) -> str:
-        """Such as "enough Body": of the tree's threshold, which may be a high or a low one."""
-        asked = (("enough", self.low), ("not too much", self.high))
-        return f"{', '.join(word for word, bound in asked if bound is not None)} {self.concept}"
+        """Text such as "enough Body". The threshold itself may be high or low."""
+        bounds = (("enough", self.low), ("not too much", self.high))
+        return f"{', '.join(word for word, bound in bounds if bound is not None)} {self.concept}"
 
     @property
     def whole(self) -> tuple[int, int | None, int | None]:
-        """Percentile, low and high in whole numbers; bounds outwards, so that they agree."""
+        """Percentile, low and high as whole numbers; bounds are rounded outwards to agree."""
         return (
             round(self.percentile),
             None if self.low is None else math.floor(self.low),
@@ -80,7 +79,7 @@ class Condition:
         )
 
     def sentence(self, clips: str) -> str:
-        """The words with the numbers, `clips` being what the percentages are of."""
+        """Return the words with their numbers, where `clips` are what the percentages refer to."""
         percentile, low, high = self.whole
         bounds = []
         if low is not None:
@@ -95,25 +94,25 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """How K concepts lead to a model's predictions of N clips.
+    """The contributions of K concepts to a model's predictions of N clips.
 
     Parameters
     ----------
     kind
-        ``sum``: weights times values and the intercept add up to the logit. ``path``: a
-        tree's questions. ``stores``: a sum, too, of the log-odds by each store of a late fusion,
-        which stand in the place of concepts.
+        ``sum``: weights times values, plus the intercept, add up to the logit. ``path``: a tree's
+        questions. ``stores``: also a sum, of the log-odds from each store of a late fusion; the
+        stores take the role of concepts.
     concepts
         The names of the concepts.
     labels
-        The class of each clip's logit: with two classes the second against the first, whichever
-        is predicted; with more, the predicted class.
+        The class of each clip's logit. With two classes it is the second against the first,
+        whichever is predicted; with more, the predicted class.
     values
         The score of each clip on each concept, [N, K].
     weights
-        How much the logit gains with a concept, [N, K]; None for a tree.
+        How much the logit increases with a concept, [N, K]; None for a tree.
     intercept, logit
-        [N]: the logit without concepts, and the sum; None where the model has no such part.
+        [N]: the logit without concepts, and the sum; None if the model has no such part.
     steps, leaves
         The questions on each clip's path in a tree, and its last node; None for other models.
     """
@@ -130,12 +129,12 @@ class Attribution:
 
     @property
     def amounts(self) -> Array | None:
-        """The part of each concept, [N, K]."""
+        """The contribution of each concept, [N, K]."""
         return None if self.weights is None else np.asarray(self.weights * self.values)
 
 
 def bank_of(model: Any) -> Any:
-    """The concepts of a bottleneck; None if the model has no named concepts."""
+    """Return the concepts of a bottleneck, or None if the model has no named concepts."""
     bank = getattr(unfuse(model)[0], "bank_", None)
     return None if isinstance(bank, RandomDirections) or not hasattr(bank, "cavs_") else bank
 
@@ -147,7 +146,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute a model's predictions of clips X [N, D] to concepts; None without concepts.
+    """Attribute predictions of clips X [N, D] to concepts; return None without concepts.
 
     Parameters
     ----------
@@ -169,11 +168,11 @@ def attribute(
             steps = [_trace(tree, scores, concepts) for scores in measured]
             leaves = tree.apply(measured).tolist()
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
-        if hasattr(model.head_, "coef_"):  # another kind of head has no parts to show
+        if hasattr(model.head_, "coef_"):  # other kinds of heads have no contributions to show
             return _sums(model, measured, X, names, cut)
     if isinstance(model, StoreFusion) and len(names) == 2:
         logits, head = model.logits_of(model.models_, X), model.stacker_
-        weights = np.where(model.lacks(X), 0, head.coef_[0])  # there a mean speaks for all clips
+        weights = np.where(model.lacks(X), 0, head.coef_[0])  # else a mean speaks for all clips
         intercept = logits @ head.coef_[0] + head.intercept_[0] - log_odds(cut)
         total, stores = intercept.copy(), tuple(model.use or model.stores)
         intercept -= (weights * logits).sum(axis=1)
@@ -187,13 +186,13 @@ def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
 
 
 def tree_of(model: Any) -> TreeArrays | None:
-    """The tree of a bottleneck; None for another model."""
+    """Return the tree of a bottleneck, or None for other models."""
     is_bottleneck = isinstance(model, ConceptBottleneck)
     return as_tree(model.head_) if is_bottleneck else None
 
 
 def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[Step, ...]:
-    """The questions of a tree to a clip with these scores [K]."""
+    """Return the questions of a tree for a clip with these scores [K]."""
     compared = _as_compared(scores)
     steps, node = [], 0
     while tree.left[node] != -1:
@@ -207,7 +206,7 @@ def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[St
 def join_steps(
     steps: Sequence[Step], concepts: Sequence[str], values: Array, row: int
 ) -> tuple[Condition, ...]:
-    """A condition for each concept that a path asks about, in the order of its first question.
+    """Return a condition for each concept that a path asks about, in the order of first questions.
 
     Parameters
     ----------
@@ -236,7 +235,7 @@ def join_steps(
 
 
 def _as_compared(scores: Array) -> Array:
-    """As a tree compares them with its thresholds, which have 64 bits."""
+    """Return scores as a tree compares them with its thresholds of 64 bits."""
     return scores.astype(np.float32).astype(np.float64)
 
 
@@ -254,16 +253,16 @@ def _sums(
 
 
 def _towards(model: Any, X: Array) -> Array:
-    """The class of each logit."""
+    """Return the class of each logit."""
     if len(model.classes_) == 2:
         return np.ones(len(X), dtype=np.int64)
     return np.asarray(model.predict_proba(X).argmax(axis=1))
 
 
 def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
-    """A network's logits [N, classes] before any temperature; and their derivatives by X.
+    """Return a network's logits [N, classes] without temperature, and their derivatives by X.
 
-    These are [classes, N, D]. All in float64, as in prediction.
+    The derivatives are [classes, N, D]. Both are in float64, as in prediction.
     """
     *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
     outputs = [np.asarray(X, dtype=np.float64)]
@@ -285,27 +284,27 @@ def explain_clips(
     folder
         A folder that `save_model` wrote.
     store
-        The store of the model's features; several if it was trained on several.
+        The store of the model's features, or several if it was trained on several.
     ids
         The clips.
     nearest
-        How many similar clips to list, by the cosine of their features; those of several stores
-        vary alike.
+        The number of similar clips to list, by the cosine of their features. The features of
+        several stores are scaled to the same variance.
 
     Returns
     -------
     list of dict
-        Of each clip its ``id``, its ``explanation`` as `explain_rows` has it, the ``nearest``
-        clips as `nearest_clips` has them, and ``seen_in_training`` as `seen_in_training` says it.
-        There is no ``why`` for a clip whose features are zeros only.
+        For each clip: its ``id``; its ``explanation`` from `explain_rows`; the ``nearest`` clips
+        from `nearest_clips`; and ``seen_in_training`` from `seen_in_training`. A clip whose
+        features are all zero has no ``why``.
     """
     fitted, about = load_model(folder)
     about.require_classes("an explanation")
-    said = about.said
-    if said.reads == "frames":
+    info = about.said
+    if info.reads == "frames":
         raise ExperimentError(
-            f"{folder} ({said.estimator}) reads sequences of frames, and concepts and nearest "
-            "clips are of one vector a clip; om.predict_frames says which frames count"
+            f"{folder} ({info.estimator}) reads sequences of frames, but concepts and nearest "
+            "clips need one vector per clip. Use om.predict_frames to score frames"
         )
     opened = open_for(about, store)
     require_clips(opened, ids)
@@ -314,9 +313,9 @@ def explain_clips(
     stored, features = features_of(about, opened, opened.ids if has_percentiles else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     if lacking := [clip for clip in ids if clip not in row_of]:
-        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}; leave it out")
+        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}. Leave it out")
     rows = [row_of[clip] for clip in ids]
-    explanations = explain_rows(fitted, features, rows, classes=said.classes or None, cut=said.cut)
+    explanations = explain_rows(fitted, features, rows, classes=info.classes or None, cut=info.cut)
     own = features[rows]
     explanations = [
         explanation if np.nan_to_num(vector).any() else explanation | {"why": None}
@@ -331,24 +330,24 @@ def explain_clips(
         {
             "id": clip,
             "explanation": explanation,
-            "nearest": [other for other in others if other["id"] != clip][:nearest],
+            "nearest": [match for match in matches if match["id"] != clip][:nearest],
             "seen_in_training": state,
         }
-        for clip, explanation, others, state in columns
+        for clip, explanation, matches, state in columns
     ]
 
 
 def _find_similar(
     model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
 ) -> list[list[dict[str, Any]]]:
-    """Return the clips of a store that are nearest to each of some features, block by block."""
+    """Return the clips of a store that are nearest to each feature vector, block by block."""
     is_fusion = isinstance(model, StoreFusion)
     targets = model.scaled(own) if is_fusion else own
     similar: list[list[dict[str, Any]]] = [[] for _ in own]
     for clips, features in feature_blocks(about, store, store.ids):
         features = model.scaled(features) if is_fusion else features
         near = nearest_clips(targets, clips, features, count)
-        # Equal ones stay in the order of rows.
+        # Ties stay in row order.
         similar = [
             heapq.nsmallest(count, first + second, key=_by_cosine)
             for first, second in zip(similar, near, strict=True)
@@ -396,7 +395,7 @@ def explain_rows(
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
-    if (tree := tree_of(model)) is None:  # else in one computation: others differ in the last bits
+    if (tree := tree_of(model)) is None:  # for a tree, one computation: the last bits differ
         X, rows = X[list(rows)], range(len(rows))
     probabilities = move_cut(model.predict_proba(X), cut)
     attribution = attribute(model, X, classes=classes, cut=cut)
@@ -439,11 +438,11 @@ def nearest_clips(
     Parameters
     ----------
     x
-        The features of some clips, each of which gets a list, [M, D].
+        The features of M clips, [M, D]. Each clip gets a list.
     ids, features
         The clips to search, and their features [N, D].
     count
-        The largest number to return.
+        The largest number of clips to return per list.
     """
     targets, wide = np.asarray(x, dtype=np.float64), np.asarray(features, dtype=np.float64)
     norms = np.linalg.norm(features, axis=1).astype(np.float64)

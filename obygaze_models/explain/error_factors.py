@@ -1,7 +1,7 @@
-"""Which concepts and levels go with a model's errors: a logistic regression of wrong or right.
+"""The concepts and levels that go with a model's errors, by logistic regression.
 
-A film has few wrong clips and many factors, so a ridge penalty pulls coefficients towards 0.
-Their intervals come from resampling clips; for all films together, from the jackknife over films.
+A film has few wrong clips and many factors, so a ridge penalty shrinks the coefficients. Their
+intervals come from resampling clips, or, for all films together, from the jackknife over films.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 DIFFER = "annotators differ"
-"""The factor of clips on which they do."""
+"""The factor of clips on which annotators differ."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor's coefficient in the log-odds of being wrong: above 0, errors go with it.
+    """A factor's coefficient in the log-odds of being wrong; above 0, errors go with the factor.
 
-    The coefficient is None if all clips of the film have the factor, or none has. The interval is
-    None if fewer than half of the draws have both wrong and right clips; for all films together, if
+    The coefficient is None if all or none of the film's clips have the factor. The interval is None
+    if fewer than half of the draws have both wrong and right clips, or, for all films together, if
     there are fewer than five films.
     """
 
@@ -43,7 +43,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class FilmFactors:
-    """The factors of a film, or the reason for their absence; `film` is None for all films."""
+    """The factors of a film, or the reason why there are none. `film` is None for all films."""
 
     film: str | None
     clips: int
@@ -63,7 +63,7 @@ def error_factors(
     seed: int = 0,
     by_film: bool = True,
 ) -> list[FilmFactors]:
-    """Regress errors on factors, for all films together and then for each.
+    """Regress errors on factors, for all films together and then for each film.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def error_factors(
     chance = np.random.default_rng(seed)
 
     def draw(count: int) -> Array:
-        """How often each of so many is drawn, [draws, count]."""
+        """Return how often each item is drawn, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
     column, count = group_columns(films)
@@ -109,7 +109,7 @@ def factors_of_clips(
     by_film: bool = True,
     differing: Container[str] = (),
 ) -> list[FilmFactors]:
-    """`error_factors` by the concepts and levels that clips are annotated with.
+    """Compute `error_factors` for the concepts and levels of the clips' annotations.
 
     Parameters
     ----------
@@ -145,9 +145,9 @@ def _film(
     drawn: Array,
     penalty: float,
 ) -> FilmFactors:
-    """Return the factors of a film; `drawn` [draws, N] has how often each clip is in each draw.
+    """Return the factors of a film, where `drawn` [draws, N] counts each clip in each draw.
 
-    For all films together it has the clips of all films but each one.
+    For all films together, each draw leaves out a film.
     """
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
@@ -160,26 +160,26 @@ def _film(
     fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
     columns = [fitted[0]]
     if film is None and usable.all():
-        made = [estimate_weighted(values).interval for values in fitted.T]
-        intervals = [ends for ends in made if ends is not None]
+        optional = [estimate_weighted(values).interval for values in fitted.T]
+        intervals = [ends for ends in optional if ends is not None]
         if len(intervals) == fitted.shape[1]:
             columns += [*np.transpose(intervals)]
     elif film is not None and usable.sum() > len(drawn) / 2:
         columns += [*np.quantile(fitted[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)]
-    values = iter(np.transpose(columns).tolist())  # of the factors that vary
+    values = iter(np.transpose(columns).tolist())  # for the factors that vary
     nothing: list[float | None] = [None] * 3
     rows = [[*next(values), *nothing] if varying else nothing for varying in varies]
-    found = [
+    described = [
         Factor(name, row[0], row[1], row[2], int(count))
         for name, row, count in zip(names, rows, have, strict=True)
     ]
-    return FilmFactors(film, clips, errors, tuple(found))
+    return FilmFactors(film, clips, errors, tuple(described))
 
 
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
-    """Return the coefficients of ridge logistic regressions, one for each row of weights; [B, F].
+    """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
 
-    The intercept has no penalty.
+    The intercept is not penalised.
     """
     if not X.shape[1]:
         return np.empty((len(weights), 0))

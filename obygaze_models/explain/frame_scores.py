@@ -1,8 +1,8 @@
-"""Frames on the time axes of films: the stretch and the probability of each, as a table.
+"""Frames on the time axes of films: the time span and the probability of each, as a table.
 
-A frame stands for the stretch of time halfway to the frames before and after it, cut at the clip's
-ends. Where clips of a film overlap, the mean of their frames counts. A clip whose position in the
-film is unknown has an axis to itself. Times are whole microseconds inside, so that they compare
+A frame stands for the time from halfway to the previous frame until halfway to the next, cut at the
+clip's ends. Where clips of a film overlap, their frames are averaged. A clip whose position in the
+film is unknown has its own axis. Times are whole microseconds internally, so that they compare
 exactly, and seconds in tables.
 """
 
@@ -28,29 +28,29 @@ from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
-"""Clips at most so far apart touch: their times are rounded."""
+"""Clips with gaps up to this are adjacent, since their times are rounded."""
 MAX_OUTSIDE_S = 1.0
-"""The frame that a clip starts with may be shown a little earlier."""
+"""The first frame of a clip may be this much too early."""
 LOUDNESS_DB = 60.0
-"""Between the bottom and the top of a lane of loudness."""
+"""The range of a lane of loudness."""
 
 
 @dataclass(frozen=True, order=True)
 class Axis:
-    """The time axis of a film; or of a `clip`, where its position in the film is unknown."""
+    """The time axis of a film, or of a `clip` whose position in the film is unknown."""
 
     film: str
     clip: str = ""
 
     @property
     def name(self) -> str:
-        """The clip, or else the film."""
+        """The clip if there is one, else the film."""
         return self.clip or self.film
 
 
 @dataclass(frozen=True, eq=False)
 class AxisFrames:
-    """What the frames of a time axis say, from the first to the last.
+    """The mean scores of the frames on a time axis, from the first to the last.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class AxisFrames:
     loudness: Array | None = None
 
     def spans(self, parts: Array) -> list[tuple[int, int]]:
-        """Start and end of some of the K stretches between two edges."""
+        """Return the start and end of some of the K spans."""
         return list(zip(self.edges[parts].tolist(), self.edges[parts + 1].tolist(), strict=True))
 
     @cached_property
     def unbroken(self) -> list[tuple[int, int]]:
-        """The stretches that clips cover without a gap."""
+        """The time spans that clips cover without a gap."""
         return join_spans(
             self.spans(np.flatnonzero(~np.isnan(self.probabilities))), MAX_ROUNDING_US
         )
@@ -80,7 +80,7 @@ class AxisFrames:
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """The probability of each frame, and the stretch of time that it stands for.
+    """The probability of each frame, and the time span that it stands for.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ class FrameScores:
 
     @cached_property
     def rows(self) -> dict[Axis, Array]:
-        """The rows of each axis, axes in order."""
+        """The rows of each axis, with axes in order."""
         rows = group_by(range(len(self.axes)), self.axes.__getitem__)
         return {axis: np.array(rows[axis]) for axis in sorted(rows)}
 
     @cached_property
     def by_axis(self) -> dict[Axis, AxisFrames]:
-        """The means of each axis."""
+        """The mean scores of each axis."""
         by_axis = {}
         for axis, rows in self.rows.items():
             edges = np.unique(np.concatenate([self.starts[rows], self.ends[rows]]))
@@ -127,7 +127,7 @@ class FrameScores:
         return by_axis
 
     def to_csv(self) -> str:
-        """A row a frame, times in seconds."""
+        """Return a table with a row per frame, and times in seconds."""
         loudness = [] if self.loudness is None else np.round(self.loudness, 1).tolist()
         heard = {"loudness": ["" if math.isnan(db) else repr(db) for db in loudness]}
         return format_spreadsheet(
@@ -145,11 +145,11 @@ class FrameScores:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> FrameScores:
-        """Read what `to_csv` wrote, or any table of film, id, start, end and probability."""
+        """Read a table that `to_csv` wrote, or any with film, id, start, end and probability."""
         columns = ("film", "id", "start", "end", "probability")
         table = read_table(Path(path), required=columns).without_escapes()
         if not len(table):
-            raise ExperimentError(f"{path} has no rows; write it again: obygaze models moments")
+            raise ExperimentError(f"{path} has no rows. Write it again: obygaze models moments")
         axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
         heard, seen = np.array(list(map(_number, table.get("loudness")))), "seen_in_training"
         heard[np.isinf(heard)] = math.nan
@@ -158,10 +158,10 @@ class FrameScores:
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Return the mean probabilities of each clip over the models that predict it, ids in order.
+    """Return the mean probabilities of each clip over the models that predict it, sorted by id.
 
-    A clip's threshold is the mean of the same models' alone: others may have chosen theirs on its
-    labels. A clip is seen where one of its models has seen it.
+    A clip's threshold is the mean over the same models only, since others may have chosen theirs on
+    its labels. A clip counts as seen if any of its models has seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(
@@ -194,9 +194,9 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 def place_frames(
     predictions: FramePredictions, items: Items, manifest: Manifest | None
 ) -> FrameScores:
-    """Give each frame its stretch of time; frames without a time or a probability have none.
+    """Assign a time span to each frame that has a time and a probability.
 
-    Frames of a clip at the same time count as one, of their mean probability.
+    Frames of a clip at the same time are averaged.
     """
     probabilities = predictions.probabilities
     if probabilities.ndim == 3:
@@ -205,13 +205,13 @@ def place_frames(
     if not present.any():
         lacking = "probability" if np.isnan(probabilities).all() else "time"
         raise ExperimentError(
-            f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}; "
-            "extract the clips again: obygaze features extract"
+            f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}. "
+            "Extract the clips again: obygaze features extract"
         )
     if manifest is not None and not manifest.items.row_of.keys() & set(predictions.ids):
         raise ExperimentError(
             f"{manifest.name} has none of these {counted(len(predictions.ids), 'clip')} (it has "
-            f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}); give the "
+            f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}). Use the "
             "manifest of these clips"
         )
     tables = [probabilities, predictions.loudness]
@@ -228,8 +228,8 @@ def place_frames(
         span = (-math.inf, math.inf) if low is None or high is None else (low, high)
         if times[-1] < span[0] - MAX_OUTSIDE_S or times[0] > span[1] + MAX_OUTSIDE_S:
             raise ExperimentError(
-                f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside of its "
-                f"span ({span[0]:g} to {span[1]:g} s); frame_time counts from the start of the "
+                f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside its "
+                f"span ({span[0]:g} to {span[1]:g} s). Count frame_time from the start of the "
                 "film's file"
             )
         starts, ends = _cut_axis(times, low, high)
@@ -239,9 +239,9 @@ def place_frames(
             axis = Axis(name_film(item.film, item.media))
         if item.media != (media := media_of.setdefault(axis, item.media)):
             raise ExperimentError(
-                f"film {axis.film}: its clips are of two files ({media or 'none'}, "
-                f"{item.media or 'none'}), whose times differ; give each file a film of its "
-                "own in the manifest"
+                f"film {axis.film}: its clips come from two files ({media or 'none'}, "
+                f"{item.media or 'none'}), whose times differ. Assign each file its own "
+                "film in the manifest"
             )
         parts.append([values[is_shown] for values in (starts, ends, *means)])
         about += [(axis, clip, predictions.seen[row])] * int(is_shown.sum())
@@ -251,22 +251,22 @@ def place_frames(
 
 
 def loudness_heights(loudness: Array) -> Array:
-    """From 0, which is `LOUDNESS_DB` below the loudest, or unknown, to 1."""
+    """Scale loudness to heights from 0 (unknown, or `LOUDNESS_DB` below the loudest) to 1."""
     loudest = np.nan_to_num(loudness, nan=-np.inf).max(initial=-np.inf)
     heights = np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1)
     return np.asarray(np.nan_to_num(heights))
 
 
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
-    """A clip's item with its span in the film, and what to add to its frames' times.
+    """Return a clip's item with its span in the film, and the offset of its frames' times.
 
-    A file that is all of its film starts with it.
+    A file that contains a whole film starts at 0.
     """
     item, offset, is_whole = items[items.row(clip)], 0.0, clip in items.whole_films
     located = manifest.items.row_of.get(clip) if manifest is not None else None
     if item.start is None and manifest is not None and located is not None:
         span = manifest.items[located]
-        # Its frames' times count from the start of the clip's file.
+        # The times of its frames count from the start of the clip's file.
         placed, offset = (item, 0.0) if span.start is None else (span, span.start)
         item = replace(placed, film=span.film or item.film)
         is_whole &= clip in manifest.items.whole_films
@@ -274,7 +274,7 @@ def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Ite
 
 
 def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
-    """The stretch of each frame of a clip; where its ends are unknown, as long on both sides."""
+    """Return each frame's span. At unknown ends of the clip, spans are symmetric."""
     middles = (times[1:] + times[:-1]) / 2
     first, last = (middles[0], middles[-1]) if len(middles) else (times[0] + 0.5, times[0] - 0.5)
     low = max(0.0, 2 * times[0] - first) if start is None else start
@@ -284,7 +284,7 @@ def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Arr
 
 
 def join_spans(spans: Sequence[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
-    """Spans in order of their starts, joined where they overlap or are at most `gap` apart.
+    """Return sorted spans, merged if they overlap or are at most `gap` apart.
 
     Examples
     --------
@@ -301,12 +301,12 @@ def join_spans(spans: Sequence[tuple[int, int]], gap: int = 0) -> list[tuple[int
 
 
 def to_microseconds(seconds: ArrayLike) -> Array:
-    """Seconds as whole microseconds."""
+    """Convert seconds to whole microseconds."""
     return np.rint(np.asarray(seconds, float) * 1e6).astype(np.int64)
 
 
 def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
-    """The pairs of spans and parts that overlap; a part is between two edges.
+    """Return the pairs of spans and parts that overlap, where parts lie between edges.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, 
 
 
 def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
-    """The axis of each row, where `clips` are the rows' clips."""
+    """Return the axis of each row, where `clips` are the rows' clips."""
     times_in = table.get("time_in")
     return [
         Axis(film, clip if time_in == "clip" else "")
@@ -337,7 +337,7 @@ def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
 
 
 def read_numbers(table: Table, column: str, highest: float = 1.0) -> Array:
-    """The numbers of a column, from 0 to `highest`."""
+    """Return the numbers of a column, from 0 to `highest`."""
     numbers = np.array([_number(cell) for cell in table[column]])
     wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= highest)))
     if len(wrong):
@@ -355,7 +355,7 @@ def _number(cell: str) -> float:
 
 
 def read_spans(table: Table) -> tuple[Array, Array]:
-    """The columns start and end, in microseconds."""
+    """Return the columns start and end in microseconds."""
     starts, ends = (to_microseconds(read_numbers(table, name, 1e9)) for name in ("start", "end"))
     if len(wrong := np.flatnonzero(ends <= starts)):
         raise table.problem(int(wrong[0]), "it ends before it starts")

@@ -1,11 +1,12 @@
-"""Moments and frame scores, judged by the segments that annotators marked.
+"""Scores of moments and frames against the segments that annotators marked.
 
-Frames: average precision and AUROC of a film, each stretch of time weighted by its length and split
-where a segment starts or ends, so that edges count exactly; then the mean over films.
+Frames are scored by the average precision and AUROC of a film, then averaged over films. Each time
+span is weighted by its length, and split where a segment starts or ends, so that edges count
+exactly.
 
-Moments of all films are ranked together: average precision at a temporal IoU, as of ActivityNet. A
-moment, the best first, takes the segment that it overlaps most of those that are free; precision
-is interpolated. Moments of the same score share a rank.
+Moments of all films are ranked together and scored by average precision at a temporal IoU, as in
+ActivityNet. Starting from the best, each moment takes the free segment that it overlaps most.
+Precision is interpolated. Moments with the same score share a rank.
 """
 
 from __future__ import annotations
@@ -38,32 +39,32 @@ Spans = list[tuple[int, int]]
 """Starts and ends, in microseconds."""
 TIOUS = (0.3, 0.5, 0.7)
 SEEDS = 20
-"""How many random scorers are averaged."""
+"""The number of random scorers that are averaged."""
 MEASURES = {
     "frame_average_precision": "frame AP",
     "frame_auroc": "frame AUROC",
     **{f"map_{tiou:g}": f"mAP at tIoU {tiou:g}" for tiou in TIOUS},
     "map_mean": "mAP, mean of these",
 }
-"""Every measure by its key, and its name."""
+"""Every measure's name by its key."""
 
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """A measure over films, of the model and of two that know nothing.
+    """A measure over films, of the model and of two scorers that know nothing.
 
     Parameters
     ----------
     value
-        Of frames the mean over films, of moments the average precision over all; None where it
-        is undefined.
+        The mean over films for frames, and the average precision over all for moments. None if
+        undefined.
     interval
-        Its 95% interval, by the jackknife over films; None where there are fewer than five.
+        Its 95% interval, by the jackknife over films; None for fewer than five films.
     constant
-        What a scorer gets that gives all frames the same probability: one moment, everything.
+        The score of the same probability for all frames, with a moment that is everything.
     random
-        The mean of 20 that give frames a random probability, and put moments of the model's
-        lengths at random times.
+        The mean score of 20 scorers that give frames random probabilities, and put moments of the
+        model's lengths at random times.
     """
 
     value: float | None
@@ -81,14 +82,14 @@ class FilmScores:
     film
         Its name.
     seconds, positive_seconds
-        What clips cover of it, and what positive segments cover of that.
+        The time that clips cover, and the part of it that positive segments cover.
     segments, outside
-        How many positive segments there are, cut where clips end, and how many more are outside of
+        The number of positive segments, split where clips end, and the number of those outside
         the clips.
     moments
-        How many were found.
+        The number of moments that the model found.
     scores
-        By the keys of `MEASURES`.
+        The scores by the keys of `MEASURES`.
     """
 
     film: str
@@ -102,14 +103,14 @@ class FilmScores:
 
 @dataclass(frozen=True)
 class AnnotatorScores:
-    """The scores by one annotator's segments: of each film, and over films."""
+    """The scores against an annotator's segments, for each film and over films."""
 
     annotator: str
     films: list[FilmScores]
     scores: dict[str, MeasureScore]
 
     def describe(self, positives: Sequence[str]) -> str:
-        """What this annotator's segments say: the measures over films, then each film."""
+        """Return the measures over films, then for each film, as text."""
         segments = sum(film.segments for film in self.films)
         seconds = sum(film.seconds for film in self.films)
         positive = sum(film.positive_seconds for film in self.films) / seconds
@@ -136,7 +137,7 @@ class AnnotatorScores:
 
 @dataclass(frozen=True)
 class MomentScores:
-    """What `evaluate_moments` gives.
+    """The result of `evaluate_moments`.
 
     Parameters
     ----------
@@ -156,11 +157,11 @@ class MomentScores:
     notes: list[str]
 
     def describe(self) -> str:
-        """The scores as tables."""
+        """Return the scores as tables."""
         return "\n\n".join(entry.describe(self.positives) for entry in self.annotators)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each annotator, film (empty: over films), scorer and measure."""
+        """Return a row for each annotator, film (empty: over films), scorer and measure."""
         rows = []
         for entry in self.annotators:
             for key, score in entry.scores.items():
@@ -184,7 +185,7 @@ def evaluate_moments(
     positives: Sequence[str] = (),
     seed: int = 0,
 ) -> MomentScores:
-    """Score moments and frames by annotators' segments, each annotator on their own.
+    """Score moments and frames against each annotator's segments separately.
 
     Parameters
     ----------
@@ -206,7 +207,7 @@ def evaluate_moments(
     if not positives:
         notes.append(
             f"only segments of {names[0]} count, the highest level (of {join_some(scheme.codes)}); "
-            "if the model looks for another, choose it by --positives"
+            "if the model predicts another level, choose it with --positives"
         )
     annotators = []
     for annotator in timelines.annotators:
@@ -223,11 +224,11 @@ def evaluate_moments(
     if not annotators:
         raise ExperimentError(
             f"the timelines {timelines.name} have no segment of {' or '.join(names)} in these "
-            f"films; choose among {', '.join(scheme.name_of.values())} by --positives"
+            f"films. Choose from {', '.join(scheme.name_of.values())} with --positives"
         )
     if outside := sum(film.outside for entry in annotators for film in entry.films):
         notes.append(
-            f"{counted(outside, 'segment')} outside of the clips with frame probabilities left out"
+            f"{counted(outside, 'segment')} outside the clips with frame probabilities left out"
         )
     return MomentScores(timelines.name, names, annotators, notes)
 
@@ -235,24 +236,24 @@ def evaluate_moments(
 def _check_films(
     frames: Mapping[str, AxisFrames], moments: Moments, timelines: Timelines
 ) -> list[str]:
-    """Raise where nothing can be scored; what is left out, and what limits the scores."""
+    """Return notes on what is left out, or raise if nothing can be scored."""
     table = moments.frames
     if not frames:
         raise ExperimentError(
-            "the frames have times within their clips, and the segments within films; give the "
-            "clips a start and an end: obygaze models moments --manifest FOLDER"
+            "the frames have times within clips, but the segments within films. Add the "
+            "clips' start and end: obygaze models moments --manifest FOLDER"
         )
     annotated = timelines.by_film
     if not set(frames) & set(annotated):
         raise ExperimentError(
-            f"the timelines {timelines.name} are of other films ({join_some(list(annotated))}) "
+            f"the timelines {timelines.name} have other films ({join_some(list(annotated))}) "
             f"than the frames ({join_some(list(frames))}){did_you_mean(frames, annotated)}"
         )
     notes = []
     if without := [film for film in annotated if film not in frames]:
         notes.append(f"annotated films without frames left out: {join_some(without)}")
     if without := [film for film in frames if film not in annotated]:
-        notes.append(f"films that nobody annotated left out: {join_some(without)}")
+        notes.append(f"films without annotations left out: {join_some(without)}")
     if clips := {axis.clip for axis in table.axes if axis.clip}:
         notes.append(f"{counted(len(clips), 'clip')} without a position in the film left out")
     seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}
@@ -260,7 +261,7 @@ def _check_films(
         clips = set(table.ids)
         notes.append(
             f"{len(seen):,} of {counted(len(clips), 'clip')} were used to train the model: "
-            "scores on these test nothing"
+            "scores on these do not test the model"
         )
     return notes
 
@@ -306,7 +307,8 @@ def _defined(value: float) -> float | None:
 class AnnotatedFilm:
     """A film's frames, split where positive segments start and end.
 
-    Of segments only what clips show counts; where two stretches of clips show it, as two.
+    Only the parts of segments that clips show count. A segment that is shown in two separate spans
+    counts as two.
     """
 
     def __init__(
@@ -332,7 +334,7 @@ class AnnotatedFilm:
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """A scorer's answer for a film: probabilities as `AxisFrames` has them, and moments."""
+    """A scorer's answer for a film: probabilities as in `AxisFrames`, and moments."""
 
     probabilities: Array
     moments: Spans
@@ -340,7 +342,7 @@ class Guess:
 
 
 def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
-    """The model's answer for a film."""
+    """Return the model's answer for a film."""
     of_film = [m for m in moments.moments if m.axis.film == film.name and not m.axis.clip]
     spans = to_microseconds([(moment.start, moment.end) for moment in of_film]).reshape(-1, 2)
     scores = np.array([moment.score for moment in of_film])
@@ -348,18 +350,18 @@ def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
 
 
 def guess_constant(film: AnnotatedFilm) -> Guess:
-    """The same probability everywhere, and a moment that is everything."""
+    """Return the same probability everywhere, and a moment that is everything."""
     spans = film.frames.unbroken
     return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
 
 
 def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator) -> Guess:
-    """Random probabilities, and moments of the model's lengths at random times of clips."""
+    """Return random probabilities, and moments of the model's lengths at random times of clips."""
     lows, highs = np.array(film.frames.unbroken).T
     moments = []
     for start, end in model.moments:
         length = min(end - start, int((highs - lows).max()))
-        rooms = np.maximum(highs - lows - length + 1, 0)  # how many starts each stretch has
+        rooms = np.maximum(highs - lows - length + 1, 0)  # possible starts in each span
         drawn, reached = int(chance.integers(rooms.sum())), np.cumsum(rooms)
         stretch = int(np.searchsorted(reached, drawn, side="right"))
         first = int(highs[stretch]) - length - (int(reached[stretch]) - 1 - drawn)
@@ -371,7 +373,7 @@ def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator)
 def measure(
     films: Sequence[AnnotatedFilm], guesses: Sequence[Guess], weights: Array
 ) -> dict[str, Array]:
-    """Every measure [draws], where films have weights [draws, films]; NaN where undefined."""
+    """Return every measure [draws] for weights [draws, films] of films; NaN if undefined."""
     pairs = list(zip(films, guesses, strict=True))
     frames = [
         ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])
@@ -396,7 +398,7 @@ def measure(
 
 
 def _find_hits(segments: Spans, guess: Guess) -> Array:
-    """Which moments find a segment at each of `TIOUS` [moments, 3]; each segment once."""
+    """Return which moments hit a segment at each of `TIOUS` [moments, 3]. A segment is hit once."""
     starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
     moments = np.array(guess.moments, float).reshape(-1, 2)
     begins, stops = moments[:, :1], moments[:, 1:]
@@ -408,7 +410,7 @@ def _find_hits(segments: Spans, guess: Guess) -> Array:
     for column, tiou in enumerate(TIOUS):
         free = np.ones(len(segments), bool)
         for row in np.argsort(-guess.scores, kind="stable").tolist():
-            # Of equal ones the last, as in ActivityNet's evaluation.
+            # The last of equal values, as in ActivityNet's evaluation.
             best = int(len(free) - 1 - np.where(free, tious[row], -1)[::-1].argmax())
             if free[best] and tious[row, best] >= tiou:
                 free[best], hits[row, column] = False, True
@@ -416,7 +418,7 @@ def _find_hits(segments: Spans, guess: Guess) -> Array:
 
 
 def interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
-    """Average precision of ranked moments for weights [draws, moments] and counts of segments."""
+    """Return the average precision of ranked moments for weights [draws, moments]."""
     if not len(scores):
         return np.where(segments > 0, 0.0, np.nan)
     order = np.argsort(-scores, kind="stable")

@@ -1,6 +1,6 @@
-"""Moments: the intervals of films in which a model of frame sequences sees what it learned.
+"""Moments: the intervals of films that a model of frame sequences rates as positive.
 
-They are found here, written and read as tables, and drawn on the time axis of a film.
+This module finds them, reads and writes their tables, and draws them on the time axis of a film.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
-"""Of what is shorter than 50 s, gaps are closed up to this share of it instead."""
+"""Gaps are closed up to this share of films and clips shorter than 50 s."""
 EPSILON = 1e-12
-"""By how much the mean of equal thresholds may be off."""
+"""The tolerance for the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20
 CURVE = 1.7
 """The height of the frame probabilities in a figure, in rows."""
@@ -74,8 +74,8 @@ CURVE = 1.7
 class Moment:
     """An interval of a time axis, in seconds.
 
-    `score` is the mean probability in it. `clips` are those that show it, and `seen` says whether
-    the model was trained on any of them.
+    `score` is its mean probability. `clips` are the clips that show it, and `seen` is "yes" if the
+    model was trained on any of them.
     """
 
     axis: Axis
@@ -88,7 +88,7 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The moments of films, and the frames that they were found in.
+    """The moments of films, and the frames in which they were found.
 
     Parameters
     ----------
@@ -126,11 +126,11 @@ class Moments:
 
     @property
     def threshold(self) -> float | None:
-        """The mean over clips; None where it is unknown."""
+        """The mean threshold over clips, or None if unknown."""
         return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
 
     def describe(self) -> str:
-        """The first moments as a table, and how many there are."""
+        """Return the first moments as a table, and their number."""
         rows = [
             (cut(m.axis.name, 40), format_time(m.start), format_time(m.end), f"{m.score:.2f}")
             for m in self.moments[:MAX_ROWS_SHOWN]
@@ -143,7 +143,7 @@ class Moments:
         where = [counted(len(axes) - clips, "film")] if len(axes) > clips else []
         if clips:
             where.append(
-                f"{counted(clips, 'clip')} whose position in the film is not known: their "
+                f"{counted(clips, 'clip')} whose position in the film is unknown: their "
                 "times count from the start of the clip"
             )
         limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
@@ -154,7 +154,7 @@ class Moments:
         return "\n".join(lines)
 
     def to_csv(self) -> str:
-        """A row a moment, times in seconds."""
+        """Return a table with a row per moment, and times in seconds."""
         return format_spreadsheet(
             {
                 "film": [m.axis.film for m in self.moments],
@@ -169,7 +169,7 @@ class Moments:
 
     @classmethod
     def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
-        """Read two tables: of moments (film, start, end, score), and of frames."""
+        """Read a table of moments (film, start, end, score) and a table of frames."""
         required = ("film", "start", "end", "score")
         table = read_table(Path(moments), required=required).without_escapes()
         starts, ends = read_spans(table)
@@ -177,7 +177,7 @@ class Moments:
         films = {axis.film for axis in scores.axes}
         for row, film in enumerate(table["film"]):
             if film not in films:
-                wrong = f"{frames} has no frames of {shorten(film)}; give tables of the same films"
+                wrong = f"{frames} has no frames of {shorten(film)}. Use tables of the same films"
                 raise table.problem(row, wrong)
         clips = [tuple(filter(None, cell.split(SEPARATOR))) for cell in table.get("clips")]
         times = (starts / 1e6).tolist(), (ends / 1e6).tolist()
@@ -187,7 +187,7 @@ class Moments:
 
 
 def cut(text: str, width: int) -> str:
-    """A name that fits in a table."""
+    """Shorten a name to fit in a table."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
@@ -207,23 +207,23 @@ def find_moments(
     predictions
         From `predict_frames`.
     items
-        Those of the store: each clip's film, and its start and end there.
+        The items of the store, with each clip's film, start and end.
     manifest
-        Says where clips that are files of their own are in their films: its items of the same ids.
+        Locates clips with their own files in their films, by items with the same ids.
     threshold
-        A probability; by default the model's own, which was chosen on validation clips. Of a run
-        each clip has the mean of the models that were tested on it.
+        A probability; by default the model's own, which was chosen on validation clips. In a run,
+        each clip has the mean threshold of the models that were tested on it.
     min_length
-        Drop shorter intervals, in seconds, once gaps are closed.
+        Drop shorter intervals, in seconds, after closing gaps.
     close_gaps
-        Close shorter gaps between two intervals, in seconds, where clips cover all of the gap. By
-        default `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a shorter film or clip.
+        Close shorter gaps between intervals, in seconds, if clips cover the gap. By
+        default `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a short film or clip.
     """
     if threshold is not None and not 0 <= threshold <= 1:
-        raise UsageError(f"the threshold is a probability from 0 to 1 (got {threshold:g})")
+        raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
     for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps or 0.0)):
         if not 0 <= seconds < math.inf:
-            raise UsageError(f"the {name} is a number of seconds, 0 or more (got {seconds:g})")
+            raise UsageError(f"the {name} must be 0 seconds or more (got {seconds:g})")
     if manifest is not None and not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
     frames = place_frames(predictions, items, manifest)
@@ -236,23 +236,23 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
-        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN is not
+        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN never is
         length = int(film.edges[-1] - film.edges[0])
         own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
-        for low, high in film.unbroken:  # only what clips cover is joined
+        for low, high in film.unbroken:  # gaps between clips stay
             inside = reached[(film.edges[reached] >= low) & (film.edges[reached + 1] <= high)]
             for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
-    said = said_of(predictions.about)
+    facts = said_of(predictions.about)
     of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
     media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
-    title = f"{said.estimator}: {said.task}"
+    title = f"{facts.estimator}: {facts.task}"
     if predictions.probabilities.ndim == 3:
-        title += f", probability of {said.classes[-1]}"
-    part = "window" if " windows of " in str(said.features) else "frame"
-    shown = title, media, predictions.warnings, part
-    return Moments(moments, frames, thresholds, min_length, close_gaps, *shown)
+        title += f", probability of {facts.classes[-1]}"
+    part = "window" if " windows of " in str(facts.features) else "frame"
+    described = title, media, predictions.warnings, part
+    return Moments(moments, frames, thresholds, min_length, close_gaps, *described)
 
 
 def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
@@ -274,7 +274,7 @@ def moment_figure(
     timelines: Timelines | None = None,
     manifest: Manifest | None = None,
 ) -> Figure:
-    """Draw a film's moments below the frame probabilities that they were found in.
+    """Draw a film's moments below the frame probabilities.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def moment_figure(
         axes.bar(starts, 0.5, lengths, bottom + 0.1, align="edge", color=INK)
         room = 72 * NAMES * size[0]
         names = ["\n".join(wrap(name, room, 9.5)) for name, _, _ in rows]
-        places = [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35]
+        ticks = [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35]
         names += [f"probability of\neach {moments.part}", "moments"]
         if frames.loudness is not None:
             bottom -= 0.6
@@ -313,8 +313,8 @@ def moment_figure(
             axes.stairs(
                 heights, frames.edges / 1e6, baseline=bottom, fill=True, color=SOFT, alpha=0.6
             )
-            places, names = [*places, bottom + 0.2], [*names, "loudness"]
-        axes.set_yticks(places, names)
+            ticks, names = [*ticks, bottom + 0.2], [*names, "loudness"]
+        axes.set_yticks(ticks, names)
         axes.set_ylim(bottom - 0.1, 0.6)
         times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
         times += (frames.edges[[0, -1]] / 1e6).tolist()
@@ -347,7 +347,7 @@ def _find_axis(moments: Moments, film: Collection[str] | str) -> Axis:
 def _label_rows(
     axis: Axis, timelines: Timelines | None, manifest: Manifest | None, clips: set[str]
 ) -> list[tuple[str, list[Bar], dict[str, str]]]:
-    """The name, bars and levels of each annotator, and of the clips' labels."""
+    """Return the name, bars and levels of each annotator, and of the clips' labels."""
     rows = []
     if timelines is not None and not axis.clip:
         if axis.film not in timelines.by_film:
@@ -374,7 +374,7 @@ def _label_rows(
 
 
 def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
-    """The frames' probabilities from `base` (0) on, its `own` moments shaded behind them."""
+    """Draw the frames' probabilities from `base` (0) on, with `own` moments shaded behind."""
     frames = moments.frames.by_axis[axis]
     for moment in own:
         across = (moment.start, moment.start, moment.end, moment.end)
@@ -390,11 +390,11 @@ def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], bas
 
 
 def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> None:
-    """A line across, named at its right end."""
+    """Draw a horizontal line with its name at the right end."""
     style: Any = (0, (4, 2.5)) if dashed else "solid"
     axes.axhline(y, color=SOFT if dashed else LINE, linewidth=0.8, linestyle=style)
-    place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    axes.annotate(text, (1, y), (4, 0), **place, va="center", size=8, color=SOFT)
+    style_of_text: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(text, (1, y), (4, 0), **style_of_text, va="center", size=8, color=SOFT)
 
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:

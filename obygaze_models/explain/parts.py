@@ -1,6 +1,6 @@
-"""What the fits of a run say of concepts: their mean parts in predictions, and their quality.
+"""Each concept's mean contribution to predictions, and its quality, over the fits of a run.
 
-Parts are of log-odds, with one sign wherever they are shown.
+Parts are contributions to log-odds, with the same sign wherever they are shown.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
 INTERCEPT = "(intercept)"
-"""What files have for a concept in rows of an intercept, which are those without a value."""
+"""The "concept" of rows with an intercept, which have no value."""
 
 
 def name_log_odds(classes: Sequence[str]) -> str:
-    """What parts add up to: of two classes always the second's, whichever is predicted."""
+    """Return the name of the sum of the parts: with two classes, the log-odds of the second."""
     return f"log-odds of {classes[1]}" if len(classes) == 2 else "logit of the predicted class"
 
 
 def values_of(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of reasons that say what clips measure along concepts, without questions."""
+    """Return the rows of reasons with clips' scores on concepts, without a tree's questions."""
     return reasons[reasons["value"].notna() & reasons["step"].isna()]
 
 
 def questions(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of reasons that are questions on trees' paths."""
+    """Return the rows of reasons that are questions on a tree's path."""
     return reasons[reasons["step"].notna()]
 
 
 def measured(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return what the clips of one fit measure: clips by concepts, both in the fit's order."""
+    """Return a fit's scores, clips by concepts, both in the fit's order."""
     values = values_of(reasons)
     rows, ids = pd.factorize(values["id"])
     columns, concepts = pd.factorize(values["concept"])
@@ -50,7 +50,7 @@ def measured(reasons: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class MeanParts:
-    """What N clips measure along K concepts, and the parts of their log-odds.
+    """The scores of N clips on K concepts, and the parts of their log-odds.
 
     Parameters
     ----------
@@ -69,34 +69,34 @@ class MeanParts:
 
     @property
     def total(self) -> NDArray[Any]:
-        """What the parts add up to, [N]."""
+        """The sum of the parts, [N]."""
         rest = 0.0 if self.intercept is None else self.intercept
         return np.asarray(self.amounts.sum(axis=1) + rest)
 
     @property
     def order(self) -> NDArray[Any]:
-        """The places of each clip's concepts by the size of the part, [N, K]."""
+        """The indices of each clip's concepts by the size of the part, [N, K]."""
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
     def listed(self) -> list[list[tuple[str, float]]]:
         """Return each clip's parts by title, the largest first, then the intercept.
 
-        They add up. A clip whose parts are NaN has none.
+        They add up. A clip whose parts are NaN gets an empty list.
         """
         lists = []
-        for row, places in enumerate(self.order.tolist()):
-            of_clip = [(self.concepts[place], float(self.amounts[row, place])) for place in places]
+        for row, indices in enumerate(self.order.tolist()):
+            parts = [(self.concepts[i], float(self.amounts[row, i])) for i in indices]
             if self.intercept is not None:
-                of_clip.append(("at rest (intercept)", float(self.intercept[row])))
-            lists.append([] if np.isnan([amount for _, amount in of_clip]).any() else of_clip)
+                parts.append(("at rest (intercept)", float(self.intercept[row])))
+            lists.append([] if np.isnan([amount for _, amount in parts]).any() else parts)
         return lists
 
 
 def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
-    """Return what the clips `ids` measure, and the parts of their log-odds: means over the fits.
+    """Return the scores of the clips `ids`, and the parts of their log-odds, averaged over fits.
 
-    Parts are NaN for clips without a fit, and for those whose fits predict different ones of
-    several classes: they are of different sums.
+    Parts are NaN for clips without a fit. They are also NaN for clips whose fits predict different
+    classes (of more than two), since their sums differ.
     """
     sums = reasons[reasons["kind"].isin(["sum", "stores"])]
     concepts = values_of(sums)["concept"].unique().tolist()
@@ -117,7 +117,7 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
 
 @dataclass(frozen=True)
 class ConceptQuality:
-    """How well a model's scores of a concept rank test clips with it above those without.
+    """The quality of a concept's scores: how they rank test clips with and without it.
 
     Parameters
     ----------
@@ -149,11 +149,11 @@ class ConceptQuality:
 def concept_quality(
     reasons: pd.DataFrame, clips: Mapping[str, Clip], *, is_obygaze: bool = True
 ) -> list[ConceptQuality]:
-    """Score the concepts of bottlenecks on test clips: a row for each model, task and concept.
+    """Score the concepts of bottlenecks on test clips, for each model, task and concept.
 
-    Hard Negative and Sure clips with a concept are compared with all clips without it; Not Sure
-    clips are ignored. Where the levels are not ObyGaze's, all clips count. Networks are left out:
-    they are explained by a bottleneck's concepts.
+    Hard Negative and Sure clips with a concept are compared with all clips without it. Not Sure
+    clips are ignored. If the levels are not ObyGaze's, all clips count. Networks are left out,
+    because a bottleneck's concepts explain them.
     """
     values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
     rows, ids = pd.factorize(values["id"])

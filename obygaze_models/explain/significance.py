@@ -1,4 +1,4 @@
-"""Whether concepts beat chance: how their directions rank clips, and move a network (TCAV)."""
+"""Tests of whether concepts beat chance: how they rank clips, and move a network (TCAV)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def concept_significance(
 ) -> list[Significance]:
     """Test each direction of a bank on held-out clips.
 
-    The labels are shuffled `runs` times, and a direction is fitted to each shuffle as the bank's
-    own was, at its C. Concepts without held-out clips of both kinds are left out: their AUC is
+    The labels are shuffled `runs` times. A direction is fitted to each shuffle with the bank's
+    settings and C. Concepts without held-out clips of both kinds are left out, because their AUC is
     undefined.
 
     Parameters
@@ -68,11 +68,11 @@ def concept_significance(
     X, Y
         The features, and the concepts (1, 0, or -1 for unknown), that it was fitted on.
     X_held, Y_held
-        Clips that were not used in the fit, best those of a test set.
+        Clips that were not used in the fit, ideally those of a test set.
     runs
         The number of random directions. No p is below 1 / (runs + 1), and Holm multiplies it by
         the number of concepts. Clips of a film are alike, so shuffling clips gives p values that
-        are rather too small.
+        tend to be too small.
     random_state
         Fixes the shuffles.
     """
@@ -98,10 +98,10 @@ def concept_significance(
 def random_label_cavs(
     bank: ConceptBank, X: Array, Y: Array, *, runs: int = 500, random_state: int | None = None
 ) -> Array:
-    """Unit directions [runs, D] of shuffled labels, fitted as the bank's own were.
+    """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
 
-    The concepts take turns. TCAV scores are compared with these: directions of another kind are
-    distributed otherwise, and make the test too strict or too lax.
+    The concepts alternate. TCAV scores are compared with these, because directions of another kind
+    have another distribution and make the test too strict or too lax.
     """
     shuffle = _Shuffles(bank, X, Y, random_state)
     cavs = [shuffle.direction(run % len(bank.names_)) for run in range(runs)]
@@ -109,7 +109,7 @@ def random_label_cavs(
 
 
 class _Shuffles:
-    """Directions of a bank's concepts, their labels shuffled among the clips that have them."""
+    """Directions of a bank's concepts, with labels shuffled among the clips that have them."""
 
     def __init__(self, bank: ConceptBank, X: Array, Y: Array, random_state: int | None) -> None:
         self.bank, self.X, self.Y = bank, np.asarray(X, dtype=np.float64), Y
@@ -117,7 +117,7 @@ class _Shuffles:
         self.products = self.X @ self.X.T if len(X) <= GRAM_ROWS else None
 
     def direction(self, concept: int) -> Array:
-        """That of one more shuffle, fitted as the bank fits."""
+        """Return the direction of another shuffle, fitted with the bank's settings."""
         targets = self.Y[:, self.bank.columns_[concept]]
         rows = np.flatnonzero(targets >= 0)
         shuffled = self.chance.permutation(targets[rows])
@@ -131,14 +131,14 @@ class _Shuffles:
 
 
 def permutation_p(observed: float, null: Array) -> float:
-    """The share of `null` and `observed` itself that is at least as large as `observed`.
+    """Return the share of `null` and `observed` itself that is at least as large as `observed`.
 
     Examples
     --------
     >>> permutation_p(0.9, np.array([0.5, 0.6, 0.95]))
     0.5
     """
-    # AUCs that are equal as fractions may differ in their last bit.
+    # AUCs that are equal as fractions may differ in the last bit.
     return float((1 + np.sum(null >= observed - 1e-12)) / (1 + len(null)))
 
 
@@ -158,17 +158,17 @@ class TCAV:
         The share of the clips whose logit rises along the concept's direction; a clip whose
         logit does not change counts half.
     random_score
-        The mean score of the random directions; `random_spread` is their standard deviation.
+        The mean score of the random directions; `random_spread` is the standard deviation.
     p, p_holm
-        Two-sided: the share of directions whose score is at least as far from one half, the
-        concept's included; and corrected for the number of concepts (Holm).
+        Two-sided: the share of directions whose score is at least as far from one half, including
+        the concept's; and corrected for the number of concepts (Holm).
     slope
-        How steeply the logit rises along the direction, on average over the clips.
+        The mean slope of the logit along the direction, over the clips.
     slope_p, slope_p_holm
-        As `p`, for the size of the slope. In a nearly linear network random directions score
-        nearly 0 or 1, too: then look at the slope.
+        As `p`, for the size of the slope. In a nearly linear network, random directions also score
+        nearly 0 or 1, so look at the slope.
     clips, runs
-        The numbers of clips and of random directions: no p is below 1 / (runs + 1).
+        The numbers of clips and of random directions. No p is below 1 / (runs + 1).
     """
 
     name: str
@@ -206,7 +206,7 @@ def tcav(
     along, by_chance = gradients @ cavs.T, gradients @ random.T
     scores, random_scores = _rising(along), _rising(by_chance)
     slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
-    # Reversing a direction mirrors its score at one half and its slope at 0: these are the
+    # Reversing a direction mirrors its score at one half and its slope at 0, so these are the
     # centres of chance.
     p = [permutation_p(abs(s - 0.5), np.abs(random_scores - 0.5)) for s in scores.tolist()]
     slope_p = [permutation_p(abs(s), np.abs(random_slopes)) for s in slopes.tolist()]
@@ -223,6 +223,6 @@ def tcav(
 
 
 def _rising(derivatives: Array) -> Array:
-    """The share of clips with a positive derivative along each direction."""
+    """Return the share of clips with a positive derivative along each direction."""
     rising, flat = (derivatives > 0).sum(axis=0), (derivatives == 0).sum(axis=0)
     return np.asarray((rising + flat / 2) / len(derivatives))

@@ -1,1 +1,1 @@
-"""Figures: numbers in, a matplotlib `Figure` out; `save_figure` writes SVG, PDF or PNG."""
+"""Figures: numbers in, a matplotlib `Figure` out. `save_figure` writes SVG, PDF or PNG."""

@@ -1,4 +1,4 @@
-"""Numbers as dots with their intervals, a row each: in groups, panels, beside published ones."""
+"""Dot plots of numbers with intervals, a row each, in groups or panels, or with published ones."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ CLEARNESS = (
     Series("interval includes 0", SERIES[0], hatched=True),
     Series("interval excludes 0", SERIES[0]),
 )
-"""What fills a dot: whether its interval is on one side of 0."""
+"""The series of dots whose interval includes or excludes 0."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row of a dot plot: a score, None where it is undefined, its interval, a published score.
+    """A row of a dot plot: a score (None if undefined), its interval, and a published score.
 
-    Consecutive rows of one `group` stand under its name. A `mark`, such as ``*``, follows the
-    score; the `note` has a column of its own. `kind` says who scored: a model, annotators or a
-    guess; each has the same mark in every figure.
+    Consecutive rows with the same `group` are listed under its name. A `mark`, such as ``*``,
+    follows the score. The `note` has its own column. `kind` is the rater (a model, annotators or a
+    guess), which has the same mark in every figure.
     """
 
     label: str
@@ -69,7 +69,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A value to compare with, such as chance: across the rows of `group`, or across all."""
+    """A value to compare with, such as chance, drawn across the rows of `group`, or all rows."""
 
     value: float
     label: str
@@ -78,9 +78,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows of dots, a dot a series or none, on an axis.
+    """Rows of dots on an axis, with at most a dot per series.
 
-    `line` is a value to compare with, such as chance; `axis` says what is measured.
+    `line` is a value to compare with, such as chance. `axis` is the name of the measure.
     """
 
     rows: Sequence[Sequence[Dot]]
@@ -92,23 +92,23 @@ class Panel:
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
-    """Code -> name of levels, as series with one colour a level in every figure."""
+    """Return levels (code -> name) as series, with the same colour per level in every figure."""
     return list(map(Series, names.values(), level_colours(list(names))))
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """A colour each; after the last colour they repeat, hollow."""
+    """Return series with a colour each. After the last colour they repeat, hollow."""
     size = len(SERIES)
     return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
 
 
 def round_up(share: float) -> float:
-    """The end of an axis for shares up to `share`: a multiple of a fifth, at most 1."""
+    """Return the end of an axis for shares up to `share`: a multiple of a fifth, at most 1."""
     return min(1.0, math.ceil(share * 5 - 1e-9) / 5) or 0.2
 
 
 def start_of_axis(dots: Iterable[Dot], line: float) -> float:
-    """Return the fifth at which an axis begins that holds dots, their intervals and a line."""
+    """Return the start of an axis, a multiple of a fifth, that shows dots, intervals and a line."""
     values = [line, *(end for dot in dots for end in (dot.value, dot.low) if is_defined(end))]
     return math.floor(5 * min(values) + 1e-9) / 5
 
@@ -127,7 +127,7 @@ def grouped_dots(
     origin: float | None = None,
     ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw groups of dots with their intervals, a row a series.
+    """Draw groups of dots with their intervals, with a row per series.
 
     Parameters
     ----------
@@ -178,14 +178,14 @@ def _fill(
     to_text: ToText,
     step: float,
 ) -> None:
-    """Name the rows, and draw their dots, each series `step` points below the one before.
+    """Name the rows, and draw their dots, with each series `step` points below the last.
 
-    Numbers stand beside them where each has its own line.
+    Numbers are printed beside the dots if each has its own line.
     """
     numbers = []
     for (name, middle), dots in zip(middles.items(), rows, strict=True):
-        for place, (dot, kind) in enumerate(zip(dots, series, strict=True)):
-            y = middle + step * (place - (len(series) - 1) / 2)
+        for index, (dot, kind) in enumerate(zip(dots, series, strict=True)):
+            y = middle + step * (index - (len(series) - 1) / 2)
             if is_defined(dot.value):
                 numbers.append(Cell(y, to_text(dot.value)))
             if is_defined(dot.value) or step:
@@ -198,16 +198,16 @@ def _fill(
 def panel_plot(
     groups: Sequence[Sequence[str]], panel: Panel, *, title: str, description: str
 ) -> Figure:
-    """Draw groups of named rows; the rows of figures with the same groups are in line.
+    """Draw groups of named rows, aligned between figures with the same groups.
 
-    Where each row has at most one dot, its number stands beside it.
+    If each row has at most a single dot, its number is printed beside it.
     """
     row, between = 19.0, 8.0
     middles, height = dict[str, float](), 0.0
     for group in groups:
-        middles |= {name: height + row * (place + 0.5) for place, name in enumerate(group)}
+        middles |= {name: height + row * (index + 0.5) for index, name in enumerate(group)}
         height += row * len(group) + between
-    keys = [kind.key for kind in panel.series]  # always, so that rows of figures are in line
+    keys = [kind.key for kind in panel.series]  # always, to align the rows of figures
     sheet = Sheet(title, description, height - between, keys=keys, axis=panel.axis)
     axes, (low, high) = sheet.axes, panel.limits
     scale_x(axes, [], panel.limits, percent=panel.percent)
@@ -237,7 +237,7 @@ def dot_plot(
     footnote: str = "",
     ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw scores as points with intervals, a row each, beside published ones (a forest plot).
+    """Draw scores with intervals, a row each, beside published scores (a forest plot).
 
     Parameters
     ----------
@@ -317,9 +317,9 @@ def _draw_point(
     reference: str,
     to_text: ToText,
 ) -> Iterator[Cell]:
-    """Draw a point and its published one, and yield their numbers."""
+    """Draw a point and its published score, and yield their numbers."""
     above = 0.0
-    if is_defined(point.reference):  # below ours, so that neither hides the other
+    if is_defined(point.reference):  # drawn lower, so that both are visible
         above = 5.0
         mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
         add_number(axes, f"{mark['label']}: {to_text(point.reference)}")

@@ -1,6 +1,6 @@
-"""A sheet that figures are drawn on: rows of names, marks and numbers below a title and legend.
+"""A sheet for figures: rows of names, marks and numbers below a title and a legend.
 
-Heights of rows are points. Matplotlib measures texts and lays them out; only long names are
+Heights of rows are in points. Matplotlib measures and lays out texts, except that long names are
 wrapped by their number of letters.
 """
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 Limits = tuple[float, float]
 """The ends of an axis."""
 Style = Mapping[str, Any]
-"""Options of matplotlib."""
+"""Options for matplotlib."""
 ToText = Callable[[float], str]
-"""How numbers are printed."""
+"""A function that formats numbers."""
 USUAL_IN = 312 / 72
-"""So narrow that no text is below 11 px on a phone (390 px)."""
+"""The width in inches, so narrow that no text is below 11 px on a phone (390 px)."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 9.4
 """Font sizes."""
 ROW = 13.0
-"""The height of a row of one line, in points."""
+"""The height of a row with a single line, in points."""
 STAR = 5.0
-"""How wide the mark of a number is, in points."""
+"""The width of the mark after a number, in points."""
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
 
 def point(marker: str, size: float, face: str, edge: str, width: float = 1.3) -> dict[str, Any]:
-    """Return how matplotlib draws a point."""
+    """Return matplotlib's options for a point."""
     return {
         "marker": marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": edge,
         "markeredgewidth": width, "linestyle": "none",
@@ -62,7 +62,7 @@ MARKS = {
     "annotators": point("s", 6.0, INK, INK),
     "guess": point("|", 9.0, SOFT, SOFT, 1.8),
 }
-"""A mark for each who scores, the same in every figure."""
+"""The mark of each kind of rater, the same in every figure."""
 
 
 def sheet_width() -> float:
@@ -72,7 +72,7 @@ def sheet_width() -> float:
 
 @dataclass(frozen=True)
 class Series:
-    """What a colour stands for; hatched or hollow where a second series has the same colour."""
+    """The meaning of a colour; hatched or hollow if a second series has the same colour."""
 
     label: str
     colour: str
@@ -80,30 +80,30 @@ class Series:
 
     @property
     def dot(self) -> dict[str, Any]:
-        """How matplotlib draws a point of this series."""
+        """Matplotlib's options for a point of this series."""
         return point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
 
     @property
     def key(self) -> Artist:
-        """Its place in a legend."""
+        """Its entry in a legend."""
         return key(self.label, **self.dot)
 
 
 def key(label: str, **style: Any) -> Artist:
-    """A legend's line or point."""
+    """Return a legend's line or point."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **style)
 
 
 def line_style(label: str) -> dict[str, Any]:
-    """How a line is drawn, by what it means: the same in every figure."""
+    """Return the style of a line by its label, the same in every figure."""
     return {"color": SOFT, "linewidth": 1.0, "linestyle": _DASHES.get(label, "solid")}
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A value, None where it is undefined, its interval, and what guessing reaches."""
+    """A value (None if undefined), its interval, and the score of guessing."""
 
     value: float | None
     low: float | None = None
@@ -112,12 +112,12 @@ class Dot:
 
     @property
     def is_clear(self) -> bool:
-        """Whether its interval is on one side of 0."""
+        """True if its interval is on one side of 0."""
         return is_defined(self.low) and is_defined(self.high) and self.low * self.high > 0
 
 
 class Cell(NamedTuple):
-    """A text of a column, and where its middle is, in points from the top."""
+    """A text in a column, and its middle in points from the top."""
 
     y: float
     text: str
@@ -125,16 +125,16 @@ class Cell(NamedTuple):
 
 
 def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
-    """Make a figure with a title and a legend; `fit` lays the rest out below them."""
+    """Make a figure with a title and a legend. `fit` lays out the rest below them."""
     from matplotlib.figure import Figure
 
     width = sheet_width()
-    for each in keys:
-        each.set_label("\n".join(wrap(str(each.get_label()), width - 30, TEXT, 2)))
+    for handle in keys:
+        handle.set_label("\n".join(wrap(str(handle.get_label()), width - 30, TEXT, 2)))
     with figure_style():
         figure = Figure(figsize=(figure_width(USUAL_IN), 4), layout="constrained")
         describe(figure, title, description)
-        for columns in range(max(len(keys), 1), 0, -1):  # as many as there is room for
+        for columns in range(max(len(keys), 1), 0, -1):  # as many as fit
             legend = figure.legend(
                 handles=keys, loc="outside upper left", ncols=columns, alignment="left",
                 title="\n".join(wrap(title, width, 1.15 * TITLE, 3)),
@@ -149,7 +149,7 @@ def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
 
 
 def fit(figure: Figure, axes: Axes, height: float, rows: int = 1) -> Figure:
-    """Lay a figure out so that its `rows` of axes are `height` points high, in every format."""
+    """Lay out a figure so that its `rows` of axes are `height` points high, in every format."""
     with figure_style():
         figure.set_figheight(rows * height / 72 + 4)
         for _ in range(2):  # the axes' width may change the ticks
@@ -167,16 +167,16 @@ def width_of(artist: Any) -> float:
 
 
 class Sheet:
-    """Rows on one axes, whose y counts points from its top: names, marks and numbers.
+    """Rows on a single axes, whose y counts points from the top: names, marks and numbers.
 
     Parameters
     ----------
     title, description
-        The figure's title, and what is seen, for those who cannot see it.
+        The figure's title, and a description for those who cannot see it.
     keys
-        What is in the legend.
+        The entries of the legend.
     axis
-        What is measured.
+        The name of the measure.
     footnote
         A remark at the bottom.
     """
@@ -205,7 +205,7 @@ class Sheet:
         self._height, self._edge = height, 0.0
 
     def name_rows(self, cells: Iterable[Cell]) -> None:
-        """Write texts at the left edge, of which all but bold ones are left of the axes."""
+        """Write texts at the left edge. All but bold texts are left of the axes."""
         with figure_style():
             drawn = [self._write(0, cell, ha="left") for cell in cells]
             names = [text for text in drawn if text.get_fontweight() != "bold"]
@@ -214,28 +214,28 @@ class Sheet:
             text.xyann = (-gap, 0)
 
     def add_column(self, cells: Iterable[Cell]) -> None:
-        """Write texts right of the axes, and of the columns before, in line at their right."""
+        """Write right-aligned texts to the right of the axes and of earlier columns."""
         with figure_style():
             drawn = [self._write(1, cell, ha="right") for cell in cells if cell.text]
             self._edge += 9 + max(map(width_of, drawn), default=-9.0)
         marked = {text for text in drawn if text.get_text().endswith("*")}
         for text in drawn:
-            # Decimals stay in line where only some numbers have a mark.
+            # Keep decimals aligned if only some numbers have a mark.
             gap = STAR if marked and text not in marked else 0.0
             text.xyann = (self._edge - gap, 0)
 
     def write_ends(self, ends: tuple[str, str], zero: float) -> None:
-        """Say above the axes what values below and above `zero` mean."""
+        """Write the meaning of values below and above `zero` over the axes."""
         sides = (f"← {ends[0]}", -4, "right"), (f"{ends[1]} →", 4, "left")
         with figure_style():
             for text, gap, side in sides:
                 lines = "\n".join(wrap(text, 0.38 * sheet_width(), SMALL, 3))
                 look: Any = {"size": SMALL, "color": SOFT, "ha": side, "va": "bottom"}
-                place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-                self.axes.annotate(lines, (zero, 1), (gap, 4), **place, **look)
+                offset: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+                self.axes.annotate(lines, (zero, 1), (gap, 4), **offset, **look)
 
     def draw(self) -> Figure:
-        """Lay the figure out, and return it."""
+        """Lay out the figure, and return it."""
         return fit(self.figure, self.axes, self._height)
 
     def _write(self, x: float, cell: Cell, **options: Any) -> Any:
@@ -250,29 +250,29 @@ def on_paper() -> dict[str, Any]:
 
 
 def name_lines(name: str, lines: int = 2) -> str:
-    """Wrap a row's name to its column; what needs more `lines` is cut."""
+    """Wrap a row's name to its column, in at most `lines` lines."""
     return "\n".join(wrap(name, NAMES * sheet_width(), TEXT, lines))
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:
-    """Whether there is a number to draw."""
+    """Return True if there is a number to draw."""
     return value is not None and math.isfinite(value)
 
 
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to hold all values: `limits`, or wider; without limits, round ends."""
+    """Scale the x axis to all values: `limits` or wider, or without limits, round ends."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
-    given = [*values, *(limits or ())] or [0.0, 1.0]
-    low, high = min(given), max(given)
+    values_shown = [*values, *(limits or ())] or [0.0, 1.0]
+    low, high = min(values_shown), max(values_shown)
     if low == high:
         low, high = low - 0.5, high + 0.5
     ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
     least, most = limits or (math.inf, -math.inf)
     axes.set_xlim(low if low >= least else ticks[0], high if high <= most else ticks[-1])
-    axes.xaxis.set_major_locator(AutoLocator())  # as many as there is room for
+    axes.xaxis.set_major_locator(AutoLocator())  # as many as fit
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.tick_params(axis="x", pad=3)
@@ -282,7 +282,7 @@ def scale_x(
 def draw_dot(
     axes: Axes, dot: Dot, y: float, style: Style, label: str, to_text: ToText = format_number
 ) -> None:
-    """Draw a dot on its interval, cut at the axis' ends; "undefined" without a value."""
+    """Draw a dot on its interval, clipped to the axis, or "undefined" without a value."""
     low, high = axes.get_xlim()
     if not is_defined(dot.value):
         write_in(axes, low + (high - low) / 50, y, "undefined", SOFT, ha="left")
@@ -304,7 +304,7 @@ def draw_dot(
 
 
 def write_in(axes: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
-    """Write small text at a place of the axes, hiding the lines behind it."""
+    """Write small text on the axes, hiding the lines behind it."""
     options = {"ha": "center", "size": SMALL, "bbox": on_paper(), **options}
     with figure_style():
         axes.text(x, y, text, color=colour, va="center_baseline", zorder=6, **options)

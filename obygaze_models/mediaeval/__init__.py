@@ -1,1 +1,1 @@
-"""MediaEval: run files of trec_eval, and scores by the official measure of a benchmark's labels."""
+"""MediaEval: run files of trec_eval, and scores by a benchmark's official measure."""

@@ -1,4 +1,4 @@
-"""Runs on a benchmark's test set, scored by the official measure of its labels."""
+"""Scores of runs on a benchmark's test set, by the official measure of its labels."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class RunScore:
     labels, measure, value
         The label set, its official measure, and the score.
     clips, positives
-        Labelled test clips, and those of the highest level where the measure ranks.
+        The number of labelled test clips, and of positive clips if the measure is a ranking.
     missing
-        Those of the clips that the run does not return; they count against it.
+        The clips that the run does not return, which count against it.
     outside
-        What it returns besides. In a ranking they count as negative, as trec_eval has it.
+        Other clips that it returns. In a ranking they count as negative, as in trec_eval.
     tag, external_data
-        From the run file; None where it does not say.
+        The tag, and its statement on external data, if any.
     """
 
     labels: str
@@ -51,17 +51,17 @@ class RunScore:
 
     @property
     def title(self) -> str:
-        """The measure as people write it."""
+        """The title of the measure."""
         return METRICS[self.measure].title
 
 
 def trec_average_precision(
     ids: Sequence[str], scores: NDArray[Any], positives: Collection[str]
 ) -> float | None:
-    """Average precision exactly as trec_eval computes it; None without positive clips.
+    """Return the average precision exactly as trec_eval computes it, or None without positives.
 
-    Positive clips that are not among the ids count against it. `average_precision` lets clips of
-    the same score share a rank instead: where scores are tied the two can differ widely.
+    Positive clips that are not among the ids count against it. In contrast, `average_precision`
+    lets clips with the same score share a rank, so the two can differ widely if scores are tied.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def score_run(
     measure = measure_of(truth)
     if measure is None:
         raise ExperimentError(
-            f"the labels {truth.name!r} of {manifest.name} name no official measure: add one to "
+            f"the labels {truth.name!r} of {manifest.name} have no official measure. Add it to "
             f'labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
     folds = manifest.split(split)
@@ -128,7 +128,7 @@ def score_run(
         name_of = _names_by_clip(path, run.names, manifest)
         highest = manifest.label_scheme(truth.name).codes[-1]
         positives = [clip for clip, level in level_of.items() if level == highest]
-        # Ties are ordered by the names in the file; a clip that is not in it has no name there.
+        # Ties are ordered by the names in the file, which lacks names of missing clips.
         names = [name_of.get(clip, clip) for clip in positives]
         value = trec_average_precision(run.names, run.scores, names)
         about = {"positives": len(positives), "tag": run.tag, "external_data": run.external_data}
@@ -150,13 +150,13 @@ def score_run(
 
 
 def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
-    """The level that a table predicts for each clip, by the name that it gives the clip."""
+    """Return the predicted level of each clip, by the clip's name in the table."""
     levels: dict[str, str] = {}
     with errors_as(ExperimentError):
         table = read_table(path, required=["id"])
-        column = "prediction" if "prediction" in table.columns else "said"  # version 0.2 wrote it
+        column = "prediction" if "prediction" in table.columns else "said"  # as in version 0.2
         if column not in table.columns:
-            raise ExperimentError(f"{path}: no column 'prediction'; give a table id, prediction")
+            raise ExperimentError(f"{path}: no column 'prediction'. Pass a table id, prediction")
         for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
@@ -166,7 +166,7 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
 
 
 def _names_by_clip(path: Path, names: Sequence[str], manifest: Manifest) -> dict[str, str]:
-    """Map the id of each clip to the name that a run gives it, its id or file; no clip twice."""
+    """Map each clip's id to its name in a run (its id or file), without duplicates."""
     id_of = {item.media: item.id for item in manifest if item.media}
     id_of.update(zip(manifest.ids, manifest.ids, strict=True))
     name_of: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Runs on a benchmark's test set, as files of trec_eval.
 
-A run file has a line a clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
-topic, a constant, the clip, its rank, its score, and the run's tag. The end of a tag that we write
-says whether external data was used.
+A run file has a line per clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
+topic, a constant, the clip, its rank, its score, and the run's tag. Tags of this project end with a
+statement on external data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TAG_ENDS = {True: "-external-data", False: "-own-data"}
 
 @dataclass(frozen=True, eq=False)
 class RunFile:
-    """The content of a run file: the names that it gives clips, and their scores."""
+    """The content of a run file: the names of clips, and their scores."""
 
     topic: str
     tag: str
@@ -46,7 +46,7 @@ class RunFile:
 
     @property
     def external_data(self) -> bool | None:
-        """Whether external data was used; None where the tag does not say."""
+        """True if external data was used; None if the tag does not say."""
         return next((used for used, end in _TAG_ENDS.items() if self.tag.endswith(end)), None)
 
 
@@ -57,13 +57,13 @@ class WrittenRun:
     Parameters
     ----------
     text
-        Of the run file.
+        The text of the run file.
     tag
         The run's name, and whether it used external data.
     predictions
-        Of the clips that it ranks.
+        The predictions of the ranked clips.
     missing
-        Test clips without features: those that are positive count against the run.
+        Test clips without features. Positive clips among them count against the run.
     """
 
     text: str
@@ -81,7 +81,7 @@ def write_run(
     split: str = SPLIT,
     name: str | None = None,
 ) -> WrittenRun:
-    """Rank the test clips by a saved model.
+    """Rank the test clips with a saved model.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model tells {about.said.task}, but a run file ranks clips by the highest level "
+            f"the model is for {about.said.task}, but a run file ranks clips by the highest level "
             f"of a label set against all others ({truth.name} has {', '.join(scheme.codes)}). "
             "For classes use: obygaze models predict MODEL STORE -o FILE"
         )
@@ -121,7 +121,7 @@ def write_run(
 
 
 def run_tag(name: str, *, external_data: bool) -> str:
-    """A tag that says whether external data was used.
+    """Return a tag that says if external data was used.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def run_tag(name: str, *, external_data: bool) -> str:
 
 
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
-    """The text of a run file, best clips first; scores are written in full."""
+    """Return the text of a run file, best clips first, with scores in full precision."""
     order = np.argsort(-trec_ranks(ids, scores))
     return "".join(
         f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n"
@@ -141,11 +141,11 @@ def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -
 
 
 def read_run_file(path: Path) -> RunFile:
-    """Read a run file of one topic; `ExperimentError` names the first line that is wrong.
+    """Read a run file of a single topic; raise `ExperimentError` with the first bad line.
 
-    As in trec_eval, scores order the clips; ranks are ignored.
+    As in trec_eval, scores order the clips, and ranks are ignored.
     """
-    with translate(ExperimentError, path, "is not UTF-8 ({}); give a run file"):
+    with translate(ExperimentError, path, "is not UTF-8 ({}). Pass a run file"):
         lines = read_bytes(path, ExperimentError).decode().splitlines()
     scores: dict[str, float] = {}
     topic = tag = None
@@ -155,7 +155,7 @@ def read_run_file(path: Path) -> RunFile:
         where = f"{path}, line {number}"
         if len(cells) != 6:
             raise ExperimentError(
-                f"{where}: {counted(len(cells), 'word')}, where a run file has six: topic, Q0, "
+                f"{where}: {counted(len(cells), 'word')}, but a run file has six: topic, Q0, "
                 "clip, rank, score, tag"
             )
         topic, tag = topic or cells[0], tag or cells[5]
@@ -172,5 +172,5 @@ def read_run_file(path: Path) -> RunFile:
         if not math.isfinite(scores[name]):
             raise ExperimentError(f"{where}: score {shorten(value)} is not a number")
     if topic is None or tag is None:
-        raise ExperimentError(f"{path} is empty; a run file has a line a clip")
+        raise ExperimentError(f"{path} is empty. A run file has a line per clip")
     return RunFile(topic, tag, list(scores), np.array(list(scores.values())))

@@ -1,1 +1,1 @@
-"""Saved models: their files, and what they predict."""
+"""Saved models: their files, and their predictions."""

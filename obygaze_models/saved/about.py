@@ -1,6 +1,6 @@
-"""What is kept with a saved model, and said of it: ``model.json``, ``README.md``, what it has seen.
+"""The description of a saved model: ``model.json``, ``README.md``, and the clips it has seen.
 
-What is read from JSON is checked before anything uses it: another type is one clear error.
+JSON is checked before it is used: a value of the wrong type is a single clear error.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
-"""For clips that show seconds of a file which the model has seen under other ids."""
+"""The value for clips that show seconds of a file which the model has seen under other ids."""
 #: Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class Backbone(msgspec.Struct, frozen=True):
-    """What made the features; for several stores with a part for each."""
+    """The backbone of the features; with several stores, it has a part for each."""
 
     name: str = ""
     weights_sha256: str = ""
@@ -57,7 +57,7 @@ class Backbone(msgspec.Struct, frozen=True):
 
 
 class Features(msgspec.Struct, frozen=True):
-    """The features that a model reads; without a backbone nobody knows which."""
+    """The features that a model reads; unknown if there is no backbone."""
 
     backbone: Backbone | None = None
     preprocessing: dict[str, Any] = {}
@@ -73,7 +73,7 @@ class Features(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct):
-    """The keys that obygaze reads; others are anybody's."""
+    """The keys that obygaze reads. Others are free for users."""
 
     model: str = ""
     estimator: str = ""
@@ -103,7 +103,7 @@ class Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """What is kept with a model, as JSON, and in `said` as types."""
+    """The description of a model: as JSON, and in `said` with types."""
 
     def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
@@ -133,36 +133,36 @@ class About(dict[str, Any]):
             )
 
     def __missing__(self, key: str) -> Any:
-        raise ExperimentError(f"{self._where} does not say its {key}; {REMEDY}")
+        raise ExperimentError(f"{self._where} has no {key} in its description; {REMEDY}")
 
     def require(self, *keys: str) -> Description:
-        """Return what is said; `ExperimentError` if one of these keys is missing."""
+        """Return the description; raise `ExperimentError` if one of these keys is missing."""
         for key in keys:
             self[key]
         return self.said
 
 
 def said_of(about: Mapping[str, Any]) -> Description:
-    """Return what is said of a model, as types."""
+    """Return the description of a model, with types."""
     return (about if isinstance(about, About) else About(about)).said
 
 
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
     about = read_header(Path(path))[1]
-    _ = about.said  # so that its types are checked
+    _ = about.said  # checks its types
     return about
 
 
 def read_header(path: Path) -> tuple[Header, About]:
     """Return the content of a model's header, and its description."""
     if not (path / HEADER).is_file():
-        # A folder of models, or a run, which keeps them two folders further down.
+        # This may be a folder of models, or a run, which has them two folders further down.
         for pattern in ("*", "models/*/*"):
             if inside := sorted(path.glob(f"{pattern}/{HEADER}")):
                 raise ExperimentError(
                     f"{is_folder_of(path, 'model', inside[0].parent)} "
-                    f"(all of them: obygaze models list {path})"
+                    f"(list all: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header["format_version"] < EARLIEST:
@@ -174,12 +174,12 @@ def read_header(path: Path) -> tuple[Header, About]:
 
 
 def digest_of(header: Mapping[str, Any]) -> str:
-    """Return the digest of the header's content: spaces and line ends do not matter."""
+    """Return the digest of the header's content, which ignores spaces and line ends."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
 def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:
-    """Return parsed JSON, or texts (not `strict`), as a type."""
+    """Convert parsed JSON, or texts (not `strict`), to a type."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except _PROBLEMS as problem:
@@ -192,9 +192,10 @@ def damaged(where: object, reason: object, remedy: str = REMEDY) -> ExperimentEr
 
 
 def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] | None]]:
-    """Return the file of each clip, without its extension: start and end, or None for all of it.
+    """Return the files of clips, without extensions, and the start and end of each clip there.
 
-    It is kept with a model as ``footage``. Clips with neither file nor times are left out.
+    This is stored with a model as ``footage``. A clip that is the whole file has None. Clips with
+    neither file nor times are left out.
     """
     files: dict[str, list[list[float] | None]] = {}
     for name, span in _spans(items, ids):
@@ -206,7 +207,7 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
 def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
     """Return each clip's file, as in `footage_of`, and its start and end.
 
-    Clips of a film with times have the film for a file. The file is empty where there is neither.
+    For clips of a film with times the film is the file. The file is empty if there is neither.
     """
     spans = []
     rows = [items.row(clip) for clip in ids]
@@ -220,20 +221,20 @@ def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | No
 
 
 def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
-    """Return for each clip whether a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
+    """Return for each clip if a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
 
     Parameters
     ----------
     about
-        What `load_model` gave beside the model.
+        The model's description, from `load_model`.
     items
-        Those of the store that is asked about.
+        The items of the store.
     ids
-        Some of them.
+        Some of these items.
     """
-    said = said_of(about)
-    trained_on = frozenset(said.seen)
-    spans: list[tuple[str, Any]] = [(n, span) for n, own in said.footage.items() for span in own]
+    info = said_of(about)
+    trained_on = frozenset(info.seen)
+    spans: list[tuple[str, Any]] = [(n, span) for n, own in info.footage.items() for span in own]
     others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
     spans += _spans(items, ids)
     _, files = np.unique([name for name, _ in spans], return_inverse=True)
@@ -246,23 +247,23 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
 
 
 def read_models(folder: Path) -> dict[str, About]:
-    """Read what is known of each model in a folder, by its place there."""
+    """Return the description of each model in a folder, by relative path."""
     if not folder.is_dir():
-        raise ExperimentError(f"there is no folder {folder}")
+        raise ExperimentError(f"the folder {folder} does not exist")
     models = {
         str(path.parent.relative_to(folder)): read_about(path.parent)
         for path in sorted(folder.rglob("model.json"))
     }
     if not models:
-        raise ExperimentError(f"{folder} holds no models; obygaze models run and train make some")
+        raise ExperimentError(f"{folder} has no models. Make some with obygaze models run or train")
     return models
 
 
 def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield which predictions are no test, by clip -> what `seen_in_training` said of it."""
+    """Yield notes on predictions that are no test, from clip -> `seen_in_training`."""
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
-        yield f"{counts['yes']:,} of {total} were used to train the model: on these this is no test"
+        yield f"{counts['yes']:,} of {total} were used to train the model, so they do not test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
         yield f"{clips} seconds of files that it was trained on, under other ids"
@@ -278,40 +279,40 @@ def model_card(
     name
         Its heading.
     about
-        What was said when the model was saved.
+        The description with which the model was saved.
     manifest
-        Whose clips it was trained on.
+        The manifest of its training clips.
     trained, validated
-        How many clips it learnt to tell apart, and how many stopped it.
+        The numbers of clips it learned from, and of those that stopped the training.
     """
-    said = said_of(about)
-    features = said.features
+    info = said_of(about)
+    features = info.features
     backbone = features.backbone or Backbone()
     weights = [f"`{part.weights_sha256}`" for part in backbone.each]
     reading = f", {features.pooling} over its tokens" if features.pooling else ""
-    if said.reads == "frames" and features.shape:
+    if info.reads == "frames" and features.shape:
         reading = f", the sequence of {features.shape[0]} frames of a clip"
-    options = ", ".join(f"{key} = {value}" for key, value in said.options.items())
-    more = len(said.seen) - trained - validated
-    purpose = "its concepts were learnt from" if "concepts" in said.facts else "it counted"
-    classes, negative, positive = ", ".join(said.classes), said.classes[0], said.classes[-1]
-    does = f"Tells {classes} apart, clip by clip,"
+    options = ", ".join(f"{key} = {value}" for key, value in info.options.items())
+    more = len(info.seen) - trained - validated
+    purpose = "its concepts were learned from" if "concepts" in info.facts else "it counted"
+    classes, negative, positive = ", ".join(info.classes), info.classes[0], info.classes[-1]
+    does = f"Classifies film clips as {classes},"
     meaning = (
-        f'"{positive}" is what annotators of these films called so, under their definition; '
-        f'"{negative}" is\n  not the absence of anything else.'
+        f'"{positive}" means that annotators of these films marked a clip so, under their\n'
+        f'  definition. "{negative}" does not mean that everything else is absent.'
     )
-    if said.learns.get("target_key") in (NUMBER, ORDERED):
-        does = f"Predicts {said.task}, a number for each clip,"
+    if info.learns.get("target_key") in (NUMBER, ORDERED):
+        does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."
-    facts = describe_facts(said.facts)
+    facts = describe_facts(info.facts)
     if "cut" in about:
-        facts.append(f'cut, above which it says "{positive}": {said.cut:.2f}')
+        facts.append(f'threshold for "{positive}": {info.cut:.2f}')
     return _CARD.read_text(encoding="utf-8").format(
         name=name,
-        said=said,
+        info=info,
         backbone=backbone,
         manifest=manifest,
-        warnings="".join(f"\n**{warning}**\n" for warning in said.warnings),
+        warnings="".join(f"\n**{warning}**\n" for warning in info.warnings),
         does=does,
         meaning=meaning,
         options=f" ({options})" if options else "",
@@ -327,7 +328,7 @@ def model_card(
 
 
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
-    """Return a line for each fact that is one number or word, and a few lines on concepts."""
+    """Return a line for each fact that is a number or a text, and lines about concepts."""
     lines = [
         f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
         for key, value in facts.items()
@@ -336,9 +337,9 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
     of_concepts = msgspec.convert(facts, Facts)
     if of_concepts.concepts:
         learned = ", ".join(f"{name} {q.auc:.2f}" for name, q in of_concepts.concepts.items())
-        lines.append(f"concepts, each with its AUC on the clips it was measured on: {learned}")
+        lines.append(f"concepts, with the AUC of each: {learned}")
     if of_concepts.skipped:
         lines.append(f"concepts that could not be learned: {', '.join(of_concepts.skipped)}")
     if of_concepts.unreliable:
-        lines.append(f"concepts that are unreliable: {', '.join(of_concepts.unreliable)}")
+        lines.append(f"unreliable concepts: {', '.join(of_concepts.unreliable)}")
     return lines

@@ -1,7 +1,7 @@
-"""Use a saved model: predict clips of a store, and evaluate the predictions on annotated clips.
+"""Inference with a saved model: predict clips of a store, and evaluate on annotated clips.
 
-A model states which features it was trained on, and refuses others. It also states which clips and
-which seconds of which files it has seen, so that nobody takes a score on them for a test.
+A model records the features it was trained on, and refuses others. It also records which clips and
+which seconds of which files it has seen, so that scores on them are not taken for a test.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_rank
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
-"""About how many numbers of clips are predicted at a time, in float64 32 MiB."""
+"""Roughly the number of clip values predicted at a time, 32 MiB in float64."""
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the band of abstention."""
 
@@ -96,7 +96,7 @@ class Predictions:
         return [f"probability_{name}" for name in self.classes]
 
     def to_csv(self) -> str:
-        """Return a row a clip: its class, each class's probability, and whether it was seen."""
+        """Return a table with the class, probabilities and seen_in_training of each clip."""
         shares = {
             name: [f"{value:.6f}" for value in values]
             for name, values in zip(self.columns, self.probabilities.T.tolist(), strict=True)
@@ -206,7 +206,7 @@ def predict(
     ids: Sequence[str] | None = None,
     band: tuple[float, float] | None = None,
 ) -> Predictions:
-    """Predict clips of a store by a saved model.
+    """Predict clips of a store with a saved model.
 
     Parameters
     ----------
@@ -222,11 +222,11 @@ def predict(
         them is `UNSURE`.
     """
     estimator, about = load_model(Path(folder))
-    said = about.require("classes", "seen")
-    classes = said.classes
+    info = about.require("classes", "seen")
+    classes = info.classes
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
         raise ExperimentError(
-            f"a band is two probabilities in order, for a model of two classes (got {band}, "
+            f"a band needs two probabilities in order and a model of two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
         )
     opened = open_for(about, store)
@@ -239,7 +239,7 @@ def predict(
             kind = about.target_key
             with plugin_errors(modules_of(estimator)):
                 blocks.append(predict_outputs(estimator, features, kind, len(classes), str(folder)))
-    probabilities = move_spread(move_cut(np.concatenate(blocks), said.cut), said.spread)
+    probabilities = move_spread(move_cut(np.concatenate(blocks), info.cut), info.spread)
     predicted = _name_predictions(about, probabilities)
     if band is not None:
         predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
@@ -261,34 +261,34 @@ def _name_predictions(about: About, table: Array) -> Array:
 def predict_frames(
     folder: str | Path, store: Stores, ids: Sequence[str] | None = None
 ) -> FramePredictions:
-    """Predict each frame of clips by a saved model of frame sequences.
+    """Predict each frame of clips with a saved model of frame sequences.
 
     Parameters
     ----------
     folder, store, ids
-        As in `predict`; clips without frames are left out.
+        As in `predict`. Clips without frames are left out.
     """
     estimator, about = load_model(Path(folder))
     about.require_classes("a prediction of each frame")
-    said = about.said
-    if said.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
+    info = about.said
+    if info.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
-            f"{folder} ({said.estimator or type(estimator).__name__}) does not predict "
-            "frames; train a model that does, such as attention-probe or frame-mil"
+            f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
+            "frames. Train a model that does, such as attention-probe or frame-mil"
         )
     clips = _read_sequences(about, store, ids)
     shape = *clips.features.shape[:2], len(estimator.classes_)
-    table = np.zeros((*shape[:2], len(said.classes)))
+    table = np.zeros((*shape[:2], len(info.classes)))
     if clips.ids:
         with plugin_errors(modules_of(estimator)):
-            given = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
-        if given.shape != shape:
+            frames = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
+        if frames.shape != shape:
             raise ExperimentError(
-                f"{folder} ({said.estimator}): predict_frames gave {given.shape}, not {shape}: "
-                "one probability a clip, frame and class"
+                f"{folder} ({info.estimator}): predict_frames gave {frames.shape}, not {shape}: "
+                "one probability per clip, frame and class"
             )
-        table[..., estimator.classes_] = given
-        table[np.isnan(given).any(axis=2)] = np.nan
+        table[..., estimator.classes_] = frames
+        table[np.isnan(frames).any(axis=2)] = np.nan
     times = read_frame_times(clips.store, clips.ids, shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
     loudness = read_frame_times(clips.store, clips.ids, shape[1], "loudness")
@@ -358,12 +358,12 @@ def evaluate(
 
 
 def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
-    """Warn of levels of a model's task that have another name in the labels that score it."""
+    """Yield warnings about levels of a model's task that the scored labels name differently."""
     names = scheme.name_of
     used = learned_task(about).levels
     for code, name in said_of(about).levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
-            text = f"level {code} is {name!r} to the model, and {names[code]!r} in these labels."
+            text = f"level {code} is {name!r} for the model, but {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)
 
 
@@ -391,42 +391,42 @@ def _score_part(
 
 
 def check_features(about: Mapping[str, Any], store: Store) -> None:
-    """Raise if a store's features are not those that a model fits; the message names differences.
+    """Raise with the differences if a store's features are not those of a model.
 
     Parameters
     ----------
     about
-        What `load_model` returns beside the model.
+        The model's description, from `load_model`.
     store
         From `open_store`.
     """
-    said = said_of(about)
-    features = said.features
+    info = said_of(about)
+    features = info.features
     if features.backbone is None:
         raise ExperimentError(
-            "the model does not say which features it fits; train it again: obygaze models run"
+            "the model does not record its features. Train it again: obygaze models run"
         )
-    if said.reads == "groups":
+    if info.reads == "groups":
         raise ExperimentError(
-            f"the model ({said.estimator}) reads each clip's film, not features; no store fits it"
+            f"the model ({info.estimator}) reads each clip's film, not features; no store fits"
         )
     backbones = features.backbone, msgspec.convert(store.attributes["backbone"], Backbone)
-    wanted, given = ([part.name for part in backbone.each] for backbone in backbones)
-    if len(wanted) > 1 and wanted != given:
+    needed, actual = ([part.name for part in backbone.each] for backbone in backbones)
+    if len(needed) > 1 and needed != actual:
         raise ExperimentError(
-            f"the model reads {len(wanted)} stores, of {', '.join(wanted)}, in this order (got "
-            f"{', '.join(given)}); give these"
+            f"the model reads {len(needed)} stores, of {', '.join(needed)}, in this order (got "
+            f"{', '.join(actual)}). Pass these"
         )
-    if differences := _differences(said, backbones, store):
+    if differences := _differences(info, backbones, store):
         raise ExperimentError(
-            f"the model does not fit {store.where}: {'; '.join(differences)}; "
-            "use a store with the same features (extract both with the same --frames, --sampling, "
+            f"the model does not fit {store.where}: {'; '.join(differences)}. "
+            "Use a store with the same features (extract both with the same --frames, --sampling, "
             "--audio-track and other options)"
         )
 
 
 class _Clips(NamedTuple):
-    """Clips of a store as a model reads them, and what must be said of them."""
+    """The clips of a store as a model reads them, and the warnings about them."""
 
     store: Store
     ids: list[str]
@@ -436,7 +436,7 @@ class _Clips(NamedTuple):
 
 
 def _read_sequences(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
-    """Return the clips of a store that are asked for, by default all that are done."""
+    """Return the requested clips of a store, by default all that are done."""
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
@@ -447,7 +447,7 @@ def _read_sequences(about: Mapping[str, Any], store: Stores, ids: Sequence[str] 
 def _describe_clips(
     about: Mapping[str, Any], store: Store, clips: Sequence[str]
 ) -> tuple[list[str], list[RunWarning]]:
-    """Return for each clip if it was seen in training, and what must be said of all."""
+    """Return for each clip if it was seen in training, and warnings about all clips."""
     seen = seen_in_training(about, store.items, clips)
     warnings = origin_warnings(store.items, store.attributes, said_of(about).warnings)
     if missing := describe_missing(store, clips):
@@ -456,7 +456,7 @@ def _describe_clips(
 
 
 def require_clips(store: Store, ids: Sequence[str]) -> None:
-    """Raise on clips that a store does not have."""
+    """Raise if a store does not have some clips."""
     if unknown := [clip for clip in ids if clip not in store]:
         more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
         near = find_closest(unknown[0], store.ids)
@@ -465,30 +465,30 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
-    """Open the store or stores of a model; of several, clips that one lacks are as in training."""
+    """Open the store or stores of a model, handling clips that a store lacks as in training."""
     return open_stores(store, said_of(about).features.missing)
 
 
 def features_of(
     about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> tuple[list[str], Array]:
-    """Read what a model reads: the ids that the store has, and their features.
+    """Read a model's input: the ids that the store has, and their features.
 
-    These are float32 [N, D]; or frames [N, T, D] as the store has them.
+    These are float32 [N, D], or frames [N, T, D] as stored.
 
     Parameters
     ----------
     about
-        What `load_model` returns beside the model; see `check_features`, which is called first.
+        The model's description, from `load_model`. `check_features` is called first.
     store
         From `open_store`.
     ids
-        Which, in this order; those that the store lacks are left out.
+        The clips, in order. Those that the store lacks are left out.
     """
     check_features(about, store)
-    said = said_of(about)
-    features = said.features
-    if said.reads == "frames":
+    info = said_of(about)
+    features = info.features
+    if info.reads == "frames":
         return read_frames(store, ids, features.array)
     return read_features(store, ids, features.array, features.pooling)
 
@@ -496,34 +496,34 @@ def features_of(
 def feature_blocks(
     about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> Iterator[tuple[list[str], Array]]:
-    """Yield what `features_of` returns, some clips at a time; in one block if there are few.
+    """Yield what `features_of` returns, block by block, or in a single block if there are few.
 
-    Sequences of frames, and arrays that are pooled, are one block.
+    Sequences of frames and pooled arrays are a single block.
     """
     check_features(about, store)
-    said = said_of(about)
-    spec = next(spec for spec in store.specs if spec.name == said.features.array)
+    info = said_of(about)
+    spec = next(spec for spec in store.specs if spec.name == info.features.array)
     step = max(1, len(ids))
-    if said.reads != "frames" and said.features.pooling is None:
+    if info.reads != "frames" and info.features.pooling is None:
         step = max(1, BLOCK_VALUES // spec.shape[-1])
     for start in range(0, max(1, len(ids)), step):
         yield features_of(about, store, ids[start : start + step])
 
 
 def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a recipe's settings; those of several stores begin with the store's number."""
+    """Return a recipe's settings. For several stores, keys begin with the store's number."""
     parts = list(enumerate(recipe.get("parts", ()), 1))
     named = {f"{number}: {key}": part[key] for number, part in parts for key in part}
     return named if parts else recipe
 
 
 def _differences(
-    said: Description, backbones: tuple[Backbone, Backbone], store: Store
+    info: Description, backbones: tuple[Backbone, Backbone], store: Store
 ) -> list[str]:
-    features = said.features
+    features = info.features
     names, others = ((b.name, shorten_digest(b.weights_sha256)) for b in backbones)
-    if len({backbone.weights_sha256 for backbone in backbones}) > 1:  # then all else differs
-        text = "the model is for {} with weights {}, the store is of {} with weights {}"
+    if len({backbone.weights_sha256 for backbone in backbones}) > 1:  # everything else differs too
+        text = "the model needs {} with weights {}, the store has {} with weights {}"
         return [text.format(*names, *others)]
     preprocessing = _settings(features.preprocessing)
     stored = _settings(store.attributes["preprocessing"])
@@ -536,10 +536,10 @@ def _differences(
     array, pooling, shape = features.array, features.pooling, features.shape
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
-        differences.append(f"the store has no array {array!r}, only {', '.join(store.arrays)}")
-    elif said.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
+        differences.append(f"the store has no array {array!r} (it has {', '.join(store.arrays)})")
+    elif info.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
         read = f"pooled by {pooling}" if pooling else "as one vector a clip"
-        differences.append(f"the model reads {array!r} {read}, and it is {list(spec.shape)} a clip")
+        differences.append(f"the model reads {array!r} {read}, but it is {list(spec.shape)} a clip")
     elif shape is not None and shape != list(spec.shape):
         differences.append(f"{array!r} is {list(spec.shape)} a clip, {list(shape)} for the model")
     return differences

@@ -1,10 +1,10 @@
-"""Models as files: safetensors and JSON; nothing is ever unpickled.
+"""Models as files: safetensors and JSON. Nothing is ever unpickled.
 
-A model is a folder. ``model.json`` describes the estimator with every parameter, the features it
-fits, and the SHA-256 of the other files; ``model.safetensors`` holds the arrays. An estimator from
-elsewhere, or a part of one, is a ``.skops`` file beside them; a pipeline is saved step by step. A
-file can only name classes of `obygaze_models.estimators.safe_classes`, and those that an entry
-point names; what is read is checked by that table before it is used.
+A model is a folder. ``model.json`` describes the estimator with every parameter, its features, and
+the SHA-256 of the other files. ``model.safetensors`` contains the arrays. A third-party estimator,
+or a part of one, is a ``.skops`` file beside them. A pipeline is saved step by step. A file can
+only name classes of `obygaze_models.estimators.safe_classes`, and those of an entry point.
+Everything read is checked against that table before it is used.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from obygaze_models.saved.about import (
 ARRAYS = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-#: What `fit` reports of itself, which is kept in ``about``; and what metadata `fit` asks for.
+# : Results of `fit`, which are saved in ``about``, and metadata requests.
 _NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
 _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
-#: What is kept of nearest neighbours, which are fitted again: clips, their classes by number.
+# : The saved state of nearest neighbours, which are fitted again: clips, their classes by number.
 _ROWS = ("_fit_X", "_y", "classes_")
-#: The parameters of a pipeline that are kept. A memory is of the process that fitted.
+# : The saved parameters of a pipeline. A memory belongs to the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
-#: Options of models of format 2, and the values with which these still predict alike; ... is any.
+# : Options of models of format 2, with the values that predict the same now; ... means any.
 _FORMER: dict[str, dict[str, Any]] = {
     "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
     "obygaze_models.estimators.attention:AttentionProbe": {
@@ -77,18 +77,18 @@ _FORMER: dict[str, dict[str, Any]] = {
         "pooling": "top-k", "hidden_layer_sizes": (),
     },
 }  # fmt: skip
-#: What a trial asks of a model, where it has it.
+# : The methods that a trial calls, if the model has them.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
     "predict_attention",
 )  # fmt: skip
-#: Every text of an array takes as much memory as its longest one.
+# : Every text of an array takes as much memory as the longest.
 _MAX_TEXTS_BYTES = 2**26
 
 
 @dataclass
 class _Parts:
-    """The arrays and skops files of a model, by their names; the packages of others' classes."""
+    """The arrays and skops files of a model by name, and the packages of third-party classes."""
 
     arrays: Arrays = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
@@ -103,17 +103,17 @@ def save_model(
     Parameters
     ----------
     model
-        An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of a package
-        that is installed with an entry point for it. `ExperimentError` names what cannot be saved
-        safely: classes that are not in `obygaze_models.estimators.safe_classes`, such as forests
-        and kernel machines; or could not be read back. Of a search its best estimator is saved.
+        An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of an
+        installed package with an entry point for it. The best estimator of a search is saved.
+        Raises `ExperimentError` for anything that cannot be saved safely (classes that are not in
+        `obygaze_models.estimators.safe_classes`, such as forests and kernel machines) or that
+        could not be read back.
     path
-        The folder; it appears complete or not at all, and an existing one is left alone.
+        The folder, which appears complete or not at all. It must not exist.
     about
-        What a user must know, as JSON: the features it fits (backbone, weights, array,
-        pooling), its run.
+        A description for users, as JSON: the features (backbone, weights, array, pooling), the run.
     durable
-        False within a folder that `new_folder` is making, which flushes everything to disk.
+        False within a folder from `new_folder`, which flushes everything to disk itself.
     """
     import msgspec
     from safetensors.numpy import save
@@ -122,11 +122,11 @@ def save_model(
     parts = _Parts()
     tree = _encode(model, "model", parts)
     try:
-        if hasattr(model, "__sklearn_tags__"):  # the arrays of a tree that was read have none
+        if hasattr(model, "__sklearn_tags__"):  # a tree read from a file has none
             check_is_fitted(model)
     except NotFittedError:
         kind = type(model).__name__
-        raise ExperimentError(f"the {kind} is not fitted; call its fit first") from None
+        raise ExperimentError(f"the {kind} is not fitted. Call its fit first") from None
     _read_back(model, tree, parts, about or {})
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
@@ -144,12 +144,12 @@ def save_model(
         text = json.dumps(
             header | {"sha256": digest_of(header)}, ensure_ascii=False, allow_nan=False
         )
-        # The bytes of `to_json`, sooner: a model lists thousands of clips.
+        # The same bytes as `to_json`, but faster: a model lists thousands of clips.
         (folder / HEADER).write_bytes(msgspec.json.format(text.encode(), indent=2) + b"\n")
 
 
 def load_model(path: str | Path) -> tuple[Any, About]:
-    """Read a model that `save_model` wrote: the estimator, and its description."""
+    """Read a model that `save_model` wrote, and its description."""
     from safetensors.numpy import load
 
     path = Path(path)
@@ -157,12 +157,12 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     for kind in header.requires.keys() - (trusted_classes().keys() if header.requires else ()):
         raise ExperimentError(
             f"{path} needs the estimator {kind} of {header.requires[kind]}, which is not "
-            "installed, or does not load; see: obygaze models list"
+            "installed or does not load. See: obygaze models list"
         )
     files = {}
     for name, digest in header.files.items():
         if not (path / name).exists():
-            raise damaged(path, f"it has no file {name!r}")
+            raise damaged(path, f"the file {name!r} is missing")
         files[name] = read_bytes(path / name, ExperimentError)
         if hashlib.sha256(files[name]).hexdigest() != digest:
             raise damaged(path / name, "its digest differs")
@@ -178,19 +178,19 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         raise damaged(path, str(problem)) from None
     except MemoryError:
         raise
-    except Exception as problem:  # whoever edits the files can cause any; none of their code runs
+    except Exception as problem:  # edited files can cause any error, but run no code
         raise damaged(path, f"{type(problem).__name__}: {first_line(problem)}") from None
 
 
 def check_savable(model: Any) -> None:
-    """Refuse, before it is fitted, an estimator of a class that cannot be saved."""
+    """Raise, before an estimator is fitted, if it has classes that cannot be saved."""
     _encode(best_of(model), "model", _Parts())
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
-    """Return a value as JSON; its arrays go to `parts` under names that say where they are from."""
+    """Return a value as JSON, and add its arrays to `parts` under descriptive names."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        # In the file's byte order and without strides, which safetensors does not look at.
+        # In the file's byte order and without strides, which safetensors ignores.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
         return {"array": name}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
@@ -203,7 +203,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
         items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        # As pairs: the keys of JSON's own objects are texts only, and classes may be numbers.
+        # As pairs: keys of JSON objects must be texts, but classes may be numbers.
         pairs = [
             [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
             for key, item in value.items()
@@ -220,7 +220,7 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
         settings = {key: getattr(value, key) for key in _PIPELINE}
         return {"pipeline": _encode_all(settings, name, parts)}
     if hasattr(value, "tree_"):
-        value = as_tree(value) or value  # its arrays, which are checked when they are read
+        value = as_tree(value) or value  # as arrays, which are checked when read
         path = _path_of(type(value))
     if path is None:
         return {"skops": _encode_foreign(value, name, parts)}
@@ -229,7 +229,7 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
     else:
         parameters = value.get_params(deep=False)
         groups = {
-            # A memory is of the process that fitted, not of the model.
+            # A memory belongs to the process that fitted, not to the model.
             "parameters": {**parameters, **({"memory": None} if "memory" in parameters else {})},
             "fitted": {
                 key: item
@@ -250,7 +250,7 @@ def _encode_all(items: Mapping[str, Any], name: str, parts: _Parts) -> dict[str,
 
 
 def _decode(value: Any, parts: _Parts) -> Any:
-    """Return the value that `_encode` was given; make only plain values and known classes."""
+    """Return the value that `_encode` encoded, making only plain values and known classes."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -261,14 +261,14 @@ def _decode(value: Any, parts: _Parts) -> Any:
         return _decode_fitted(value, parts)
     kind = next(iter(value), "")
     if len(value) != 1 or kind not in _DECODERS:
-        raise ExperimentError(f"{str(value)[:60]!r} is not a part of a model")
+        raise ExperimentError(f"{str(value)[:60]!r} is not a valid part of a model")
     return _DECODERS[kind](value[kind], parts)
 
 
 def _decode_texts(value: Any, parts: _Parts) -> Any:
     texts = [_text(text, "a list of texts") for text in value]
     if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
-        raise ExperimentError("a list of texts has one that is too long")
+        raise ExperimentError("a list of texts is too long")
     return np.array(texts)
 
 
@@ -285,19 +285,19 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
-"""How a value of one key is read, by the key."""
+"""The decoder of each kind of value, by its key."""
 
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
-    """Make an estimator of ours, and set what it learned."""
+    """Make an estimator of this project, and set its fitted attributes."""
     model = _make(value["class"], _decode_all(value["parameters"], parts))
     names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
-    if fitted and value["class"] == _NEIGHBOURS:  # whose compiled code trusts its arrays
+    if fitted and value["class"] == _NEIGHBOURS:  # compiled code trusts its arrays
         clips, codes, classes = (fitted[key] for key in _ROWS)
         return model.fit(clips, classes[codes])
     for key, item in fitted.items():
         if key in names or key.startswith("__") or hasattr(type(model), key):
-            raise ExperimentError(f"a {value['class']} learns nothing of the name {key!r}")
+            raise ExperimentError(f"{value['class']} has no fitted attribute {key!r}")
         setattr(model, key, item)
     return model
 
@@ -307,32 +307,32 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 
 
 def _path_of(kind: type) -> str | None:
-    """Return the path of a class that is saved as JSON and arrays; None for all others."""
+    """Return the path of a class that is saved as JSON and arrays, or None for others."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
     return path if path in OWN else None
 
 
 def _find_class(path: Any) -> Any:
     if not (isinstance(path, str) and path in OWN):
-        raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this obygaze")
+        raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this version")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _make(path: Any, parameters: dict[str, Any]) -> Any:
-    """Make an unfitted estimator, without options that it had in earlier versions."""
+    """Make an unfitted estimator, dropping options of earlier versions."""
     kind = _find_class(path)
     former = _FORMER.get(path, {})
-    kept = {
+    current = {
         name: value
         for name, value in parameters.items()
         if name not in former or former[name] not in (value, ...)
     }
-    return kind(**kept)
+    return kind(**current)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
-    """Return the name of the skops file of an estimator from elsewhere."""
+    """Return the name of the skops file of a third-party estimator."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not hasattr(value, "get_params"):
         raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
@@ -341,8 +341,8 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
     if kind in unsafe and not kind.startswith("sklearn."):
         path = f"{type(value).__module__}:{type(value).__qualname__}"
         raise ExperimentError(
-            f"{name} is a {kind}, which no entry point names, so it is not saved; to have it "
-            "saved, register it in the pyproject.toml of its package: "
+            f"{name} is a {kind}, which cannot be saved, as no entry point names it. To save "
+            "it, register it in the pyproject.toml of its package: "
             f'[project.entry-points."{ENTRY_POINT_GROUP}"] '
             f'{type(value).__name__.lower()} = "{path}"'
         )
@@ -351,21 +351,21 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
 
         try:
             value = copy.copy(value)
-            vars(value).pop("_metadata_request", None)  # which skops cannot write
+            vars(value).pop("_metadata_request", None)  # skops cannot write it
             data = skops.io.dumps(value)
             types = {*skops.io.get_untrusted_types(data=data)}
-        except Exception as problem:  # whatever somebody else's object raises
+        except Exception as problem:  # third-party code may raise anything
             raise ExperimentError(
                 f"{name} ({kind}) cannot be saved: {first_line(problem)}"
             ) from None
         unsafe = sorted(types - _loadable(types))
     if unsafe:
         raise ExperimentError(
-            f"{name} ({kind}) holds {join_some(unsafe, 3)}, which cannot be read back safely, so "
+            f"{name} ({kind}) holds {join_some(unsafe, 3)}, which cannot be read safely, so "
             "it is not saved"
         )
     parts.files[f"{name}.skops"] = data
-    parts.requires |= {found: trusted[found] for found in types if found in trusted}
+    parts.requires |= {kind: trusted[kind] for kind in types if kind in trusted}
     return f"{name}.skops"
 
 
@@ -375,18 +375,18 @@ def _decode_foreign(data: bytes) -> Any:
     try:
         types = _loadable(skops.io.get_untrusted_types(data=data))
         return refit_neighbours(skops.io.loads(data, trusted=sorted(types)))
-    except Exception as problem:  # skops raises many kinds
+    except Exception as problem:  # skops raises many types
         raise ExperimentError(first_line(problem)) from None
 
 
 def _loadable(types: Iterable[str]) -> set[str]:
-    """Return what a skops file may hold of what skops does not trust."""
-    known = trusted_classes()
-    return {name for name in types if name in known or class_path(name) in SAFE - OWN}
+    """Return the types of a skops file that may be loaded although skops does not trust them."""
+    trusted = trusted_classes()
+    return {name for name in types if name in trusted or class_path(name) in SAFE - OWN}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
-    """Refuse to save what `load_model` would not read."""
+    """Refuse to save a model that `load_model` would not read."""
     try:
         with plugin_errors([type(model).__module__]):
             decoded = _decode(tree, parts)
@@ -406,7 +406,7 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
 
 
 def _try_out(model: Any, about: Mapping[str, Any]) -> None:
-    """Let a model that was read predict one clip, so that its parts are known to fit."""
+    """Predict a single clip with a loaded model, to check that its parts match."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
@@ -414,32 +414,32 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     frames = (model.n_frames_in_,) if hasattr(model, "n_frames_in_") else ()
     size = (1, *frames, (trained or widths[:1])[-1] if widths else 1)
     if math.prod(size) > MAX_CLIP_NUMBERS:
-        raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers a clip")
+        raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers per clip")
     clip = np.full(size, 0.5, dtype=np.float32)
     for name in _METHODS:
         if not hasattr(model, name):
             continue
-        method, known = getattr(model, name), {}
+        method, arguments = getattr(model, name), {}
         if "groups" in keywords(getattr(steps[-1], name, method)):
-            known = {"groups": getattr(steps[-1], "films_", np.array([""]))[-1:]}
-        output = np.asarray(method(clip, **known))
+            arguments = {"groups": getattr(steps[-1], "films_", np.array([""]))[-1:]}
+        output = np.asarray(method(clip, **arguments))
         is_complete = name != "predict_proba" or output.shape[1:] == model.classes_.shape
         if len(output) != 1 or not is_complete:
-            raise ExperimentError("its parts do not fit each other")
+            raise ExperimentError("its parts do not match")
         if output.dtype.kind == "f" and not np.isfinite(output).all():
-            raise ExperimentError(f"its {name} gives numbers that are not finite")
+            raise ExperimentError(f"its {name} returns values that are not finite")
 
 
 def _check_classes(model: Any, names: Sequence[str]) -> None:
-    """Raise unless the classes of a model that was read are some of those that it names."""
+    """Raise unless the classes of a loaded model are among those that it names."""
     codes = np.asarray(model.classes_)
     if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
-        raise ExperimentError("its classes are not whole numbers in order")
+        raise ExperimentError("its classes are not sorted whole numbers")
     if codes.min() < 0 or codes.max() >= len(names):
-        raise ExperimentError(f"it has other classes than {', '.join(names)}")
+        raise ExperimentError(f"its classes are not among {', '.join(names)}")
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ExperimentError(f"{name} has {value!r} where a text is expected")
+        raise ExperimentError(f"{name} has {value!r} instead of a text")
     return value

@@ -1,8 +1,8 @@
-"""Models beside each of several annotators: whom they agree with, and how much beyond chance.
+"""Comparison of models with each of several annotators, beyond chance.
 
-All are compared on the same clips, those that every annotator labelled: there a model, an annotator
-and a guess are raters alike, and whether a model agrees with the annotators as much as they agree
-with each other is a difference of two numbers, with an interval over films.
+All are compared on the same clips: those that every annotator labelled. Models, annotators and
+guesses are all raters there. Whether a model agrees with the annotators as much as they agree with
+each other is a difference of two numbers, with an interval over films.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from obygaze_models.scoring.intervals import (
 from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
 
 ESTIMATE = "estimated truth"
-"""The name of Dawid and Skene's estimate among those whom a rater is compared with."""
+"""The name of Dawid and Skene's estimate in a rater's scores."""
 CONSTANT = "same for all clips"
-"""The guess that no clip tells anything: the share of each class in all annotators' labels."""
+"""The guess that gives every clip the share of each class in all annotators' labels."""
 ALL_POSITIVE = "all positive"
-"""The guess that calls every clip the second of two classes."""
+"""The guess that assigns every clip to the second of two classes."""
 _MAX_STEPS, _STEP = 10_000, 1e-9
 _LEAST = 1e-15
-"""What a probability of 0 counts as in the cross-entropy, as scikit-learn has it."""
+"""The least probability in the cross-entropy, as in scikit-learn."""
 
 
 class Rater(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, an annotator, a guess or the estimated truth, beside the annotators.
+    """A rater: a model, an annotator, a guess or the estimated truth.
 
     Parameters
     ----------
     name, kind
         ``kind`` is ``model``, ``annotator``, ``guess`` or ``estimate``.
     clips
-        On how many clips.
+        The number of clips that it rated.
     kappa, f1, auroc
-        Against each of the others: Cohen's kappa; F1 of the second of two classes, the same
-        whichever of the two is taken as true; and AUROC of a model's probabilities, as a mean over
-        films.
+        Scores against each annotator and the estimated truth: Cohen's kappa; F1 of the second of
+        two classes, which is the same whichever rater is taken as true; and, for models, the mean
+        over films of the AUROC.
     f1_interval
-        Of each F1, by the jackknife over films.
+        The interval of each F1, by the jackknife over films.
     brier, cross_entropy
-        Of its probabilities against the labels of all annotators, each label counting alike.
+        Losses of its probabilities on the labels of all annotators, each label with equal weight.
     difference, interval
-        A model's mean kappa against the annotators, minus theirs with each other.
+        A model's mean kappa with the annotators, minus their mean kappa with each other.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The models of a test set and its annotators; see `compare_with_annotators`.
+    """The models and annotators of a test set; see `compare_with_annotators`.
 
-    `clips` are those to which every annotator gave one of the `classes`, `films` how many films
-    they are of. `too_few` says why nothing should be concluded; `agreement` is the annotators' mean
-    kappa with each other, `f1` their mean F1, with its interval.
+    `clips` counts the clips to which every annotator gave one of the `classes`, `films` their
+    films. `too_few` says why nothing should be concluded, if so. `agreement` is the annotators'
+    mean kappa with each other, `f1` their mean F1.
     """
 
     annotators: list[str]
@@ -90,7 +90,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def which_clips(self) -> str:
-        """Which clips the numbers are on."""
+        """The clips that the numbers are about."""
         return (
             f"{counted(self.clips, 'clip')} that every annotator called {' or '.join(self.classes)}"
         )
@@ -99,9 +99,9 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         return next(rater for rater in self.raters if (rater.name, rater.kind) == (name, "model"))
 
     def f1_sentence(self, model: str, name: str = "") -> str:
-        """A model's F1 against each annotator, beside theirs; it may go by another name.
+        """Return a sentence with a model's F1 and the annotators' own, or "" if undefined.
 
-        Empty where it is not defined, and of a model that was asked about fewer clips.
+        `name` replaces the model's name. A model that was asked about fewer clips has no sentence.
         """
         rater = self._model(model)
         if self.f1 is None or rater.clips < self.clips:
@@ -114,16 +114,16 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         ):
             interval = "" if self.too_few or ends is None else " ({:.2f} to {:.2f})".format(*ends)
             texts.append(_number(value) + interval)
-        scores = map(" against ".join, zip(texts, self.annotators, strict=False))
+        f1s = map(" against ".join, zip(texts, self.annotators, strict=False))
         return (
-            f"F1 of {name or model}: {', '.join(scores)}; annotator against annotator {texts[-1]} "
-            f"(of all {self.which_clips}, together)."
+            f"F1 of {name or model}: {', '.join(f1s)}; annotator against annotator {texts[-1]} "
+            f"(pooled over {self.which_clips})."
         )
 
     def sentence(self, model: str, noun: str = "film", *, name: str = "", minus: str = "-") -> str:
-        """Say whether a model agrees with the annotators as much as they do with each other.
+        """Say whether a model agrees with the annotators as much as they agree with each other.
 
-        It may go by another `name`.
+        `name` replaces the model's name.
         """
         rater = self._model(model)
         if self.agreement is None or rater.difference is None:
@@ -154,24 +154,24 @@ def compare_with_annotators(
     films: Sequence[str],
     classes: Sequence[str],
 ) -> AnnotatorComparison | None:
-    """Compare models with each annotator, and these with each other.
+    """Compare models with each annotator, and annotators with each other.
 
     Parameters
     ----------
     votes
-        Each annotator's class of each of N clips, from 0; -1 where there is none.
+        Each annotator's class for each of N clips, from 0; -1 if unlabelled.
     models
         Each model's probabilities: [N] of the second of two classes, or [N, classes]. NaN where
-        it was not asked.
+        the model was not asked.
     films
-        The film of each clip; "" where it has none, which is in no draw.
+        The film of each clip, or "". Clips without a film are in no resample.
     classes
-        Their names.
+        The names of the classes.
 
     Returns
     -------
-    On the clips that all annotators labelled and some model was asked about, a model on those that
-    it was asked about; None if there are none.
+    The comparison on the clips that all annotators labelled and at least one model was asked about.
+    A model that was not asked about all of them is compared on the rest. None without such clips.
     """
     tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table
@@ -187,7 +187,7 @@ def compare_with_annotators(
         [films[row] for row in rows.tolist()],
         len(classes),
     )
-    every = np.ones(len(rows), dtype=bool)
+    all_clips = np.ones(len(rows), dtype=bool)
     raters = [
         annotators.rate(
             name, "model", predicted_classes(models[name][rows]), table=table[rows], part=part
@@ -201,7 +201,7 @@ def compare_with_annotators(
     raters += annotators.guesses()
     truth = annotators.truth
     raters.append(annotators.rate(ESTIMATE, "estimate", truth.argmax(axis=1), table=truth))
-    scores = annotators.agreement(f1_of_tables, every) if len(classes) == 2 else None
+    scores = annotators.agreement(f1_of_tables, all_clips) if len(classes) == 2 else None
     counts = [np.bincount(codes, minlength=len(classes)) for codes in annotators.labels.values()]
     return AnnotatorComparison(
         annotators=[*votes],
@@ -209,7 +209,7 @@ def compare_with_annotators(
         clips=len(rows),
         films=annotators.count,
         too_few=too_few(np.min(counts, axis=0).tolist(), annotators.count),
-        agreement=_defined(annotators.agreement(cohen_kappas, every)[0]),
+        agreement=_defined(annotators.agreement(cohen_kappas, all_clips)[0]),
         raters=raters,
         f1=None if scores is None else _defined(scores[0]),
         f1_interval=None if scores is None else estimate_weighted(scores).interval,
@@ -218,9 +218,9 @@ def compare_with_annotators(
 
 @dataclass(frozen=True, eq=False)
 class _Annotators:
-    """The annotators' labels of N clips, and the films by which intervals are made.
+    """The annotators' labels of N clips, and the films for the intervals.
 
-    `film` is the column of each clip's film in `weights`, `count` how many films there are.
+    `film` is the column of each clip's film in `weights`, `count` the number of films.
     """
 
     labels: dict[str, Array]
@@ -232,19 +232,19 @@ class _Annotators:
 
     @classmethod
     def of(cls, labels: dict[str, Array], films: Sequence[str], classes: int) -> _Annotators:
-        """Estimate the truth of some labels, and weigh their films."""
+        """Estimate the truth from labels, and weigh their films."""
         film, count = group_columns(films)
         truth = dawid_skene(np.stack([*labels.values()]), classes)
         return cls(labels, classes, truth, film, count, weigh_groups(count))
 
     def tables(self, first: Array, second: Array, part: Array) -> Array:
-        """Return how often they gave which two classes, by each row of weights."""
+        """Return how often two raters gave each pair of classes, for each row of weights."""
         cells = np.zeros((self.count + 1, self.classes, self.classes))
         np.add.at(cells, (self.film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", self.weights, cells))
 
     def agreement(self, measure: Callable[[Array], Array], part: Array) -> Array:
-        """Return the mean of a measure over each two annotators, by each row of weights."""
+        """Return the mean of a measure over all pairs of annotators, for each row of weights."""
         pairs = combinations(self.labels.values(), 2)
         return np.asarray(np.mean([measure(self.tables(*pair, part)) for pair in pairs], axis=0))
 
@@ -266,18 +266,18 @@ class _Annotators:
         table: Array | None = None,
         part: Array | None = None,
     ) -> Rater:
-        """Compare a rater's classes and probabilities with all others', on a part of the clips."""
+        """Compare a rater's classes and probabilities with all other raters, on some clips."""
         part = np.ones(len(codes), dtype=bool) if part is None else part
         targets = dict(self.labels)
         if kind != "estimate":
             targets[ESTIMATE] = self.truth.argmax(axis=1)
         if kind == "annotator":
             del targets[name]
-        found = {key: self.tables(codes, target, part) for key, target in targets.items()}
-        kappas = {key: cohen_kappas(counts) for key, counts in found.items()}
+        tables = {key: self.tables(codes, target, part) for key, target in targets.items()}
+        kappas = {key: cohen_kappas(counts) for key, counts in tables.items()}
         numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in kappas.items()}}
         if self.classes == 2:
-            scores = {key: f1_of_tables(counts) for key, counts in found.items()}
+            scores = {key: f1_of_tables(counts) for key, counts in tables.items()}
             numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
             numbers["f1_interval"] = {
                 key: estimate_weighted(values).interval for key, values in scores.items()
@@ -300,17 +300,17 @@ class _Annotators:
 
 
 def dawid_skene(votes: Array, classes: int) -> Array:
-    """The probability of each class of each clip [N, classes], if annotators differ in habits.
+    """Estimate the probability of each class of each clip [N, classes].
 
-    Dawid and Skene's estimate (1979): each annotator has a habit, the share of each label that they
-    give to clips of each true class; habits and truth are estimated in turn until neither changes,
-    from the shares of labels on. Of two annotators the labels alone do not decide the habits: the
-    estimate is then the one nearest to that start.
+    Dawid and Skene's estimate (1979): each annotator has a habit, the share of each label among the
+    clips of each true class. Starting from the shares of labels, habits and truth are estimated
+    alternately until they converge. The labels of two annotators do not determine the habits; the
+    result is then the solution nearest to the start.
 
     Parameters
     ----------
     votes
-        [annotators, N], -1 where an annotator gave none; each clip has one at least.
+        [annotators, N], -1 where an annotator gave none. Each clip needs at least one label.
 
     Examples
     --------
@@ -318,14 +318,14 @@ def dawid_skene(votes: Array, classes: int) -> Array:
     >>> dawid_skene(votes, 2)[:, 1].round(2)
     array([1., 1., 0., 0., 0.])
     """
-    given = np.eye(classes + 1)[votes][:, :, :classes]  # the last class is "none"
-    truth = given.sum(axis=0)
+    indicators = np.eye(classes + 1)[votes][:, :, :classes]  # the last class is "none"
+    truth = indicators.sum(axis=0)
     truth /= truth.sum(axis=1, keepdims=True)
     for _ in range(_MAX_STEPS):
         prior = truth.mean(axis=0)
-        habits = np.einsum("nt,ank->atk", truth, given)
+        habits = np.einsum("nt,ank->atk", truth, indicators)
         habits /= np.maximum(habits.sum(axis=2, keepdims=True), _LEAST)
-        logs = np.einsum("ank,atk->nt", given, np.log(np.maximum(habits, _LEAST)))
+        logs = np.einsum("ank,atk->nt", indicators, np.log(np.maximum(habits, _LEAST)))
         logs += np.log(np.maximum(prior, _LEAST))
         new = np.exp(logs - logs.max(axis=1, keepdims=True))
         new /= new.sum(axis=1, keepdims=True)
@@ -336,13 +336,13 @@ def dawid_skene(votes: Array, classes: int) -> Array:
 
 
 def f1_of_tables(counts: Array) -> Array:
-    """F1 of class 1 of two raters, of tables of counts [..., 2, 2]; NaN where neither gives it."""
-    given = counts[..., 1, :].sum(axis=-1) + counts[..., :, 1].sum(axis=-1)
-    return np.where(given > 0, 2 * counts[..., 1, 1] / np.where(given > 0, given, 1), np.nan)
+    """Return the F1 of class 1 from tables of counts [..., 2, 2]; NaN if neither rater gave it."""
+    total = counts[..., 1, :].sum(axis=-1) + counts[..., :, 1].sum(axis=-1)
+    return np.where(total > 0, 2 * counts[..., 1, 1] / np.where(total > 0, total, 1), np.nan)
 
 
 def _mean_auroc(labels: Array, scores: Array, films: Array) -> float | None:
-    """Return the mean over films of the AUROC, where it is defined."""
+    """Return the mean AUROC over the films where it is defined."""
     areas = [auroc(labels[films == film], scores[films == film]) for film in np.unique(films)]
     defined = [area for area in areas if area is not None]
     return float(np.mean(defined)) if defined else None

@@ -1,12 +1,12 @@
-"""Scores by group of clips, such as a film; their mean; and how sure it is.
+"""Scores for each group of clips (such as a film), their mean, and its uncertainty.
 
-The score of a model is the mean over films of its score on each film, because a model is used on
-films that it has not seen, one at a time. The films are the sample, so the interval of the mean is
-a t interval over the films' scores, and two models are compared by the paired t test of their
-scores on the same films. `benchmarks/intervals.py` shows by simulation what the intervals cover.
+A model is used on films that it has not seen, one at a time, so its score is the mean over films of
+its score on each film. The films are the sample: the interval of the mean is a t interval over the
+films' scores, and two models are compared by the paired t test of their scores on the same films.
+`benchmarks/intervals.py` measures the coverage of the intervals by simulation.
 
-Where the score of a film is not defined, as that of a film whose clips are all of one class, the
-film does not count. Where fewer than two films count, all clips are scored together.
+A film whose score is undefined, for example because all its clips have the same class, does not
+count. If fewer than two films count, all clips are scored together.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from obygaze_models.scoring.values import NUMBER, ORDERED
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
-"""Fewer clips of a class, or fewer groups, have no interval."""
+"""The fewest clips of a class, and the fewest groups, for which there is an interval."""
 MIN_SHARE = 0.1
-"""Where a smaller share of the clips is positive, `Metric.skewed` scores have no interval."""
+"""The least share of positive clips for which `Metric.skewed` scores have an interval."""
 MAX_CELLS = 4_000_000
-"""Weights that are in memory at a time."""
+"""The most weights in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredClips:
-    """A model's predictions on a test set; a clip that several fits tested has several rows.
+    """A model's predictions on a test set, with a row for each fit that tested a clip.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class ScoredClips:
     probabilities
         [N] of the positive class, or [N, classes].
     groups
-        The film of each row, or what else was kept together; empty where none is named.
+        The film (or other group) of each row; empty if it has none.
     classes
-        How many classes there are.
+        The number of classes.
     measure
-        The official measure of the benchmark, if any: it is computed on all clips together.
+        The benchmark's official measure, if any. It is computed on all clips together.
     kind
         That of the target; of others than classes, labels and predictions are numbers.
     """
@@ -73,7 +73,7 @@ class ScoredClips:
 
     @cached_property
     def rounds(self) -> list[Array]:
-        """The rows of each round: a clip that several fits tested is in as many rounds."""
+        """The rows of each round. A clip that several fits tested is in as many rounds."""
         ids = pd.Series(self.ids)
         numbers = ids.groupby(ids).cumcount().to_numpy()
         return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
@@ -98,7 +98,7 @@ class ScoredClips:
         return different > 1 if self.is_numeric else different == self.classes
 
     def ranks(self, rows: Array) -> Array | None:
-        """Return the ranks that trec_eval gives to some rows; None where nobody asks for them."""
+        """Return the ranks that trec_eval gives to some rows, or None if the measure needs none."""
         if self.measure != TREC:
             return None
         return trec_ranks([self.ids[row] for row in rows.tolist()], self.probabilities[rows])
@@ -111,16 +111,16 @@ class GroupScores:
     Parameters
     ----------
     values
-        A row for each group that counts, in order, and a column for each metric; NaN where it is
-        not defined. One row without a name where all clips are scored together.
+        A row for each group that counts, in order, and a column for each metric. NaN if
+        undefined. A single unnamed row if all clips are scored together.
     left_out
         The groups that lack clips of a class.
     unnamed
-        How many clips have no group, and are left out.
+        The number of clips that are left out because they have no group.
     class_counts
-        How many clips each class has.
+        The number of clips of each class.
     together
-        The values for `estimate_weighted` of the scores that are of all clips together.
+        The scores of all clips together, as `estimate_weighted` takes them.
     """
 
     values: pd.DataFrame
@@ -135,7 +135,7 @@ class GroupScores:
         return self.values.index.tolist() == [""]
 
     def by_name(self) -> dict[str, Scores]:
-        """Return the scores of each group; None where they are not defined."""
+        """Return the scores of each group, with None for undefined scores."""
         values = self.values.astype(object).where(self.values.notna(), None)
         scores: Any = values.to_dict("index")
         return dict(scores)
@@ -148,13 +148,13 @@ class Estimate:
     Parameters
     ----------
     value
-        The mean; None where it is not defined for any group.
+        The mean; None if it is undefined for every group.
     interval
-        Its 95% interval; None where `why` says why there is none.
+        Its 95% interval; None if there is too little data.
     groups
-        How many groups count.
+        The number of groups that count.
     p_value
-        Of the t test that the mean is 0: of differences, for instance.
+        The p-value of the t test that the mean (for example, a difference) is 0.
     """
 
     value: float | None
@@ -165,9 +165,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of a model, of a reference, and the first minus the second on the same groups.
+    """The scores of a model and a reference on the same groups, and their difference.
 
-    `p_value` is that of the difference, adjusted where there are several comparisons.
+    `p_value` is that of the difference, adjusted if there are several comparisons.
     """
 
     model: Estimate
@@ -177,11 +177,11 @@ class Difference:
 
 
 def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
-    """Score each group of clips by itself, and average over the rounds.
+    """Score each group separately, and average over the rounds.
 
-    A group counts if it has clips of every class. Where fewer than two count, all clips are one
-    group without a name. The benchmark's measure, if any, is of all clips together, too; with
-    `pooled`, so is every score.
+    A group counts if it has clips of every class. If fewer than two count, all clips form a single
+    group without a name. The benchmark's measure, if any, is also computed on all clips together;
+    with `pooled`, so is every score.
     """
     together = {}
     if pooled or clips.measure:
@@ -216,7 +216,7 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
 def mean_scores(
     scores: Sequence[Scores], statistic: Callable[[list[float]], Any] = np.mean
 ) -> Scores:
-    """Return the mean of each score, or another statistic, where it is defined; else None."""
+    """Return the mean (or another statistic) of each score where it is defined, else None."""
     means: Scores = {}
     for key in scores[0]:
         defined = [value for own in scores if (value := own[key]) is not None]
@@ -225,7 +225,7 @@ def mean_scores(
 
 
 def score_pooled(clips: ScoredClips) -> dict[str, Array]:
-    """Score all clips together by the rows of `weigh_groups`, for `estimate_weighted`."""
+    """Score all clips together for each row of `weigh_groups`, as `estimate_weighted` needs."""
     members, count = group_columns(clips.groups)
     weights = weigh_groups(count)
     step = max(1, MAX_CELLS // len(clips.ids))
@@ -258,7 +258,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
     differences = {}
     for key in first:
         if key not in second:
-            continue  # an official measure of one of the two
+            continue  # an official measure that only one of them has
         if key in model.together and key in reference.together:
             estimate = estimate_weighted(model.together[key] - reference.together[key])
         else:
@@ -271,10 +271,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 def restrict(
     estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
-    """Keep an interval within its range, from `least` to 1, and drop one that would not hold.
-
-    `too_few` says where that is.
-    """
+    """Clip an interval to its range, from `least` to 1, or drop it if `too_few` says so."""
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     if estimate.interval is None or not METRICS[key].bounded:
@@ -302,7 +299,7 @@ def estimate_mean(values: Array) -> Estimate:
         return Estimate(mean, groups=count)
     low, high = t_interval(defined)
     spread = float(defined.std(ddof=1))
-    if spread == 0:  # the same in every group
+    if spread == 0:  # the same score in every group
         p_value = 1.0 if mean == 0 else 0.0
     else:
         p_value = float(2 * stats.t.sf(abs(mean) / spread * count**0.5, count - 1))
@@ -327,13 +324,13 @@ def t_interval(values: Array) -> tuple[Array, Array]:
 def leave_each_out(groups: int) -> Array:
     """Return the weights of groups [1 + groups, groups] that `jackknife` needs.
 
-    The first row has all groups, each other one all but one.
+    The first row has all groups; each of the rest leaves out one.
     """
     return np.vstack([np.ones((1, groups)), np.ones((groups, groups)) - np.eye(groups)])
 
 
 def jackknife(values: Array) -> Estimate:
-    """Return a statistic of the clips of all groups together, with its jackknife t interval.
+    """Return a statistic of all groups together, with its jackknife t interval.
 
     Parameters
     ----------
@@ -358,7 +355,7 @@ def jackknife(values: Array) -> Estimate:
 
 
 def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
-    """Return the number of each clip's group, and how many groups there are.
+    """Return the column of each clip's group, and the number of groups.
 
     Clips without a group have -1, the last column of `weigh_groups`.
     """
@@ -370,15 +367,15 @@ def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
 def weigh_groups(count: int) -> Array:
     """Return the weights [2 + count, count + 1] that `estimate_weighted` needs.
 
-    The first row has all clips. The others are those of `leave_each_out`, without the clips of no
-    group: these may be of any.
+    The first row has all clips. The rest are those of `leave_each_out`, without the clips that have
+    no group, since these could belong to any.
     """
     named = np.pad(leave_each_out(count), ((0, 0), (0, 1)))
     return np.vstack([np.ones(count + 1), named])
 
 
 def estimate_weighted(values: Array) -> Estimate:
-    """Return a statistic of all clips, by the rows of `weigh_groups`, with its jackknife interval.
+    """Return a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
 
     Examples
     --------
@@ -397,27 +394,28 @@ def _defined(value: float) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values for their number by Holm's method; None stays None.
+    """Adjust p-values for multiple comparisons by Holm's method; None stays None.
 
     Examples
     --------
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]
     """
-    known = [(value, row) for row, value in enumerate(p_values) if value is not None]
+    defined = [(value, row) for row, value in enumerate(p_values) if value is not None]
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (value, row) in enumerate(sorted(known)):
-        highest = max(highest, min(1.0, value * (len(known) - rank)))
+    for rank, (value, row) in enumerate(sorted(defined)):
+        highest = max(highest, min(1.0, value * (len(defined) - rank)))
         adjusted[row] = highest
     return adjusted
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return why there is no interval, by the clips of each class; empty if there is one.
+    """Return why there is no interval, or "" if there is one.
 
-    Few clips or films that are all alike give a narrow interval, which does not mean certainty. A
-    skewed metric also needs a tenth of positive clips. The `noun` is what messages call a group.
+    With few clips or films that are all alike, an interval is narrow without meaning certainty. A
+    skewed metric also needs a tenth of the clips to be positive. `noun` is what messages call a
+    group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:

@@ -1,13 +1,13 @@
-"""Metrics: their names, and the scores of predictions, once or for many weightings of the clips.
+"""Metrics, and the scores of predictions for one or many weightings of the clips.
 
-`weighted_scores` computes all metrics for many weightings of the clips together, as resampling
-needs: a clip that was drawn twice has weight 2. `score` is the same with every weight 1. The values
-equal scikit-learn's, which the tests check, in about a tenth of its time. An undefined metric is
+`weighted_scores` computes all metrics for many weightings of the clips at once, as resampling
+needs: a clip that was drawn twice has weight 2. `score` uses weight 1 for every clip. The tests
+check that the values equal scikit-learn's, in about a tenth of its time. An undefined metric is
 ``None`` (NaN in arrays), never a warning and never 0.
 
-Two averages of F1 are always given side by side. The authors' code scores its networks by the
-support-weighted F1 and its concept models by the F1 of the positive class; on the same predictions
-they can differ widely.
+Two averages of F1 are always reported side by side. The authors' code scores its networks by the
+support-weighted F1 and its concept models by the F1 of the positive class. On the same predictions
+these can differ widely.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 CLASSES = "classes"
 """The kind of targets that tell classes apart."""
 Scores = dict[str, float | None]
-"""A metric's key -> its value; None where it is not defined."""
+"""A metric's key -> its value, or None if undefined."""
 
 TREC, ACCURACY = "trec_average_precision", "accuracy"
 CALIBRATION_BINS = 10
@@ -33,31 +33,31 @@ CALIBRATION_BINS = 10
 
 @dataclass(frozen=True)
 class Metric:
-    """What is printed of a metric.
+    """A metric, and what is printed of it.
 
     Parameters
     ----------
     title, name
-        As the head of a column, and within a sentence.
+        The name as a column heading, and within a sentence.
     sentence
         What it means.
     binary, multiclass
-        Whether score tables have a column of it for two classes, and for more.
+        True if score tables have a column for it with two classes, or with more.
     kinds
         The other kinds of targets whose score tables have a column of it.
     official
-        Whether a label set can name it as its benchmark's measure.
+        True if a label set can name it as its benchmark's measure.
     lower_is_better
-        Whether the lower of two scores is the better one.
+        True if the lower of two scores is better.
     ranks
-        Whether it is of the ranking by probability, rather than of which clips are called positive.
+        True if it measures the ranking by probability, not which clips are called positive.
     skewed
-        Whether a few films have far higher scores than the others where positive clips are rare.
+        True if a few films score far higher than the rest when positive clips are rare.
     bounded
-        Whether it lies between 0 and 1.
+        True if it lies between 0 and 1.
     compute
-        The scores [draws] of labels, probabilities and weights, as `weighted_scores` takes them;
-        None where `weighted_scores` computes it together with others.
+        A function that returns the scores [draws] of labels, probabilities and weights, as
+        `weighted_scores` takes them. None if `weighted_scores` computes it with others.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.compute and not (self.binary or self.multiclass):
             raise ValueError(
-                f"the metric {self.title!r} is for no task; say binary=True or multiclass=True"
+                f"the metric {self.title!r} applies to no task. Pass binary=True or multiclass=True"
             )
 
 
@@ -120,8 +120,8 @@ METRICS = {
     "auroc": Metric(
         "AUROC",
         "AUROC",
-        "how often a positive clip gets a higher probability than a negative one; .5 is chance. "
-        "Of more than two classes: the mean over each class against the rest",
+        "how often a positive clip gets a higher probability than a negative clip; .5 is chance. "
+        "With more than two classes: the mean over each class against the rest",
         binary=True,
         multiclass=True,
         ranks=True,
@@ -203,11 +203,11 @@ METRICS = {
         bounded=False,
     ),
 }
-"""Every metric by its key, in the order of columns; one that is added here is scored everywhere."""
+"""Every metric by its key, in the order of columns. A metric added here is scored everywhere."""
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
-    """Return the keys of the scores that models of two classes, or of more, can be ranked by."""
+    """Return the keys of the scores by which models can be ranked."""
     return [
         key
         for key, metric in METRICS.items()
@@ -221,7 +221,7 @@ def value_keys(kind: str) -> list[str]:
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """The titles of a score table's columns, by key; an official measure comes first.
+    """Return the titles of a score table's columns by key, an official measure first.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
     """
     keys = [] if measure is None else [measure]
     for key, metric in METRICS.items():
-        # Runs that are older than a metric have no scores of it.
+        # Runs from before a metric was added have no scores for it.
         of_classes = metric.binary if "f1" in scores else metric.multiclass
         if key in scores and (metric.kinds or of_classes):
             keys.append(key)
@@ -240,13 +240,13 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
 
 
 def f1_titles(*, multiclass: bool) -> dict[str, str]:
-    """The titles of the two averages of F1 that stand side by side, by key."""
+    """Return the titles of the two averages of F1 that are shown side by side, by key."""
     keys = ("f1_weighted", "f1_macro" if multiclass else "f1")
     return {key: METRICS[key].title for key in keys}
 
 
 def predicted_classes(probabilities: Array) -> Array:
-    """The class of each clip: the most probable; of two the second if its probability is over .5.
+    """Return the most probable class of each clip; of two, the second above a probability of .5.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def predicted_classes(probabilities: Array) -> Array:
 def score(
     labels: Array, probabilities: Array, trec: Array | None = None, kind: str = CLASSES
 ) -> Scores:
-    """All scores of one set of predictions.
+    """Return all scores of a set of predictions.
 
     Parameters
     ----------
@@ -285,30 +285,30 @@ def score(
 
 
 def auroc(labels: Array, scores: Array) -> float | None:
-    """Area under the ROC curve of 0/1 labels; None where only one class is there."""
+    """Return the area under the ROC curve of 0/1 labels, or None if a class is missing."""
     return _defined(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"])
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Mean precision over the ranks of the positive clips; None without positive clips.
+    """Return the mean precision over the ranks of the positive clips, or None without any.
 
-    Clips of the same score share a rank.
+    Clips with the same score share a rank.
     """
     values = ranking_scores(labels, scores, np.ones((1, len(labels))))
     return _defined(values["average_precision"])
 
 
 def _defined(values: Array) -> float | None:
-    """The only value, or None for NaN."""
+    """Return the only value, or None for NaN."""
     return None if np.isnan(values[0]) else float(values[0])
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
-    """Ranks of clips as trec_eval orders them, no two alike; the highest comes first.
+    """Return the ranks of clips as trec_eval orders them, without ties, the highest first.
 
-    Scores are rounded to 32 bits; of clips of the same score the later id comes first.
+    Scores are rounded to 32 bits. Of clips with the same score, the later id comes first.
     """
-    with np.errstate(over="ignore"):  # trec_eval, too, takes what 32 bits cannot hold as infinite
+    with np.errstate(over="ignore"):  # like trec_eval, treat overflow as infinite
         rounded = scores.astype(np.float32)
     ranks = np.empty(len(ids), np.int64)
     ranks[np.lexsort((np.array(ids, dtype=str), rounded))] = np.arange(len(ids))
@@ -322,7 +322,7 @@ def weighted_scores(
     trec: Array | None = None,
     kind: str = CLASSES,
 ) -> dict[str, Array]:
-    """The metrics of `score` for many weightings in one call, but for the AUROC of several classes.
+    """Return the metrics of `score` for many weightings, except the AUROC of several classes.
 
     Parameters
     ----------
@@ -344,8 +344,8 @@ def weighted_scores(
             values = np.asarray(metric.compute(labels, probabilities, weights), dtype=np.float64)
             if values.shape != (len(weights),):
                 raise ValueError(
-                    f"the metric {key!r} gave the shape {values.shape} for {len(weights)} rows of "
-                    f"weights; return one score for each: ({len(weights)},)"
+                    f"the metric {key!r} returned the shape {values.shape} for {len(weights)} rows "
+                    f"of weights. Return one score per row: ({len(weights)},)"
                 )
             scores[key] = values
     if trec is not None:
@@ -384,7 +384,7 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
 
 
 def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Array]:
-    """AUROC and average precision for many weightings; clips of the same score share a rank."""
+    """Return AUROC and average precision for many weightings. Clips with the same score tie."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
     positive, negative = (
@@ -401,14 +401,14 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
 
 
 def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) -> Array:
-    """Weights by label and prediction [draws, classes, classes]."""
+    """Return the summed weights by label and prediction [draws, classes, classes]."""
     cells = np.eye(classes * classes)[labels * classes + predictions]
     confusion: Array = (weights @ cells).reshape(len(weights), classes, classes)
     return confusion
 
 
 def _f1(confusion: Array) -> Array:
-    """Each class's F1 [draws, classes]; NaN where a class has neither clips nor predictions."""
+    """Return each class's F1 [draws, classes]; NaN for a class without clips and predictions."""
     hits = np.diagonal(confusion, axis1=1, axis2=2)
     return _ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
 
@@ -426,14 +426,14 @@ def _balanced_accuracy(confusion: Array) -> Array:
 
 
 def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> Array:
-    """Mean over the clips of |mean probability - share of positives| in each clip's bin."""
+    """Return the mean over clips of |mean probability - share of positives| in each clip's bin."""
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
     return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
 
 
 def clip_losses(labels: Array, table: Array) -> dict[str, Array]:
-    """The Brier score and log loss of each clip, as scikit-learn has them.
+    """Return the Brier score and log loss of each clip, as defined by scikit-learn.
 
     Parameters
     ----------
@@ -444,8 +444,8 @@ def clip_losses(labels: Array, table: Array) -> dict[str, Array]:
     """
     classes = table.shape[1]
     squares = ((np.eye(classes)[labels] - table) ** 2).sum(axis=-1)
-    given = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
-    return {"brier": squares / 2 if classes == 2 else squares, "log_loss": -np.log(given)}
+    true_class = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
+    return {"brier": squares / 2 if classes == 2 else squares, "log_loss": -np.log(true_class)}
 
 
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:

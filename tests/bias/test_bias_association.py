@@ -118,8 +118,8 @@ def test_a_normal_distribution_has_the_moments_of_all_partitions():
     ({"x": []}, ["X", "empty"]),
     ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "length zero"]),
     ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
-    ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "one model"]),
-    ({"x": [[1, 0], [1]]}, ["X", "no table of numbers"]),
+    ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "single model"]),
+    ({"x": [[1, 0], [1]]}, ["X", "not a table of numbers"]),
 ])  # fmt: skip
 def test_what_is_no_set_of_embeddings_is_refused(sets, facts):
     with pytest.raises(BiasError) as raised:

@@ -36,10 +36,10 @@ SLIPS = {
         ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
         (f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
         (f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
-        (f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "rename the column"),
+        (f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "Rename the column"),
     ],
     "ratings t.csv --rater cmn": [("image_id,group,cnn\na,x,1\n", "did you mean cnn?")],
-    "captions f/notes.txt": [("x", "the name gives no group")],
+    "captions f/notes.txt": [("x", "the name has no group")],
     "captions f/ann_XY1_O_1.txt": [("x", "unknown emotion 'XY'")],
     "captions f/ann_HA1_O_1.txt": [
         ("\n \n", "no captions"),
@@ -54,23 +54,23 @@ SLIPS = {
     ],
     "eat own.json --store words.vec": [
         (BATTERY | {"tests": [TEST], "sets": {"flower": ["a"]}}, "did you mean flower?"),
-        (BATTERY | {"tests": [X] * 2}, "two tests"),
+        (BATTERY | {"tests": [X] * 2}, "duplicate test name"),
         (BATTERY | {"tests": [{**TEST, "x": {"film": 3}}]}, "`$.tests[0].x[...]`"),
         (BATTERY | {"tests": [{**X, "published": {"C": {"d": 1, "significant": True}}}]}, "models"),
         (BATTERY | {"tests": [{**TEST, "x": {}}]}, "length >= 1 - at `$.tests[0].x`"),
         ('{"format": ', "own.json is not valid JSON"),
     ],
     f"eat --store a.vec {SETS}": [
-        ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 number where 'rose' has 2"),
+        ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 number, but 'rose' has 2"),
         ("rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
         ("", "1 of the 1 item of X have no embedding in a.vec"),
     ],
     f"eat --store a.csv {SETS}": [
-        ("rose,1,2\n", "a.csv, line 1: no header; name the first column id"),
-        ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant', of A, has length zero"),
+        ("rose,1,2\n", "a.csv, line 1: no header. Name the first column id"),
+        ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A has length zero"),
     ],
     f"eat --store words.txt {SETS}": [
-        ("rose 1 2\n", "words.txt: embeddings are read from NAME.vec"),
+        ("rose 1 2\n", "words.txt: embeddings must be NAME.vec"),
     ],
     f"eat --store b.csv {SETS}": [(None, "b.csv")],
 }  # fmt: skip

@@ -155,7 +155,7 @@ def test_concepts_are_learned_once_more_with_validation():
 )
 def test_a_fit_that_does_not_converge_is_an_error(name, options, monkeypatch):
     monkeypatch.setattr(logistic, "MAX_ITER", 1)
-    with pytest.raises(ExperimentError, match="did not converge in 1 steps; lower C"):
+    with pytest.raises(ExperimentError, match=r"did not converge in 1 steps.*Lower C"):
         fit(name, **options)
 
 
@@ -244,7 +244,7 @@ def test_classes_and_their_weights_are_those_of_svc():
 def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
     few = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
     for Cs in ((10.0, 0.01, 1.0), (1.0, 10.0, 0.01), (0.01, 1.0, 10.0)):
-        with pytest.warns(UserWarning, match="too few clips .* it is 1$"):
+        with pytest.warns(UserWarning, match="too few clips .* using 1$"):
             assert om.LinearSVMProbe(C=Cs).fit(X[few], SURE[few]).C_ == [1.0]
 
 

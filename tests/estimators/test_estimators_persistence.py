@@ -165,7 +165,7 @@ NOT_SAVED = [
     (lambda: make_pipeline(om.ConceptBank(), om.LogisticProbe()), "the Pipeline is not fitted"),
     # A forged one could read and write memory, or cannot be checked in a few words.
     *(
-        (lambda kind=kind: fitted(kind), "cannot be read back safely, so it is not saved")
+        (lambda kind=kind: fitted(kind), "cannot be read safely, so it is not saved")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
     ),
     (lambda: fitted(KNeighborsClassifier, metric=lambda a, b: abs(a - b).sum()),

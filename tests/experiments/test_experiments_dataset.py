@@ -438,8 +438,8 @@ def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):
         (lambda: run("frames"), r"'frames' .*is not in.*a vector a frame: other$"),
         (lambda: run("native"), r"'native' .*no sequ.*a vector a frame: other$"),
         (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
-        (lambda: om.predict(model, second), "no array 'frames', only native, frame_time, ot"),
-        (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not say which features"),
+        (lambda: om.predict(model, second), r"no array 'frames' \(it has native, frame_time, ot"),
+        (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not record its features"),
         (
             lambda: om.load_dataset(planted.manifest, [planted.store] * 2, frames=True),
             "an experiment of their own",

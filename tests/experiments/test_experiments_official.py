@@ -148,7 +148,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
     options = ["--labels", "violence", "--split", "turned"]
     result = write_run(mlp, benchmark, tmp_path / "no", *options, manifest=tmp_path / "manifest")
     assert result.exit_code == 0, result.output
-    assert "50 test clips were used to train the model: this is no test" in result.stderr
+    assert "50 test clips were used to train the model" in result.stderr
     command = f"score-run {tmp_path / 'no'} {tmp_path / 'manifest'} {' '.join(options)}"
     assert result.stdout.splitlines()[-1] == f"next: obygaze mediaeval {command}"
     with pytest.raises(ExperimentError, match=r'split = "official" \(accede has development, off'):
@@ -172,10 +172,10 @@ BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "are the same clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; it has ACCEDE00000"),
     ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", (), "line 2: duplicate id 'a'"),
-    ("1 Q0 a 1 0.5\n", (), "line 1: 5 words, where a run file has six"),
+    ("1 Q0 a 1 0.5\n", (), "line 1: 5 words, but a run file has six"),
     ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),
     ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' after '1'"),
-    ("\n", (), "is empty; a run file has a line a clip"),
+    ("\n", (), "run.csv is empty"),
     (
         "id,said,prediction\nACCEDE00002,calm,unsure\n",
         CLASSES,

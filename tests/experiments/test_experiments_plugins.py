@@ -64,9 +64,9 @@ BROKEN = {
     "def fit(self, X, y): raise GeneratorExit": r"GeneratorExit \(mylab/broken.py:\d+\)",
     "def fit(self, X, y): return self": "fit did not set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
-    "predict_proba = lambda self, X: np.ones(len(X))": r"gave \((\d+),\), not \(\1, 2\): one col",
+    "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
     "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "not probabilities: from nan",
-    "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows that sum to 2 to 2, not 1",
+    "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows sum to 2 to 2, not 1",
     "facts_ = {'rule': object()}": "facts_ are JSON values, not a object",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }

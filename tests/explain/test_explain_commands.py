@@ -158,11 +158,11 @@ def test_tcav_of_a_saved_network(obygaze):
 SLIPS = [
     ((NETWORK, STORE), 2, "name clips"),
     ((BOTTLENECK, STORE, "--significance"), 2, "add --manifest"),
-    ((NETWORK, *ON_CLIPS, "--tcav"), 2, "add --concepts"),
+    ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
     ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "leave out the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
-    ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "use a model of a run"),
+    ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a model of a run"),
 ]
 
 
