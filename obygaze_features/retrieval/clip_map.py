@@ -184,7 +184,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
 
 def map_page(clip_map: ClipMap) -> str:
     """The map as a page: its legends light films, levels and concepts, a click opens a clip."""
-    clips, groups = clip_map.clips, clip_map.groups
+    groups = clip_map.groups
     # More colours cannot be told apart: then all clips have one.
     one_colour = len(groups) > len(SERIES)
     swatches = {} if one_colour else clip_map.colours
@@ -193,8 +193,7 @@ def map_page(clip_map: ClipMap) -> str:
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
     places = (np.array([16, 704]) + share * [968, -688]).round(1)
     colours = [swatches.get(group_of[row], "s1") for row in range(len(places))]
-    words = [clips.words(clip) for clip in clip_map.ids]
-    picture = _picture(clip_map, places, colours, words)
+    picture = _picture(clip_map, places, colours)
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [
@@ -212,24 +211,32 @@ def map_page(clip_map: ClipMap) -> str:
     return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
 
 
-def _picture(
-    clip_map: ClipMap, places: NDArray[np.float64], colours: Sequence[str], words: Sequence[str]
-) -> Html:
+def _picture(clip_map: ClipMap, places: NDArray[np.float64], colours: Sequence[str]) -> Html:
     """Draw a dot for each clip, or leave many to the page's script."""
     about = {"title": clip_map.title, "link": clip_map.clips.link}
+    words = map(clip_map.clips.words, clip_map.ids)
     if len(places) > MAX_CIRCLES:
-        names = [*dict.fromkeys(colours)]
-        numbers = {name: number for number, name in enumerate(names)}
-        data = {
-            "x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "words": words,
-            "colours": names, "colour_of": [numbers[name] for name in colours],
-        }  # fmt: skip
-        return fill("canvas", clips=script_json(data), **about)
+        return fill("canvas", clips=_canvas_json(places, colours, words), **about)
     dots = [
         fill("dot", colour=colour, x=x, y=y, words=of_clip)
         for colour, (x, y), of_clip in zip(colours, places.tolist(), words, strict=True)
     ]
     return fill("dots", dots=Html("".join(dots)), **about)
+
+
+def _canvas_json(places: NDArray[np.float64], colours: Sequence[str], words: Iterable[str]) -> Html:
+    """Return what the script draws, made column by column: their numbers take far more memory."""
+    names = [*dict.fromkeys(colours)]
+    numbers = {name: number for number, name in enumerate(names)}
+    columns = {
+        "x": places[:, 0], "y": places[:, 1], "words": words,
+        "colours": names, "colour_of": (numbers[name] for name in colours),
+    }  # fmt: skip
+    texts = []
+    for name, column in columns.items():
+        cells = column.tolist() if isinstance(column, np.ndarray) else list(column)
+        texts.append(f'"{name}":{script_json(cells)}')
+    return Html(f"{{{','.join(texts)}}}")
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:

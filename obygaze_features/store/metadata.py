@@ -279,7 +279,13 @@ def _split_plain_table(text: str) -> dict[str, list[str]] | None:
         return None
     cells = ",".join(lines[1:]).split(",") if lines[1:] else []
     columns = (cells[number :: len(header)] for number in range(len(header)))
-    return dict(zip(header, columns, strict=True))
+    return dict(zip(header, map(_share_alike, columns), strict=True))
+
+
+def _share_alike(cells: list[str]) -> list[str]:
+    """Return cells with one text for all that are alike, unless most differ."""
+    texts = dict(zip(cells, cells, strict=True))
+    return list(map(texts.__getitem__, cells)) if 2 * len(texts) < len(cells) else cells
 
 
 def read_rows_table(

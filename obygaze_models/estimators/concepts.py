@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.parallel import Parallel, delayed
@@ -36,7 +35,7 @@ from obygaze_models.estimators.svm_solver import (
     as_cv,
     choose_svm,
 )
-from obygaze_models.scoring.metrics import Array, weighted_scores
+from obygaze_models.scoring.metrics import Array, roc_area, weighted_scores
 
 Output = Literal["distance", "decision"]
 # : The number of random directions if no concepts are passed.
@@ -315,7 +314,9 @@ class ConceptBank(_Directions):
         features = X if len(rows) == len(X) else X[rows]
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
-        part = None if products is None else products[np.ix_(rows, rows)]
+        part = products
+        if products is not None and len(rows) < len(X):
+            part = products[np.ix_(rows, rows)]
         choice = choose_svm(
             LinearSVM(features, y == 1, self._class_weight, products=part),
             self._choices(name),
@@ -468,7 +469,7 @@ def _quality(
     scores = weighted_scores(truth, (values > 0).astype(float), np.ones((1, len(truth))))
     return {
         "on": on,
-        "auc": float(roc_auc_score(truth, values)),
+        "auc": roc_area(truth, values),
         "f1": float(scores["f1"][0]),
         "balanced_accuracy": float(scores["balanced_accuracy"][0]),
         "positives": int(truth.sum()),

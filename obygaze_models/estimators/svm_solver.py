@@ -10,7 +10,6 @@ Newton's method can handle. The duality gap of every fit is computed.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -18,10 +17,8 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
-from sklearn.svm import SVC
+from sklearn.svm import _libsvm
 from sklearn.utils.class_weight import compute_sample_weight
 from threadpoolctl import threadpool_limits
 
@@ -135,21 +132,24 @@ class LinearSVM:
         """
         # A few clips cost next to nothing, so they get as many steps as a thousand.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
-        model = SVC(C=C, kernel="precomputed", max_iter=steps)
-        with (
-            # Callers have checked the arrays, and checking takes longer than libsvm.
-            config_context(assume_finite=True, skip_parameter_validation=True),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(self.products(), self.y, sample_weight=self._costs)
-        if model.fit_status_ != 0:
+        # Not by `SVC`: the callers have checked the arrays, and its checks take a millisecond.
+        _libsvm.set_verbosity_wrap(0)
+        support, _, _, duals, intercepts, _, _, status, _ = _libsvm.fit(
+            np.ascontiguousarray(self.products()),
+            self.y.astype(np.float64),
+            kernel="precomputed",
+            C=C,
+            sample_weight=np.asarray(self._costs, dtype=np.float64),
+            max_iter=steps,
+            cache_size=200,
+        )
+        if status != 0:
             return None
-        support, duals = model.support_, model.dual_coef_[0]
+        duals = -duals[0]  # libsvm takes the first class for the positive one
         coef = duals @ self.X[support]
         shares = np.zeros(len(self.X))
         shares[support] = np.abs(duals) / (C * self._costs[support])
-        return self._describe(coef, float(model.intercept_[0]), C, shares, "libsvm")
+        return self._describe(coef, -float(intercepts[0]), C, shares, "libsvm")
 
     def _fit_newton(self, C: float) -> LinearSVMFit:
         if self._newton is None:

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -198,10 +198,17 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
     neither file nor times are left out.
     """
     files: dict[str, list[list[float] | None]] = {}
-    for name, span in _spans(items, ids):
+    spans = _all_spans(items)
+    for name, span in (spans[items.row(clip)] for clip in ids):
         if name:
             files.setdefault(name, []).append(span)
     return files
+
+
+@lru_cache(1)
+def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
+    """Return the spans of all clips, which the fits of a run ask for in turn."""
+    return _spans(items, items.ids)
 
 
 def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
