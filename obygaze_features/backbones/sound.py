@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SILENCE_DB = -100.0
 """The loudness of silence, and the least that there is."""
+SILENCE = 1e-4
+"""Samples of a silent track are below this: some have dither of their last bits."""
 SHORTEST_S = 0.025
 """Shorter sound is followed by silence: extractors and networks need as much."""
 
@@ -53,6 +55,11 @@ class Excerpts:
             if first <= samples.start and samples.stop <= first + len(piece):
                 return piece[samples.start - first : samples.stop - first]
         raise IndexError(f"samples {samples.start} to {samples.stop} were not kept")
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no sample that was kept is louder than a dithered silence."""
+        return all(np.abs(piece).max(initial=0.0) < SILENCE for _, piece in self.pieces)
 
     def has(self, first: int, end: int) -> bool:
         """Return True if these samples were kept together."""

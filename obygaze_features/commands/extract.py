@@ -255,6 +255,9 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
     if summary.thinned and is_sampled:  # else it is as the network was trained
         thinned = counted(summary.thinned, "clip")
         yield f"{thinned} with more frames at the rate than --frames allows: spread over the clip"
+    if summary.silent:
+        silent = counted(summary.silent, "clip")
+        yield f"{silent} with a silent sound track: their features are alike"
     if summary.unheard:
         clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         yield (

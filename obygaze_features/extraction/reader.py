@@ -160,16 +160,17 @@ class ItemReader:
         answer = ask_decoder(decoder, "hear", self._folders["clip"], item, samplings)
         if "error" in answer:
             return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
-        inputs, sampled, unheard = {}, {}, 0
+        inputs, sampled, unheard, is_silent = {}, {}, 0, False
         for name, sampling in zip(names, samplings, strict=True):
             sound = decoder.sound(*answer["spans"][str(sampling.rate)])
             inputs[name] = self._backbones[name].preprocessing.inputs(sound)
             sampled[name] = sampling.row(sound, item.start or 0.0)
+            is_silent = sound.is_silent
             count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
             unheard = max(unheard, count if count > sampling.frames else 0)
         tracks = [answer["track"]] if answer["track"] else []
         windows = [unheard] if unheard else []
-        counts = Counts(tracks=Counter(tracks), unheard=Counter(windows))
+        counts = Counts(tracks=Counter(tracks), silent=int(is_silent), unheard=Counter(windows))
         uploads = []
         for device in {self._backbones[name].device for name in names}:
             own = {name: inputs[name] for name in names if self._backbones[name].device == device}

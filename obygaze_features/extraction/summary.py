@@ -41,6 +41,8 @@ class Counts:
         How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
     tracks
         Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+    silent
+        How many clips have a sound track on which nothing is heard.
     unheard
         How many windows of sound clips have, of which not all were heard, and how many clips.
     cut
@@ -53,6 +55,7 @@ class Counts:
     slow: Counter[str] = field(default_factory=Counter)
     resized_by_cpu: int = 0
     thinned: int = 0
+    silent: int = 0
     tracks: Counter[str] = field(default_factory=Counter)
     unheard: Counter[int] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)

@@ -301,7 +301,7 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, stores=stores, pooled=pooled)
+    compared = om.compare(*opened, models=models, metric=metric, stores=stores, pooled=pooled)
     table = compared.table(metric)
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [

@@ -45,9 +45,10 @@ def train(
 ) -> None:
     """Train one model for use, on all labelled clips of an EXPERIMENT.
 
-    Only one fold is held out, to stop the training (the last with clips of every class), so nothing
-    is left to test the model on: run the experiment to see how well such a model does. By the
-    official protocol the test set takes no part: the model is that of a run.
+    Only one fold is held out, to stop the training: the last with clips of every class, or the last
+    few folds if no single one has. So nothing is left to test the model on: run the experiment to
+    see how well such a model does. By the official protocol the test set takes no part: the model
+    is that of a run.
 
     \b
     Examples:

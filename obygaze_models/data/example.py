@@ -18,7 +18,14 @@ EXPERIMENTS = ("level.toml", "length.toml", "concepts.toml", "reasons.toml")
 ANNOTATORS = ("annotator1", "annotator2")
 
 
-def load_example() -> Bunch:
+class Example(Bunch):  # type: ignore[misc]  # scikit-learn has no types
+    """What scikit-learn's loaders return, but printed in one line."""
+
+    def __repr__(self) -> str:
+        return f"Example({len(self.X):,} minutes of {len(self.titles)} films; {', '.join(self)})"
+
+
+def load_example() -> Example:
     """The words of 2,567 minutes of film, as numbers, and what two annotators said of each.
 
     Returns
@@ -48,7 +55,7 @@ def load_example() -> Bunch:
         )
     films = sorted(set(manifest.items.films))
     titles = film_titles(manifest.items)
-    return Bunch(
+    return Example(
         X=store.read("native", manifest.ids),
         count=store.read("count", manifest.ids),
         y=y,

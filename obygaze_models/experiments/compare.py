@@ -31,7 +31,11 @@ Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
 
 
 def compare(
-    *runs: AnyRun, models: Sequence[str] = (), stores: bool = False, pooled: bool = False
+    *runs: AnyRun,
+    models: Sequence[str] = (),
+    metric: str | None = None,
+    stores: bool = False,
+    pooled: bool = False,
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
@@ -43,6 +47,8 @@ def compare(
         Runs or their folders, over the same items.
     models
         Only these, of all runs.
+    metric
+        The score that models are ranked by; by default that of the first run's experiment.
     stores
         Only what each store adds to a model of several, in runs with ``each_store``: all stores,
         beside each alone and all without it.
@@ -73,13 +79,15 @@ def compare(
         name = models[0] if models else refs[0].model
         nothing = f"there is nothing to compare {name} with; give another run, or another --model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
-    return Comparisons(
+    ranked = Comparisons(
         _adjust(comparisons, stores=stores),
-        first.record.main_metric,
+        metric or first.record.main_metric,
         tuple(dict.fromkeys(left_out)),
         stores,
         pooled,
     )
+    ranked.select(metric)  # raises for an unknown metric
+    return ranked
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:

@@ -63,9 +63,14 @@ class _Checked(StructMeta):
     """Check each experiment that is made by a call.
 
     Decoding the record of a run makes no call, and neither does `msgspec.structs.replace`.
+    Several stores may be called `stores`, as in a file.
     """
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
+        if "stores" in keys and "store" in keys:
+            raise ExperimentError("has store and stores; take stores for several")
+        if "stores" in keys:
+            keys["store"] = keys.pop("stores")
         return super().__call__(*values, **keys).check()
 
 
@@ -83,7 +88,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A folder. The manifest of the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
         description="A folder, a zip file or a URL. The store of the features. Several stores, "
-        "as a list, are put side by side; in a file their key is `stores`.",
+        "as a list, are put side by side; their key may also be `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for ten new folds, or the name of a split. The fold column to take.',
@@ -668,9 +673,7 @@ def load_experiment(
         raise ExperimentError(other)
     table = read_toml(path, ExperimentError)
     _check_keys(path, table)
-    if "stores" in table:
-        table["store"] = table.pop("stores")
-    for key in ("manifest", "store", "predictions"):
+    for key in ("manifest", "store", "stores", "predictions"):
         if key in table:
             table[key] = _beside(path, table[key])
     if only is not None and isinstance(table.get("estimators"), list):
@@ -690,8 +693,6 @@ def _check_keys(path: Path, table: dict[str, Any]) -> None:
     for key in table:
         if key not in keys:
             raise ExperimentError(f"{path}: {unknown_name('key', key, keys)}")
-    if "store" in table and "stores" in table:
-        raise ExperimentError(f"{path}: has store and stores; take stores for several")
     for key, field in fields.items():
         if field.required and key not in table and not (key == "store" and "stores" in table):
             raise ExperimentError(f"{path}: {key} is missing; add {key} = {_example(key)}")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import (
@@ -217,7 +218,8 @@ def train_model(
     """Train one estimator of an experiment on all its labelled clips, balanced as in a run.
 
     `run_experiment` says how well such a model does; here is nothing left to test it on. The clips
-    of the last fold that has some of every class stop the training; in a run they would be tested.
+    of the last fold that has some of every class stop the training (of the last few folds, if no
+    single one has); in a run they would be tested.
     By the official protocol they are left alone, and the model is what a run would have trained.
 
     Parameters
@@ -262,8 +264,8 @@ def train_model(
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
         if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
-                f"the {part} clips of {problem.train.key} are not of every class; give a split "
-                "of which a fold, and the others, have clips of each"
+                f"the {part} clips of {problem.train.key} are not of every class; label at least "
+                "two clips of each class, in different folds of the split"
             )
     try:
         check_savable(spec.estimator)
@@ -284,7 +286,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
-    """All clips train but those of the last fold with clips of every class, which stop it."""
+    """All clips train but those of the last fold, or folds, with clips of every class."""
     data, seed = plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set has no part, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
@@ -296,12 +298,22 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
         folds, last = draw_folds(labels, seed), N_FOLDS - 1
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     classes = len({*labels[rows].tolist()})
-    held = next(
-        (own for fold in range(last, -1, -1) for own in [folds[rows] == fold]
-         if len({*labels[rows[own]].tolist()}) == len({*labels[rows[~own]].tolist()}) == classes),
-        folds[rows] == last,
-    )  # fmt: skip
+    held = _held_out(folds[rows], labels[rows], last, classes)
     train = rows[~held]
     kind = find_protocol(plan.division.protocol)
     train = balanced(train, labels, seed, plan.experiment.balance or kind.default_balance or "none")
     return Fold(0, "all but one fold", seed, train, rows[held], {})
+
+
+def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
+    """Return which clips stop the training: of the last fold, or few folds, with every class."""
+    every = range(last, -1, -1)
+    for fold in every:
+        held: NDArray[Any] = folds == fold
+        if len({*labels[held].tolist()}) == len({*labels[~held].tolist()}) == classes:
+            return held
+    held = np.zeros(len(folds), bool)
+    for fold in every:  # those that add a class
+        if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
+            held |= folds == fold
+    return held

@@ -102,6 +102,22 @@ def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_p
     assert not {*world.clips("EN", "S", folds=[8])} & {*om.load_model("sure")[1]["seen"]}
 
 
+def test_ten_clips_train_a_model(write, world, tmp_path):
+    """Each drawn fold has one clip: the last two with both classes stop the training."""
+    kept = {*world.clips("S")[:5], *world.clips("EN")[:5]}
+    few = Manifest.load(world.manifest).labels().where(lambda clip: clip in kept)
+    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "few")
+    write(manifest="few", split="", estimators=["mlp"])
+    result = run_obygaze("models", "train", "sure.toml", "-o", "ten", code=0)
+    assert "trained on 8 clips, 2 held out" in result.stdout
+    kept -= {*world.clips("S")[1:5]}
+    few = few.where(lambda clip: clip in kept)
+    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "fewer")
+    write(manifest="fewer", split="", estimators=["mlp"])
+    result = run_obygaze("models", "train", "sure.toml", "-o", "one", code=1)
+    assert "two clips of each class" in result.stderr
+
+
 def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
     write(parts=[Split("ten", world.ids, world.folds)], split=None)
     notes = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}

@@ -74,6 +74,14 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
             load(**task)
 
 
+def test_the_example_prints_in_one_line():
+    line = str(om.load_example())
+    assert line.startswith("Example(2,567 minutes of 20 films")
+    assert "concept_names" in line
+    assert "\n" not in line
+    assert len(line) < 150
+
+
 def test_a_torch_loop_takes_the_clips_as_they_are(marked):
     task = {"positives": ["S"], "negatives": ["EN"], "frames": True}
     data = om.load_dataset(marked.manifest, marked.store, **task)

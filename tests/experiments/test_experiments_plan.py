@@ -47,6 +47,14 @@ def names(experiment):
     return [(problem.train.key, [test.key for test in problem.tests]) for problem in problems]
 
 
+def test_several_stores_have_the_key_of_a_file():
+    task = {"positives": ["S"], "train_negatives": ["EN"]}
+    several = om.Experiment("two", "m", stores=["a", "b"], **task)
+    assert several == om.Experiment("two", "m", ["a", "b"], **task)
+    with pytest.raises(ExperimentError, match="store and stores"):
+        om.Experiment("two", "m", stores=["a", "b"], store="a", **task)
+
+
 def test_an_experiment_from_a_file(tmp_path):
     experiment = load(tmp_path, 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
     assert experiment.manifest == (tmp_path / "../manifests/obygaze12").as_posix()

@@ -240,6 +240,13 @@ def test_models_are_ranked_beside_the_one_named_before(good, noisy):
         compared.table("aurco")
 
 
+def test_models_are_ranked_by_another_metric(good, noisy):
+    compared = om.compare(good, noisy, metric="f1")
+    assert str(compared) == om.compare(good, noisy).table("f1") != str(om.compare(good, noisy))
+    with pytest.raises(UsageError, match="known are f1"):
+        om.compare(good, noisy, metric="f11")
+
+
 def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
     listed = {
         (name, row["model"], row["test"]): row["mean"]

@@ -109,6 +109,20 @@ def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, o
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
 
 
+def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
+    """Some silence has dither of its last bit, and some sound is faint."""
+    dither = np.resize(np.array([0, 1, -1]) / 32768, 16_000).astype(np.float32)
+    faint = np.sin(np.arange(16_000) / 20).astype(np.float32) * 10 / 32768
+    for name, sound in {"mute": 0 * dither, "dither": dither, "faint": faint}.items():
+        write_sound(tmp_path / f"{name}.wav", "pcm_s16le", sound)
+    manifest = clips("mute.wav", "dither.wav", "faint.wav")
+    manifest.save(tmp_path / "m")
+    assert of.extract(manifest, tmp_path, clap, tmp_path / "api").silent == 2
+    command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
+    printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
+    assert "2 clips with a silent sound track" in printed
+
+
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     write_sound(tmp_path / "two.mkv", "flac", NOISE, NOISE[::-1], pictures=2)
     second = write_sound(tmp_path / "second.wav", "pcm_s16le", NOISE[::-1])
