@@ -40,8 +40,8 @@ def predict_next(
     rows = np.flatnonzero(~np.any([*seen, np.isin(parts[0].ids, annotated)], axis=0))
     if not len(rows):
         raise ExperimentError(
-            f"{opened.where}: every clip is annotated or was used to train. Give a store with other "
-            "clips."
+            f"{opened.where}: every clip is annotated or was used to train. Give a store with "
+            "other clips."
         )
     table = np.stack([part.probabilities for part in parts])[:, rows]
     gains = expected_gain(table, parts[0])
