@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from obygaze_models.estimators.registry import make_estimator
     from obygaze_models.estimators.svm import LinearSVMProbe
     from obygaze_models.experiments.compare import compare as compare
+    from obygaze_models.experiments.curve import learning_curve as learning_curve
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
@@ -82,6 +83,7 @@ _NAMES = {
     "estimators.registry": ["make_estimator"],
     "estimators.svm": ["LinearSVMProbe"],
     "experiments.compare": ["compare"],
+    "experiments.curve": ["learning_curve"],
     "experiments.experiment": ["Experiment", "load_experiment"],
     "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],

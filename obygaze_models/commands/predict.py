@@ -113,6 +113,14 @@ def train(
     help="Of a run: only the clips on which not all annotators and the model agree, and who stands "
     "alone; first those of which the model is surest.",
 )
+@click.option(
+    "--next",
+    "count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Only the N clips to annotate next: those that the model is least sure of, or on which a "
+    "run's fits differ most, far from each other and of many films.",
+)
 @overwrite_option
 @json_option
 def predict(
@@ -126,6 +134,7 @@ def predict(
     annotations: Path | None,
     estimator: str | None,
     divided: bool,
+    count: int | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -136,7 +145,8 @@ def predict(
 
     A run in place of MODEL needs no store: its held-out predictions are written, each clip's by
     the fits that were not trained on it, with the film's title, the annotators' level and
-    concepts, and the concepts' parts in the log-odds where they add up.
+    concepts, and the concepts' parts in the log-odds where they add up. With --next a run takes a
+    store as a model does: all fits of its model are asked about the clips that none has seen.
 
     \b
     Examples:
@@ -148,8 +158,10 @@ def predict(
       obygaze models predict runs/first --csv tables
       obygaze models predict runs/first --elan both --annotations for-elan
       obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
+      obygaze models predict runs/first stores/xclip-kinetics.zarr --next 50 -o next.csv
     """
     from obygaze_models.experiments.exports import Outputs
+    from obygaze_models.experiments.next_clips import predict_next
     from obygaze_models.experiments.predict import predict_model, predict_run
     from obygaze_models.experiments.record import RECORD
 
@@ -158,7 +170,11 @@ def predict(
     clips = [clip.strip() for clip in ids.split(",")] if ids else None
     max_rows = 0 if as_json or output or tables or elan else MAX_ROWS_SHOWN
     outputs = Outputs(output, tables, elan, annotations, max_rows)
-    if (model / RECORD).is_file():
+    if count is not None:
+        if not stores or ids or band or annotations or divided:
+            raise UsageError("--next takes a STORE, and no --ids, --band, --annotations, --divided")
+        written = predict_next(model, stores, count, outputs, estimator=estimator)
+    elif (model / RECORD).is_file():
         if stores or band:
             raise UsageError("a run's held-out predictions need no STORE and have no --band")
         if annotations and not elan:

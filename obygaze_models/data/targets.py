@@ -17,6 +17,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import (
     CLASSES,
+    CONCEPTS,
     Array,
     Scores,
     predicted_classes,
@@ -126,6 +127,10 @@ class Classes:
     def from_columns(self, values: Array) -> Array:
         """Return the probabilities of all classes, of the values of the columns."""
         return np.column_stack([1 - values, values]) if values.shape[1] == 1 else values
+
+    def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
+        """Return what the predictions of a task say of one of its tests."""
+        return table
 
     def allows(self, values: Array) -> Array:
         """Return True for each value that a prediction can have."""
@@ -260,9 +265,48 @@ class Number(_Numeric):
         return values
 
 
+class Concepts(Classes):
+    """The target of several concepts that are learned at once, each tested as a task of its own.
+
+    A label is a row: 1 for each concept that a clip shows, 0 for those that it is a negative of,
+    else `UNUSED`.
+    """
+
+    key = CONCEPTS
+
+    def encode(self, task: Task, data: ClipDataset) -> Array:
+        """Return the labels of each clip, [N, concepts]."""
+        columns = [data.concept_names.index(name) for name in task.class_titles]
+        return clip_targets(data, task.negatives)[:, columns].astype(np.int64)
+
+    def takes_part(self, labels: Array) -> Array:
+        """Return True for each clip that has a label of any concept."""
+        return np.asarray((labels >= 0).any(axis=1))
+
+    def strata(self, labels: Array) -> Array:
+        """Return 0 for each clip that takes part: folds are balanced by none."""
+        return np.where(self.takes_part(labels), 0, UNUSED)
+
+    def count(self, task: Task, labels: Array) -> Counts:
+        """Count all clips, and those that show each concept."""
+        shown = (labels > 0).sum(axis=0).tolist()
+        return Counts(len(labels), None, dict(zip(task.class_keys, shown, strict=True)))
+
+    def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
+        """Return the concepts if no clip shows any: each concept may be missing."""
+        return [] if (labels > 0).any() else task.class_titles
+
+    def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
+        """Return the probabilities [N, 2] of one concept."""
+        shown = table[:, task.class_titles.index(test.concept)]
+        return np.column_stack([1 - shown, shown])
+
+
 Target = Classes
 """The interface of a target, which all others share."""
-TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Ordered(), Number())}
+TARGETS: dict[str, Target] = {
+    target.key: target for target in (Classes(), Ordered(), Number(), Concepts())
+}
 """Every target by its key."""
 
 

@@ -17,11 +17,12 @@ from obygaze_models.data.targets import (
     NUMBERED,
     TARGETS,
     Classes,
+    Concepts,
     Number,
     Ordered,
     Target,
 )
-from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
+from obygaze_models.scoring.metrics import ACCURACY, CONCEPTS, METRICS, TREC, Array
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
@@ -197,6 +198,14 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
         concept,
         negatives,
     )
+
+
+def concepts_task(tasks: Sequence[Task]) -> Task:
+    """Return the task of detecting the concepts of several tasks at once."""
+    classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
+    title = f"{len(tasks)} concepts at once"
+    negatives = tasks[0].negatives
+    return Task(CONCEPTS, title, classes, negatives=negatives, target_key=Concepts.key)
 
 
 def with_own_keys(tasks: Sequence[Task]) -> list[Task]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import check_probabilities
-from obygaze_models.scoring.metrics import Array
+from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, Array
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
 _LEAST_DEVIATION = 1e-9
@@ -28,6 +28,9 @@ def predict_outputs(
         check_outputs(values, (len(X), 1), kind, f"{start}predict")
         return values
     shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
+    if kind == CONCEPTS:
+        check_outputs(shares, (len(X), classes), kind, f"{start}predict_proba")
+        return shares
     check_probabilities(shares, (len(X), len(estimator.classes_)), f"{start}predict_proba")
     if kind == ORDERED:
         return np.asarray(shares @ estimator.classes_).reshape(-1, 1)
@@ -59,7 +62,7 @@ def move_spread(table: Array, spread: tuple[float, float]) -> Array:
 
 def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:
     """Raise unless a table of such a shape holds what a target of this kind predicts."""
-    if kind not in (NUMBER, ORDERED):
+    if kind == CLASSES:
         check_probabilities(table, shape, where)
     elif table.shape != shape or not np.isfinite(table).all():
         raise ExperimentError(

@@ -31,6 +31,7 @@ OWN = frozenset(
     | {
         f"{_ESTIMATORS}.concepts:ConceptBank",
         f"{_ESTIMATORS}.concepts:RandomDirections",
+        f"{_ESTIMATORS}.each_concept:EachConcept",
         f"{_ESTIMATORS}.fusion:StoreFusion",
         f"{_ESTIMATORS}.trees:TreeArrays",
         "sklearn.tree:DecisionTreeClassifier",  # unfitted; fitted it is `TreeArrays`
@@ -46,8 +47,8 @@ _SKLEARN = """
     linear_model:LogisticRegressionCV linear_model:ModifiedHuber linear_model:Perceptron
     linear_model:LinearRegression linear_model:Ridge linear_model:RidgeClassifier
     linear_model:RidgeClassifierCV linear_model:SGDClassifier linear_model:SquaredHinge
-    naive_bayes:BernoulliNB naive_bayes:ComplementNB
-    naive_bayes:GaussianNB naive_bayes:MultinomialNB pipeline:Pipeline preprocessing:LabelBinarizer
+    naive_bayes:BernoulliNB naive_bayes:ComplementNB naive_bayes:GaussianNB
+    naive_bayes:MultinomialNB pipeline:Pipeline preprocessing:LabelBinarizer
     preprocessing:MaxAbsScaler preprocessing:MinMaxScaler preprocessing:Normalizer
     preprocessing:RobustScaler preprocessing:StandardScaler svm:LinearSVC
 """

@@ -24,11 +24,12 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
-from obygaze_models.data.targets import NEGATIVES, Classes, Number, Ordered
+from obygaze_models.data.targets import NEGATIVES, Classes, Concepts, Number, Ordered
 from obygaze_models.data.targets import TARGETS as KINDS_OF_TARGETS
 from obygaze_models.data.tasks import (
     Problem,
     concept_task,
+    concepts_task,
     level_classes,
     number_task,
     ordered_levels,
@@ -114,8 +115,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "it, `c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
         examples=["b"])] = "a"
     target: Annotated[_Name, Meta(
-        description='`"classes"`, `"ordered"` or `"number"`. What is predicted: classes, a '
-        "position on the scale of three or more `levels`, or the number in a `column`.",
+        description='`"classes"`, `"ordered"`, `"number"` or `"concepts"`. What is predicted: '
+        "classes, a position on the scale of three or more `levels`, the number in a `column`, or "
+        "several `concepts` by one fit.",
         examples=["ordered"])] = Classes.key
     column: Annotated[_Name | None, Meta(
         description='The name of a column. With `target = "number"`: the column of the labels or '
@@ -334,7 +336,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _target_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that does not go with the target."""
-        needs = {Ordered.key: "levels", Number.key: "column"}
+        needs = {Ordered.key: "levels", Number.key: "column", Concepts.key: "concepts"}
         need = needs.get(self.target)
         if need and not getattr(self, need):
             yield f'target = "{self.target}" needs {need}; add {need} = {_example(need)}'
@@ -346,10 +348,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             yield f"the protocol {self.protocol_name} is for two classes; take leave-film-out"
         if self.target == Ordered.key:
             return
-        keys = {"labels": self.labels, "targets": self.is_soft}
+        keys = {"labels": self.labels and self.column, "targets": self.is_soft}
         for key in [key for key, value in keys.items() if value]:
             yield f'target = "{self.target}" takes no {key}; leave it out'
-        if self.balance not in (None, "none"):
+        weighs = self.balance == "weights" and not self.column
+        if self.balance not in (None, "none") and not weighs:
             yield f'balance = "{self.balance}" is for classes; leave it out'
         if len(self.stores) > 1:
             yield f'target = "{self.target}" reads one store; take one, or classes'
@@ -363,7 +366,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                     f"{', '.join(REGRESSORS)}, or a regressor of scikit-learn's as "
                     "package.module:Class"
                 )
-        for name, spec in specs.items() if self.target == Classes.key else ():
+        for name, spec in specs.items() if self.target == Concepts.key else ():
+            if not spec.fuses or spec.has_bank:
+                raise ExperimentError(
+                    f"{self.name!r}: {name} cannot learn several concepts at once; take one that "
+                    'reads features alone, such as logistic, or target = "classes"'
+                )
+        for name, spec in specs.items() if self.target in (Classes.key, Concepts.key) else ():
             if spec.predicts_numbers:
                 raise ExperimentError(
                     f"{self.name!r}: {name} predicts numbers and tells no classes apart; take a "
@@ -585,6 +594,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
         tasks = [concept_task(scheme.name_of, name, self.negatives) for name in names]
+        if self.target == Concepts.key:
+            return [Problem(concepts_task(tasks), tuple(tasks))]
         return [Problem(task, (task,)) for task in tasks]
 
 

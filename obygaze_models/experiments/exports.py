@@ -47,6 +47,7 @@ from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
+from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -90,8 +91,10 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
     names = [f"probability of {name}" for name in predictions.classes]
+    if predictions.about.target_key != CLASSES:
+        words = []
     if predictions.about.is_numeric:
-        names, words = predictions.columns, []
+        names = predictions.columns
     rows = []
     for row in np.argsort([items.row(clip) for clip in predictions.ids]).tolist():
         item = items[items.row(predictions.ids[row])]

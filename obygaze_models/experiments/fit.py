@@ -28,6 +28,7 @@ from obygaze_models.estimators.classes import (
     move_cut,
     reads_of,
 )
+from obygaze_models.estimators.each_concept import EachConcept
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
 from obygaze_models.estimators.logistic import NotConverged
@@ -42,7 +43,7 @@ from obygaze_models.estimators.registry import (
 from obygaze_models.experiments.predictions import tabulate
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.spec import EstimatorSpec, folder_name
-from obygaze_models.scoring.metrics import Array
+from obygaze_models.scoring.metrics import CONCEPTS, Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +181,8 @@ def test_predictions(
     for test in problem.tests:
         if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
-            given = table[np.searchsorted(all_rows, rows)]
+            own, train = table[np.searchsorted(all_rows, rows)], problem.train
+            given = train.target.outputs_of(train, test, own)
             predictions.append(tabulate(test, model, fold.index, ids, labels, given))
     return predictions
 
@@ -284,6 +286,8 @@ def fit_estimator(
     """
     target = task.target if task else Classes()
     model, accepted, reads = _make_model(spec, data, seed, memo, weights=balance == "weights")
+    if target.key == CONCEPTS:
+        model, accepted = EachConcept(model), frozenset()
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
@@ -384,7 +388,7 @@ def _fit_model(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
         try:
-            strata = np.zeros(len(y)) if fit.target == Number.key else y
+            strata = np.zeros(len(y)) if fit.target in (Number.key, CONCEPTS) else y
             with whole_groups(model, strata, *known, random_state=seed) as divided:
                 model.fit(X, y, **arguments)
         except NotConverged as problem:

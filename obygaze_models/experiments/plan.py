@@ -30,7 +30,7 @@ from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numb
 from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import open_stores
-from obygaze_models.data.targets import Number
+from obygaze_models.data.targets import Concepts, Number
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -445,8 +445,9 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
     experiment = structs.replace(experiment, protocol=protocol)
-    if experiment.target == Number.key and PROTOCOLS[division.protocol].default_balance:
-        experiment = structs.replace(experiment, balance="none")
+    is_drawn = bool(PROTOCOLS[division.protocol].default_balance)
+    if is_drawn and experiment.target in (Number.key, Concepts.key):
+        experiment = structs.replace(experiment, balance=experiment.balance or "none")
     tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
     data, join = join_clips(
         manifest,
@@ -524,6 +525,8 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         return True
 
     train = problem.train
+    # Concepts that are learned at once share folds, of which some have clips of one class only.
+    least = 1 if train.target_key == Concepts.key else 2
     if skip(fold.train, "training set", train, None):
         return ()
     if validates and skip(fold.validation, "validation set", train, 2):
@@ -532,5 +535,5 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         task.key
         for task in problem.tests
         if task.key in fold.tests
-        and not skip(fold.tests[task.key], "test set", task, 2, f", test {task.key}")
+        and not skip(fold.tests[task.key], "test set", task, least, f", test {task.key}")
     )

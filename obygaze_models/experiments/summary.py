@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.record import ModelScores, RunRecord
 from obygaze_models.scoring.annotators import ESTIMATE
-from obygaze_models.scoring.intervals import MIN_GROUPS, too_few
+from obygaze_models.scoring.intervals import MIN_GROUPS, estimate_mean, holm, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 from obygaze_models.scoring.values import NUMBER
 
@@ -48,7 +50,7 @@ def headline(record: RunRecord) -> list[str]:
     """Return the result in a line; above it, where not all films are tested, which are."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
-    if len(record.learned) > 1:
+    if len(record.learned) > 1 or _has_concepts(record):
         return [*first, _range_over_tests(record)]
     test = max(record.tests, key=lambda name: record.tests[name].clips)
     model = record.headline_model
@@ -132,7 +134,8 @@ def describe_run(run: Run, *, verbose: bool = False) -> str:
     `verbose` prints the table of films however many there are.
     """
     record = run.record
-    parts = [_score_table(record, test) for test in record.tests]
+    parts = [_concept_table(record)] if _has_concepts(record) else []
+    parts += [_score_table(record, test) for test in record.tests]
     parts += [describe_annotators(record, test) for test in record.annotators]
     if any(len(scores.groups) > 1 for scores in record.scores):
         parts += [_films(record, test, verbose=verbose) for test in record.tests]
@@ -236,6 +239,41 @@ def _describe_clips(record: RunRecord, fits: pd.DataFrame) -> str:
     lines += [fill(line, WIDTH, initial_indent="  ", subsequent_indent="  ") for line in missing]
     balance = describe_balance(record, fits)
     return "\n".join([*lines, *([fill(balance, WIDTH)] if balance else [])])
+
+
+def _has_concepts(record: RunRecord) -> bool:
+    """Return True if several concepts were tested."""
+    return len(record.tests) > 1 and all(record.task(test).concept for test in record.tests)
+
+
+def _concept_table(record: RunRecord) -> str:
+    """Return a row for each concept: the scores of the model that the result is about.
+
+    p is of the t test over films that the AUROC is that of chance, adjusted by Holm.
+    """
+    titles = metrics_of(record)
+    own = [scores for scores in record.scores if scores.model == record.headline_model]
+    above = [
+        estimate_mean(np.array([film["auroc"] for film in scores.groups.values()], float) - 0.5)
+        for scores in own
+    ]
+    p_values = [
+        None if scores.interval["auroc"] is None else estimate.p_value
+        for scores, estimate in zip(own, above, strict=True)
+    ]
+    rows = []
+    for scores, p_value in zip(own, holm(p_values), strict=True):
+        ends = scores.interval["auroc"]
+        test = record.tests[scores.test]
+        row = [record.task(scores.test).concept, f"{test.positives} of {test.clips}"]
+        row += [_format(scores.mean[key]) for key in titles]
+        row.append("-" if ends is None else "{:.2f}-{:.2f}".format(*ends))
+        small = "< .001" if p_value is not None and p_value < 0.0005 else f"{p_value or 0:.3f}"
+        rows.append([*row, "-" if p_value is None else small])
+    head = f"{record.title_of(record.headline_model)}: {counted(len(own), 'concept')}; p is that "
+    head += "AUROC is 0.5, adjusted by Holm"
+    columns = ["", "clips", *titles.values(), "AUROC, 95%", "p"]
+    return f"{head}\n{align(columns, rows, width=WIDTH)}"
 
 
 def _score_table(record: RunRecord, test: str) -> str:

@@ -45,7 +45,7 @@ from obygaze_models.saved.about import (
 )
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, TREC, Array, Scores, score, trec_ranks
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
@@ -224,7 +224,8 @@ def predict(
     estimator, about = load_model(Path(folder))
     info = about.require("classes", "seen")
     classes = info.classes
-    if band is not None and not (0 <= band[0] <= band[1] <= 1 and len(classes) == 2):
+    is_binary = len(classes) == 2 and about.target_key == CLASSES
+    if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
         raise ExperimentError(
             f"a band needs two probabilities in order and a model of two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
@@ -252,6 +253,8 @@ def _name_predictions(about: About, table: Array) -> Array:
     classes = np.array(about.said.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
+    if about.target_key == CONCEPTS:
+        return np.array(["|".join(classes[row]) for row in table > 0.5], dtype=object)
     codes = table.argmax(axis=1)
     if about.is_numeric:
         codes = np.minimum(TARGETS[about.target_key].called(table[:, 0]), len(classes) - 1)
@@ -319,6 +322,8 @@ def evaluate(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
     task = learned_task(about)
+    if task.target_key == CONCEPTS:
+        about.require_classes("a score")
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
@@ -340,12 +345,12 @@ def evaluate(
     probabilities = predictions.probabilities
     ranks = trec_ranks(predictions.ids, probabilities[:, 1]) if measure == TREC else None
     seen = np.array(predictions.seen) != "no"
-    every, unseen = (
-        _score_part(
-            task.target, codes[rows], probabilities[rows], None if ranks is None else ranks[rows]
-        )
-        for rows in (np.arange(len(codes)), np.flatnonzero(~seen))
-    )
+
+    def score_rows(rows: Array) -> PartScore:
+        own = None if ranks is None else ranks[rows]
+        return _score_part(task.target, codes[rows], probabilities[rows], own)
+
+    every, unseen = score_rows(np.arange(len(codes))), score_rows(np.flatnonzero(~seen))
     return ModelScore(
         task=about.said.task,
         every=every,

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
 
 Array = NDArray[Any]
-CLASSES = "classes"
-"""The kind of targets that tell classes apart."""
+CLASSES, CONCEPTS = "classes", "concepts"
+"""The kinds of targets that tell classes apart, and that detect several concepts at once."""
 Scores = dict[str, float | None]
 """A metric's key -> its value, or None if undefined."""
 

@@ -182,7 +182,7 @@ def ordered(tmp_path_factory):
 
 
 def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
-    _world, run = ordered
+    _, run = ordered
     [test] = run.record.tests
     assert test == "very-high < A < not sure < A+"
     table = run.predictions()

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.linear_model import Ridge
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error, r2_score
 
+from obygaze_models.estimators.ordered import OrderedProbe
+from obygaze_models.estimators.outputs import fit_spread, move_spread, predict_outputs
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
 from obygaze_models.scoring.metrics import column_titles, score, weighted_scores
 from obygaze_models.scoring.values import NUMBER, ORDERED, weighted_kappa
@@ -74,3 +77,37 @@ def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
     pooled = score_groups(clips, pooled=True)
     overall = estimate_scores(pooled)["spearman"]
     assert overall.value == pytest.approx(stats.spearmanr(labels, values).statistic)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("kind", [NUMBER, ORDERED])
+def test_with_no_effect_intervals_hold_zero_in_93_to_97_of_100_draws(kind):
+    """Features and labels know nothing of each other; ten films train and ten others test.
+
+    Where each film is left out in turn, the films' scores share training clips, and without any
+    effect fewer intervals hold zero: of classes, too.
+    """
+    chance = np.random.default_rng(1)
+    films, clips, draws = 10, 24, 1200
+    film = np.repeat(np.arange(2 * films), clips)
+    train, test = film < films, film >= films
+    hits = dict.fromkeys(["weighted_kappa", "spearman"] if kind == ORDERED
+                         else ["spearman", "pearson"], 0)  # fmt: skip
+    for _ in range(draws):
+        X = chance.normal(size=(len(film), 4))
+        labels = chance.integers(0, 4, len(X)) if kind == ORDERED else chance.normal(size=len(X))
+        if kind == ORDERED:
+            model = OrderedProbe(C=0.1).fit(X[train], labels[train])
+            table = predict_outputs(model, X, ORDERED, 4)
+            values = move_spread(table, fit_spread(table[train], labels[train]))[:, 0]
+        else:
+            values = Ridge().fit(X[train], labels[train]).predict(X)
+        X, labels, values = X[test], labels[test], values[test]
+        ids, names = [str(row) for row in range(len(X))], film[test].astype(str).tolist()
+        estimates = estimate_scores(
+            score_groups(ScoredClips(ids, labels, values, names, kind=kind))
+        )
+        for key in hits:
+            low, high = estimates[key].interval
+            hits[key] += low <= 0 <= high
+    assert all(0.93 <= count / draws <= 0.97 for count in hits.values()), hits

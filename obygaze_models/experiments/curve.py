@@ -1,0 +1,226 @@
+"""A learning curve: the score of an experiment's models by the number of annotated films."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from msgspec import structs
+from threadpoolctl import threadpool_limits
+
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted, format_signed
+from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import group_noun
+from obygaze_models.data.folds import balanced
+from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.experiments.experiment import Experiment, load_experiment
+from obygaze_models.experiments.fit import PlannedFit, test_predictions
+from obygaze_models.experiments.plan import Plan, make_plan
+from obygaze_models.experiments.predictions import join_tables, score_models
+from obygaze_models.scoring.intervals import Estimate, estimate_mean, restrict
+from obygaze_models.scoring.metrics import METRICS, Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DRAWS = 5
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A model's score on a test set if only so many films are annotated.
+
+    Parameters
+    ----------
+    model, test, films
+        The model, the test set and the number of annotated films.
+    clips
+        How many clips trained, on average.
+    score
+        The mean over the tested films, each of which is averaged over the draws.
+    change
+        The difference to the point before, paired by film; None for the first.
+    """
+
+    model: str
+    test: str
+    films: int
+    clips: float
+    score: Estimate
+    change: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of all models and test sets; printed, it is a table."""
+
+    points: list[CurvePoint]
+    metric: str
+    draws: int
+    noun: str = "film"
+
+    def __str__(self) -> str:
+        title = METRICS[self.metric].title
+        rows = [
+            [
+                point.model, point.test, point.films, round(point.clips),
+                _number(point.score.value), _ends(point.score),
+                "-" if point.change is None else format_signed(point.change.value or 0.0, 3),
+                "-" if point.change is None else _ends(point.change),
+            ]
+            for point in self.points
+        ]  # fmt: skip
+        head = ["model", "test", f"{self.noun}s", "clips", title, "95%", "change", "95% of it"]
+        note = (
+            f"Each point is {title} as a mean over tested {self.noun}s, of "
+            f"{counted(self.draws, 'draw')} of annotated {self.noun}s. The change is from the "
+            f"point before, paired by {self.noun}."
+        )
+        return f"{align(head, rows, width=WIDTH, left=2)}\n{note}"
+
+    def figure(self) -> Figure:
+        """Draw the points and their intervals, a row for each number of films."""
+        from obygaze_models.figures.dots import Point, dot_plot
+
+        title = METRICS[self.metric].title
+        points = []
+        for point in self.points:
+            low, high = point.score.interval or (None, None)
+            label = counted(point.films, self.noun)
+            group = f"{point.model}: {point.test}"
+            points.append(Point(label, point.score.value, low, high, group=group))
+        return dot_plot(
+            points,
+            title=f"{title} by the number of annotated {self.noun}s",
+            axis=title,
+            description=str(self),
+            interval=f"95% interval over tested {self.noun}s",
+            value=title,
+        )
+
+
+def learning_curve(
+    experiment: Experiment | str | Path,
+    films: Sequence[int],
+    *,
+    draws: int = DRAWS,
+    log: Callable[[str], None] = lambda _: None,
+) -> Curve:
+    """Score an experiment's models if only some films of each training set were annotated.
+
+    Parameters
+    ----------
+    experiment
+        An `Experiment`, or the TOML file of one. Its tests stay as they are.
+    films
+        How many films are annotated. For a model that uses validation clips, some of them are
+        films that validate.
+    draws
+        How often the films are drawn; those of fewer films are among those of more.
+    log
+        Called with a line about what had to be left out.
+    """
+    experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
+    plan = make_plan(experiment)
+    balance = plan.experiment.balance or PROTOCOLS[plan.division.protocol].default_balance
+    if balance == "undersample":  # of the films that are drawn
+        plan = make_plan(structs.replace(experiment, balance="none"))
+    sizes, failed = sorted({*films}), 0
+    tables: dict[tuple[int, int], list[pd.DataFrame]] = {}
+    clips: dict[tuple[str, int], list[int]] = {}
+    todo = [(fit, draw, size) for fit in plan.fits() for draw in range(draws) for size in sizes]
+    with threadpool_limits(1):
+        for planned, draw, size in progress(todo, "train", unit="fit"):
+            part = _restrict(plan, planned, size, draw, balance)
+            result = None if part is None else part.compute(plan.data)
+            if part is None or result is None or result.table is None:
+                failed += 1
+                continue
+            clips.setdefault((planned.name, size), []).append(len(part.fold.train))
+            own = tables.setdefault((size, draw), [])
+            what = plan.data, planned.problem, planned.name, planned.fold, result.table
+            own += test_predictions(*what)
+    if failed:
+        log(f"{counted(failed, 'fit')} of {len(todo):,} lacked clips of a class and are left out")
+    return _score(plan, tables, clips, draws)
+
+
+def _restrict(
+    plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
+) -> PlannedFit | None:
+    """Return a fit to the clips of a number of films; None if they lack a class."""
+    fold, groups = planned.fold, plan.data.groups
+    chance = np.random.default_rng([fold.seed, draw])
+    trains, validates = (
+        chance.permutation(np.setdiff1d(np.unique(groups[rows]), [""]))
+        for rows in (fold.train, fold.validation)
+    )
+    held = 0
+    if planned.spec.uses_validation and len(validates):
+        share = len(validates) / (len(trains) + len(validates))
+        held = max(1, round(size * share))
+    if not 0 < size - held <= len(trains) or held > len(validates):
+        raise ExperimentError(
+            f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (got "
+            f"{len(trains)} to train and {len(validates)} to validate). Take 2 or more, and "
+            f"at most {len(trains)}."
+        )
+    train = fold.train[np.isin(groups[fold.train], trains[: size - held])]
+    validation = fold.validation[np.isin(groups[fold.validation], validates[:held])]
+    task, labels = planned.task, plan.labels_of(planned.task)
+    if task.target.missing(task, labels[train]):
+        return None
+    strata = task.target.strata(labels)
+    if balance == "undersample":
+        train = balanced(train, strata, fold.seed)
+    known = np.concatenate([trains[: size - held], validates[:held]])
+    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, known)))
+    return replace(planned, fold=replace(fold, train=train, validation=validation, near=apart))
+
+
+def _score(
+    plan: Plan,
+    tables: dict[tuple[int, int], list[pd.DataFrame]],
+    clips: dict[tuple[str, int], list[int]],
+    draws: int,
+) -> Curve:
+    """Return the points: scores by film, averaged over the draws, and their mean over films."""
+    data = plan.data
+    group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
+    metric = plan.experiment.score or plan.tests[0].target.default_score(plan.tests[0])
+    films: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
+    for (size, _), parts in tables.items():
+        for scores in score_models(join_tables(parts), group_of):
+            own = {film: values[metric] for film, values in scores.groups.items()}
+            by_size = films.setdefault((scores.model, scores.test), {})
+            by_size.setdefault(size, []).append(own or {"": scores.mean[metric]})
+    points = []
+    for (model, test), by_size in films.items():
+        before: pd.Series[Any] | None = None
+        for size, values in sorted(by_size.items()):
+            means = pd.DataFrame(values, dtype=np.float64).mean()
+            change = None if before is None else estimate_mean(_array(means - before))
+            score = restrict(estimate_mean(_array(means)), metric, [len(data)])
+            trained = float(np.mean(clips[model, size]))
+            points.append(CurvePoint(model, test, size, trained, score, change))
+            before = means
+    return Curve(points, metric, draws, group_noun(data.grouped_by))
+
+
+def _array(values: pd.Series[Any]) -> Array:
+    return values.to_numpy(dtype=np.float64)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _ends(estimate: Estimate) -> str:
+    return "-" if estimate.interval is None else "{:.3f} to {:.3f}".format(*estimate.interval)

@@ -1,0 +1,140 @@
+"""Which clips to annotate next: those that a model would learn most from."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import entr
+
+from obygaze_features.common.text import counted
+from obygaze_features.errors import ExperimentError
+from obygaze_models.data.stores import Stores
+from obygaze_models.experiments.exports import Outputs, export_files, model_rows
+from obygaze_models.experiments.predict import WrittenPredictions
+from obygaze_models.experiments.record import RECORD
+from obygaze_models.experiments.run_folder import load_run
+from obygaze_models.saved.about import read_about
+from obygaze_models.saved.inference import Predictions, feature_blocks, open_for, predict
+from obygaze_models.scoring.metrics import CONCEPTS, Array
+
+TIER = "to annotate next"
+"""The linguistic type of the tier in ELAN."""
+
+
+def predict_next(
+    source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
+) -> WrittenPredictions:
+    """Write the clips of a store to annotate next, by a saved model or by all fits of a run.
+
+    The clips are those that no fit has seen and, for a run, that are not annotated. Several fits
+    count by their mean, which is unsure where they differ; of numbers, by their deviation.
+    """
+    folders, annotated = _models_of(source, estimator)
+    about = read_about(folders[0])
+    opened = open_for(about, stores)
+    parts = [predict(folder, opened) for folder in folders]
+    seen = [np.array(part.seen) != "no" for part in parts]
+    rows = np.flatnonzero(~np.any([*seen, np.isin(parts[0].ids, annotated)], axis=0))
+    if not len(rows):
+        raise ExperimentError(
+            f"{opened.where}: every clip is annotated or was used to train. Give a store with "
+            "other clips."
+        )
+    table = np.stack([part.probabilities for part in parts])[:, rows]
+    gains = expected_gain(table, parts[0])
+    ids = [parts[0].ids[row] for row in rows.tolist()]
+    blocks = [features for _, features in feature_blocks(about, opened, ids)]
+    items = opened.items
+    films = np.array([items.films[items.row(clip)] for clip in ids])
+    X = np.nan_to_num(np.concatenate(blocks)).reshape(len(ids), -1)
+    chosen = choose_next(gains, X, films, count)
+    first = replace(
+        parts[0],
+        ids=[ids[row] for row in chosen],
+        probabilities=table.mean(axis=0)[chosen],
+        predicted=[parts[0].predicted[rows[row]] for row in chosen],
+        seen=["no"] * len(chosen),
+    )
+    place = {clip: rank for rank, clip in enumerate(first.ids, start=1)}
+    written = [
+        replace(row, tier=f"{TIER} (by {row.tier})", cells={
+            "rank": place[row.cells["clip"]], **row.cells,
+            "gain": f"{gains[ids.index(row.cells['clip'])]:.6f}",
+        })
+        for row in model_rows(first, items)
+    ]  # fmt: skip
+    written.sort(key=lambda row: row.cells["rank"])
+    files, lines = export_files(
+        written, TIER, outputs, warnings=first.warnings,
+        levels=about.said.levels, concepts=about.said.senses,
+    )  # fmt: skip
+    fits = counted(len(folders), "fit")
+    text = [f"{counted(len(chosen), 'clip')} of {len(set(films[chosen])):,} films, by {fits}"]
+    shown = itertools.islice(written, outputs.max_rows)
+    text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in shown]
+    cells = [dict(row.cells) for row in written]
+    return WrittenPredictions(cells, files, [*text, *lines], first.warnings)
+
+
+def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[str]]:
+    """Return the folder of a model; or those of all fits of a run's model, and annotated clips."""
+    if not (source / RECORD).is_file():
+        return [source], []
+    run = load_run(source)
+    name = estimator or run.record.headline_model
+    folders = [
+        row["folder"]
+        for row in run.models()
+        if row["model"] == name and row["task"] == run.record.learned[0]
+    ]
+    if not folders:
+        raise ExperimentError(
+            f"{source} has no saved model called {name}. Take another: --estimator NAME."
+        )
+    return folders, run.clips()["id"].tolist()
+
+
+def expected_gain(table: Array, predictions: Predictions) -> Array:
+    """Return from 0 to 1 how much each clip would teach, by the predictions of fits [F, N, C].
+
+    It is the entropy of the fits' mean: high where they are unsure, and where they differ. Of
+    several concepts it is the mean over these. Of numbers it is the deviation over the fits.
+    """
+    about = predictions.about
+    if about.is_numeric:
+        if len(table) < 2:
+            raise ExperimentError(
+                f'--next needs several fits for target = "{about.target_key}": one fit is never '
+                "unsure. Give the folder of a run in place of a model."
+            )
+        spread = table.std(axis=0)[:, 0]
+        return np.asarray(spread / max(float(spread.max()), np.finfo(float).tiny))
+    mean = table.mean(axis=0)
+    if about.target_key == CONCEPTS:
+        return np.asarray((entr(mean) + entr(1 - mean)).mean(axis=1) / np.log(2))
+    return np.asarray(entr(mean).sum(axis=1) / np.log(mean.shape[1]))
+
+
+def choose_next(gains: Array, X: Array, films: Array, count: int) -> list[int]:
+    """Return the rows of clips with a high gain that are far from each other, of many films.
+
+    One after another, the clip with the highest product of its gain, its distance to the nearest
+    clip that is chosen, and one over one plus the number of chosen clips of its film.
+    """
+    scaled = X - X.mean(axis=0)
+    scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
+    _, film = np.unique(films, return_inverse=True)
+    distance, taken = np.ones(len(X)), np.zeros(film.max() + 1)
+    worth = gains + 1e-9
+    chosen: list[int] = []
+    for _ in range(min(count, len(X))):
+        score = worth * distance / (1 + taken[film])
+        score[chosen] = -1.0
+        best = int(score.argmax())
+        chosen.append(best)
+        taken[film[best]] += 1
+        distance = np.minimum(distance, (1 - scaled @ scaled[best]) / 2)
+    return chosen

@@ -1,0 +1,100 @@
+"""Several concepts by one fit: as MultiOutputClassifier, and as one after another."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from msgspec import structs
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+from statsmodels.stats.multitest import multipletests
+
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.each_concept import EachConcept
+from obygaze_models.experiments.summary import describe_run
+from tests.kit.files import csv_rows, refused
+from tests.kit.run import CONCEPTS
+
+
+@pytest.fixture(scope="module")
+def together(experiment, marked, tmp_path_factory):
+    """The three concepts by one fit."""
+    changed = structs.replace(
+        experiment, manifest=str(marked.manifest), store=str(marked.store), target="concepts",
+        positives=(), train_negatives=(), test_negatives=(), concepts=CONCEPTS, negatives="b",
+        protocol="leave-film-out", split=None, min_clips=1, balance=None, estimators=("logistic",),
+    )  # fmt: skip
+    return om.run_experiment(changed, tmp_path_factory.mktemp("together") / "run")
+
+
+def test_without_missing_labels_it_is_the_multi_output_classifier_of_scikit_learn():
+    chance = np.random.default_rng(0)
+    X = chance.normal(size=(80, 4))
+    Y = (X[:, :3] + chance.normal(size=(80, 3)) > 0).astype(int)
+    ours = EachConcept(LogisticRegression()).fit(X, Y)
+    theirs = MultiOutputClassifier(LogisticRegression()).fit(X, Y)
+    expected = np.column_stack([shares[:, 1] for shares in theirs.predict_proba(X)])
+    assert ours.predict_proba(X) == pytest.approx(expected)
+    assert (ours.predict(X) == theirs.predict(X)).all()
+
+
+def test_a_concept_learns_from_its_own_labels_alone_and_may_have_none():
+    chance = np.random.default_rng(0)
+    X = chance.normal(size=(60, 4))
+    Y = np.column_stack([(X[:, 0] > 0), np.full(60, -1), np.ones(60)]).astype(int)
+    Y[:20, 0] = -1
+    model = EachConcept(LogisticRegression()).fit(X, Y)
+    alone = LogisticRegression().fit(X[20:], Y[20:, 0]).predict_proba(X)[:, 1]
+    assert model.predict_proba(X)[:, 0] == pytest.approx(alone)
+    assert (model.predict_proba(X)[:, 1:] == [0, 1]).all()
+
+
+def test_one_fit_gives_what_one_after_another_gives(together, experiment, marked, tmp_path):
+    assert len(together.fits()) == 5
+    own = structs.replace(together.record.experiment, target="classes", balance="none")
+    one_by_one = om.run_experiment(own, tmp_path / "run")
+    assert len(one_by_one.fits()) == 15
+    keys = ["test", "id"]
+    first, second = (run.predictions().set_index(keys)["probability"].sort_index()
+                     for run in (together, one_by_one))  # fmt: skip
+    assert first.to_dict() == pytest.approx(second.to_dict())
+    assert together.check() == []
+    assert om.load_run(together.folder).record == together.record
+
+
+def test_a_table_has_a_row_a_concept_with_p_values_adjusted_by_holm(together):
+    text = describe_run(together).partition("\n\n")[0]
+    p_values = [
+        stats.ttest_1samp([film["auroc"] for film in scores.groups.values()], 0.5).pvalue
+        for scores in together.record.scores
+    ]
+    expected = multipletests(p_values, method="holm")[1]
+    for scores, name, p_value in zip(together.record.scores, CONCEPTS, expected, strict=True):
+        [line] = re.findall(rf"^{name} .*", text, re.M)
+        assert f"{scores.mean['auroc']:.2f}" in line
+        assert line.endswith("< .001" if p_value < 0.0005 else f"{p_value:.3f}")
+
+
+def test_its_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, tmp_path):
+    folder = together.folder / together.fits()["folder"][0]
+    obygaze("models", "predict", folder, marked.store, "-o", tmp_path / "p.csv", code=0)
+    for row in csv_rows(tmp_path / "p.csv"):
+        likely = [name for name in CONCEPTS if float(row[f"probability_{name}"]) > 0.5]
+        assert row["prediction"] == "|".join(likely)
+    words = ("models", "predict", folder, marked.store, "--json")
+    assert {*json.loads(obygaze(*words, code=0).stdout)[0]["probabilities"]} == {*CONCEPTS}
+    refused(obygaze("models", "evaluate", folder, marked.store, marked.manifest), "a score needs")
+    page = tmp_path / "page.html"
+    obygaze("report", together.folder, "-o", page, code=0)
+    assert all(name in page.read_text(encoding="utf-8") for name in CONCEPTS)
+
+
+def test_estimators_that_learn_concepts_or_read_frames_are_refused(together):
+    for name in ("pcbm-tree", "frame-mil", "film-prior"):
+        with pytest.raises(ExperimentError, match=f"{name} cannot learn several concepts"):
+            structs.replace(together.record.experiment, estimators=(name,)).check()
+    with pytest.raises(ExperimentError, match='balance = "undersample" is for classes'):
+        structs.replace(together.record.experiment, balance="undersample").check()

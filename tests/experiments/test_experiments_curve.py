@@ -1,0 +1,81 @@
+"""A learning curve over films: at all films it is the run, at fewer a run on these alone."""
+
+import json
+
+import numpy as np
+import pytest
+from msgspec import structs
+from scipy import stats
+
+import obygaze_models as om
+from obygaze_features.errors import ExperimentError
+from obygaze_models.experiments.curve import _restrict
+from obygaze_models.experiments.plan import make_plan
+from tests.kit.files import refused
+from tests.kit.run import write_experiment
+
+
+@pytest.fixture(scope="module")
+def by_film(experiment):
+    keys = {"protocol": "leave-film-out", "split": None, "min_clips": 1}
+    return structs.replace(experiment, estimators=("logistic",), balance="none", **keys)
+
+
+def test_at_all_films_the_curve_is_the_run(by_film, tmp_path):
+    run = om.run_experiment(by_film, tmp_path / "run")
+    curve = om.learning_curve(by_film, [2, 4], draws=2)
+    few, every = [point for point in curve.points if point.test == run.record.scores[0].test]
+    assert (few.films, every.films) == (2, 4)
+    assert every.score.value == pytest.approx(run.record.scores[0].mean["auroc"])
+    assert every.score.interval == pytest.approx(run.record.scores[0].interval["auroc"])
+    assert few.clips < every.clips
+    assert every.change.value == pytest.approx(every.score.value - few.score.value)
+
+
+def test_a_point_averages_draws_by_film_and_then_films(by_film):
+    one, two = (om.learning_curve(by_film, [2], draws=draws).points[0] for draws in (1, 2))
+    assert one.score.value != two.score.value
+    plan = make_plan(by_film)
+    test = plan.tests[0].key
+    areas = []
+    for planned in plan.fits():
+        labels, rows = plan.labels_of(plan.tests[0]), planned.fold.tests[test]
+        own = []
+        for draw in range(2):
+            part = _restrict(plan, planned, 2, draw, "none")
+            assert len({*plan.data.groups[part.fold.train]}) == 2
+            shares = part.fit(plan.data).probabilities(plan.data, rows)[:, 1]
+            positive = labels[rows] == 1
+            u = stats.mannwhitneyu(shares[positive], shares[~positive]).statistic
+            own.append(u / (positive.sum() * (~positive).sum()))
+        areas.append(np.mean(own))
+    assert two.score.value == pytest.approx(np.mean(areas))
+    expected = stats.t.interval(0.95, len(areas) - 1, np.mean(areas), stats.sem(areas))
+    assert two.score.interval == pytest.approx(np.clip(expected, 0, 1))
+
+
+def test_films_of_fewer_are_among_those_of_more_and_no_others_are_seen(by_film):
+    changed = structs.replace(by_film, estimators=("mlp", "film-prior"), balance="undersample")
+    plan = make_plan(structs.replace(changed, balance="none"))
+    for planned in list(plan.fits())[:3]:
+        few, more = (_restrict(plan, planned, size, 0, "undersample") for size in (2, 3))
+        groups = plan.data.groups
+        films = [{*groups[np.r_[p.fold.train, p.fold.validation]]} for p in (few, more)]
+        assert [len(own) for own in films] == [2, 3]
+        assert films[0] < films[1]
+        labels = plan.labels_of(planned.task)[few.fold.train]
+        assert (labels == 0).sum() == (labels == 1).sum()
+        assert {*groups[few.fit(plan.data).seen]} <= films[0]
+
+
+def test_the_command_prints_a_table_and_draws_a_figure(by_film, world, obygaze, tmp_path):
+    keys = {"protocol": "leave-film-out", "split": None, "min_clips": 1}
+    toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic"], **keys)
+    words = ("models", "curve", toml, "--films", "2,4", "--draws", 1)
+    printed = obygaze(*words, "-o", tmp_path / "c.svg", code=0)
+    assert "4 films" in (tmp_path / "c.svg").read_text(encoding="utf-8")
+    points = json.loads(obygaze(*words, "--json", code=0).stdout)["points"]
+    assert all(f"{point['score']['value']:.3f}" in printed.stdout for point in points)
+    refused(obygaze("models", "curve", toml, "--films", "2,nine"), "2,nine", code=2)
+    with pytest.raises(ExperimentError, match="cannot learn from 9 films"):
+        om.learning_curve(toml, [9])
