@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
 )
+@path_option(
+    "--videos",
+    help="A folder of the films: the page plays each clip at its time, from this computer.",
+)
 @click.option(
     "--film",
     metavar="FILM",
@@ -91,6 +95,8 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
             raise UsageError("several runs need an output file; add -o report.html")
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
+    if options["videos"] is not None:
+        echo(f"Its clips play from {options['videos']}, on this computer; open it from your disk.")
     if has_pictures:
         echo("It holds pictures of films: do not share it.")
 

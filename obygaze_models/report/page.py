@@ -42,6 +42,7 @@ from obygaze_models.report.runs import (
     score_tables,
 )
 from obygaze_models.report.score_figure import score_figure
+from obygaze_models.report.videos import video_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -62,6 +63,7 @@ def report(
     frames: str | Path | None = None,
     moments: str | Path | None = None,
     timelines: str | Path | None = None,
+    videos: str | Path | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write annotations, or the results of runs, as one HTML page, and return its path.
@@ -87,6 +89,8 @@ def report(
         CSV files of ``obygaze models moments``, shown on the time axis of each film.
     timelines
         A folder of annotators' segments, shown above these.
+    videos
+        A folder of the films, or of a file per clip: each clip plays at its time.
     overwrite
         Replace an existing page.
     """
@@ -105,6 +109,7 @@ def report(
     segments = timelines or (annotation.timelines if annotation else None)
     lanes = film_timelines(ordered, frames, moments, segments)
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+    played = video_data(ordered, videos, Path(output))
     opens = head.opens.results if head.rows else None
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
@@ -115,7 +120,11 @@ def report(
         analyses=[read_analysis(Path(path)) for path in analyses],
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
-        explorer=script_json(explorer_data(opens, shown, images, store, lanes)),
+        explorer=script_json(
+            explorer_data(opens, shown, images, store, lanes) | {"videos": played}
+        ),
+        played=played["of"],
+        unplayed=played["missing"],
         images=len(images),
         clips=len(clips),
         number=number,

@@ -2,6 +2,8 @@
 const FOLDER_KEY = "obygaze-films";
 const ENDINGS = ["mp4", "mkv", "webm", "m4v", "mov"];
 const dialog = find("clip");
+const CONVERT = "Convert it, for example with: ffmpeg -i FILM -c:v libx264 -c:a aac FILM.mp4";
+let plays_on = false; // once a clip was played
 let walk = { clips: [], at: 0, past: null };
 
 function open_clip(clip, clips) {
@@ -51,13 +53,15 @@ function clip_parts(clip) {
     ...notes_of(clip),
     ...(has_models ? [["Model", verdict(clip)]] : []),
   ];
+  const first = plays_on || video_address(clip); // whoever plays clips sees each at once
   return [
     soft(id_and_time(clip)),
+    ...(first ? play_parts(clip) : []),
     picture(view.clips.ids[clip], { alt: `A frame of ${scene(clip)}`, class: "still" }),
     make("dl", {}, facts.map(([term, ...words]) => [make("dt", {}, term), make("dd", {}, words)])),
     make("p", { class: "more" }, copy_button("Copy link", address), copy_button("Copy citation", () => citation(clip))),
     ...(view.why && tested(clip) ? [heading("Why"), ...why_parts(clip, concepts_of(clip))] : []),
-    ...play_parts(clip),
+    ...(first ? [] : play_parts(clip)),
     ...(view.clips.near ? [heading("Nearest clips"), ...nearest_parts(clip)] : []),
   ].filter((part) => part !== null);
 }
@@ -136,7 +140,11 @@ find("clip-after").addEventListener("click", () => step_clip(1));
 find("clip-back").addEventListener("click", () => visit(walk.past));
 find("clip-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-dialog.addEventListener("close", () => note_clip(""));
+dialog.addEventListener("close", () => {
+  plays_on = false;
+  find("clip-body").replaceChildren(); // a film would play on
+  note_clip("");
+});
 dialog.addEventListener("keydown", (event) => {
   if (event.target.matches("input, video")) return;
   if (event.key === "ArrowRight") step_clip(1);
@@ -163,25 +171,63 @@ function folder_address(path) {
   return `file:///${parts.join("/")}${parts.length ? "/" : ""}`;
 }
 
+// A clip's time within its film, as addresses have it; empty of a file of its own.
+function part_of(clip) {
+  const [start, end] = [view.clips.start[clip] ?? null, view.clips.end[clip] ?? null];
+  return start === null ? "" : `#t=${start}${end === null ? "" : `,${end}`}`;
+}
+
 // The addresses that may have a clip, the likeliest first.
 function media_addresses(clip, folder) {
   const film = film_of(clip);
-  const [start, end] = [view.clips.start[clip], view.clips.end[clip]];
-  const span = start !== undefined && start !== null;
-  const part = span ? `#t=${start}${end === null ? "" : `,${end}`}` : "";
-  const names = new Set([view.clips.media[clip], ...(span ? [film.id, film.title] : [view.clips.ids[clip]])].filter(Boolean));
+  const part = part_of(clip);
+  const names = new Set([view.clips.media[clip], ...(part ? [film.id, film.title] : [view.clips.ids[clip]])].filter(Boolean));
   return [...names].flatMap((name) => {
     const whole = name.split(/[/\\]/).map(encodeURIComponent).join("/");
     return [...(/\.\w{2,4}$/.test(name) ? [whole] : []), ...ENDINGS.map((ending) => `${whole}.${ending}`)];
   }).map((name) => `${folder}${name}${part}`);
 }
 
+// The address of a clip's file that the page was written with; empty where it has none.
+function video_address(clip) {
+  const { of } = data.videos;
+  const own = [view.clips.ids[clip], film_of(clip).id].find((id) => Object.hasOwn(of, id));
+  return own === undefined ? "" : `${of[own]}${part_of(clip)}`;
+}
+
+const file_name = (address) => decodeURIComponent(address.replace(/#.*/, "").split("/").at(-1));
+
+// Play the first address that the browser can; from then on, walking to another clip plays that.
+function play(addresses, screen, note, trouble) {
+  const video = make("video", { controls: "", autoplay: "", preload: "auto",
+    loadeddata: () => {
+      const name = file_name(video.currentSrc);
+      note.textContent = video.videoWidth ? `Plays ${name}. ← and → play the clip before and the next.` : `Plays only the sound of ${name}: this browser cannot decode its pictures. ${CONVERT}`;
+    } },
+  addresses.map((src) => make("source", { src })));
+  video.lastChild.addEventListener("error", () => {
+    if (!video.isConnected) return; // another folder was typed since
+    video.hidden = true;
+    note.textContent = location.protocol === "file:" ? trouble
+      : "Browsers play files only from pages on this computer: save the page, and open it from your disk.";
+  });
+  screen.replaceChildren(video);
+  plays_on = true;
+  find("clip-title").focus(); // so that the arrow keys walk on
+}
+
 function play_parts(clip) {
-  const field = make("input", { type: "text", value: stored_folder(), placeholder: "/home/me/films or C:\\films", spellcheck: "false", autocomplete: "off" });
   const note = make("p", { class: "soft", role: "status" }, "The page plays the file from this computer; nothing is uploaded.");
   const screen = make("div");
+  const own = video_address(clip);
+  if (own) {
+    const start = () => play([own], screen, note, `This browser cannot play ${file_name(own)}, or the file has moved. ${CONVERT}`);
+    if (plays_on) queueMicrotask(start);
+    return [heading("Play"), make("p", { class: "play" }, button("Play", start)), screen, note];
+  }
+  const field = make("input", { type: "text", value: stored_folder(), placeholder: "/home/me/films or C:\\films", spellcheck: "false", autocomplete: "off" });
   const submit = (event) => {
-    event.preventDefault();
+    event?.preventDefault();
     const folder = folder_address(field.value);
     screen.replaceChildren();
     if (!folder) {
@@ -190,19 +236,9 @@ function play_parts(clip) {
     }
     store_folder(field.value.trim());
     const addresses = media_addresses(clip, folder);
-    const video = make("video", { controls: "", autoplay: "", preload: "auto",
-      loadeddata: () => { note.textContent = `Plays ${decodeURI(video.currentSrc)}`; } },
-    addresses.map((src) => make("source", { src })));
-    video.lastChild.addEventListener("error", () => {
-      if (!video.isConnected) return; // another folder was typed since
-      video.hidden = true;
-      const name = decodeURIComponent(addresses[0].slice(folder.length).replace(/#.*/, ""));
-      note.textContent = location.protocol === "file:"
-        ? `${field.value.trim()} has no film that this browser plays, such as ${name}.`
-        : "Browsers play files only from pages on this computer: save the page, and open it from your disk.";
-    });
-    screen.append(video);
+    play(addresses, screen, note, `${field.value.trim()} has no film that this browser plays, such as ${file_name(addresses[0])}.`);
   };
+  if (plays_on && field.value) queueMicrotask(submit);
   const form = make("form", { class: "play", submit }, make("label", {}, "Folder of your films ", field), make("button", { type: "submit" }, "Play"));
   return [heading("Play"), form, screen, note];
 }

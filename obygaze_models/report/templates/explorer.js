@@ -173,6 +173,7 @@ function list() {
     : `No clip matches, of ${total}.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
+  if (find("play-list")) find("play-list").disabled = !listed.some(video_address);
   const rest = listed.length - shown;
   find("show-more").hidden = find("show-all").hidden = rest <= 0;
   find("show-more").textContent = `Show ${Math.min(STEP, rest)} more`;
@@ -278,6 +279,7 @@ find("concept-chips").addEventListener("change", filter);
 find("concept-glossary").addEventListener("toggle", (event) => { if (event.target.open) explain_concepts(); });
 find("save-table").addEventListener("click", save_table);
 find("copy-list").addEventListener("click", (event) => copy_text(address(), event.target));
+find("play-list")?.addEventListener("click", () => { plays_on = true; open_clip(listed.find(video_address), listed.filter(video_address)); });
 find("show-more").addEventListener("click", () => show_rows(showing + STEP));
 find("show-all").addEventListener("click", () => show_rows(listed.length));
 find("clips-body").addEventListener("click", (event) => {
