@@ -119,15 +119,21 @@ class AgreementReport:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write all tables as CSV, and what is marked in each film."""
         codes = self.distances.codes
-        header = ("film", "a", "b", "level_a", "level_b", "clips")
+        header = ("level_a", "level_b", "clips")
         confusions = (
-            dict(zip(header, (pair.film, pair.a, pair.b, level_a, level_b, clips), strict=True))
+            self._named(pair) | dict(zip(header, (level_a, level_b, clips), strict=True))
             for pair in self.pairs
             for level_a, counts in zip(codes, pair.ratings.counts.tolist(), strict=True)
             for level_b, clips in zip(codes, counts, strict=True)
         )
         concepts = [
-            {"film": film, "a": agreement.first, "b": agreement.second, **vars(concept)}
+            {
+                "film": film,
+                "title": self.titles.get(film, ""),
+                "a": agreement.first,
+                "b": agreement.second,
+                **vars(concept),
+            }
             for agreement in self.overall
             for film, of_film in {"": agreement.concepts, **agreement.by_film_and_concept}.items()
             for concept in of_film
@@ -139,17 +145,26 @@ class AgreementReport:
         by_film = [row for row in concepts if row["film"]]
         columns = ("a", "b", *CONCEPT_COLUMNS)
         as_csv = partial(format_rows, number=format_seconds)
-        differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
+        differences = as_csv(
+            (self._named(difference) | vars(difference) for difference in self.differences),
+            ["film", "title", *list(Disagreement.__annotations__)[1:]],
+        )
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
-            write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
+            rows = (self._named(pair) | _flat_row(pair) for pair in self.pairs)
+            write_text(new / MARKER, as_csv(rows))
             rows = ({"measure": name, "value": mean} for name, mean in means.items())
             write_text(new / "means.csv", as_csv(rows))
             write_text(new / "concepts.csv", as_csv(overall, columns))
-            write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
+            write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", "title", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
             write_text(new / "level_shares.csv", self.marked.levels_csv())
             write_text(new / "concept_shares.csv", self.marked.concepts_csv())
+
+    def _named(self, part: PairAgreement | Disagreement) -> dict[str, Any]:
+        """Return the first cells of a row of a table: the film, its title, and two annotators."""
+        title = self.titles.get(part.film, "")
+        return {"film": part.film, "title": title, "a": part.a, "b": part.b}
 
     def describe(self, *, differences: int = 10) -> str:
         """For a terminal: the means in sentences, then concepts, films, levels, differences."""
@@ -217,8 +232,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
     """A row of agreement.csv."""
-    row = {"film": pair.film, "a": pair.a, "b": pair.b, "unpaired": pair.unpaired}
-    row |= asdict(pair.ratings.gamma)
+    row = {"unpaired": pair.unpaired, **asdict(pair.ratings.gamma)}
     sure = pair.ratings.sure
     for name, value in asdict(sure or Gamma(0)).items():
         row[f"{name}_without_not_sure"] = None if sure is None else value

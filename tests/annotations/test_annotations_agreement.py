@@ -336,6 +336,9 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
     assert (row["a"], row["share_second"]) == ("ann", "0.1")
     rows = csv_rows(tmp_path / "out/concepts_by_film.csv")
     assert [(r["film"], r["concept"]) for r in rows] == [("tt0467406", name) for name in kappas]
+    for name in ("agreement", "concepts_by_film", "confusion", "differences"):
+        rows = csv_rows(tmp_path / f"out/{name}.csv")
+        assert {(row["film"], row["title"]) for row in rows} == {("tt0467406", "Juno (2007)")}
     svg = (tmp_path / "a.svg").read_text()
     assert all(word in svg for word in ("Juno (2007)", "often each marks it", ">0.41<"))
 
