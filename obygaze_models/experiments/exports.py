@@ -139,6 +139,7 @@ def held_out(
         counts = mean["fits"].tolist()
         classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
         trained, called = run.record.trained_on(test), mean["called"].tolist()
+        model_title = run.record.title_of(name)
         explained = run.reasons()
         own = explained[(explained["model"] == name) & (explained["task"] == trained)]
         parts = mean_parts(own, tested).listed()
@@ -159,7 +160,7 @@ def held_out(
                     for who in annotators
                     for given in [votes.get(test, {}).get(clip.id, {})]
                 },
-                "model": name,
+                "model": model_title,
                 "test": test,
                 "prediction": classes[code].title,
                 "probability": f"{share:.6f}",
@@ -169,7 +170,7 @@ def held_out(
             }
             details = {"clip": clip.id, f"probability of {target}": f"{share:.3f}", **named}
             note = annotate(clip.start, clip.end, classes[code].words, details)
-            tier = f"{name}: {test}"
+            tier = f"{model_title}: {test}"
             key, sure = classes[code].key, float(1 - share if two and code == 0 else share)
             place = clip.film, clip.media
             rows.append(Row(*place, cells, tier, note, clip.title, reasons, key, sure))

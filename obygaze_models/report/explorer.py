@@ -93,7 +93,11 @@ def explorer_data(
             "view": len(views) + run.models.index(opened),
         }
         index = {clip.id: number for number, clip in enumerate(ordered)}
-        views += [_view(run.number, results, index) for results in run.models]
+        titles = {results.model: run.record.title_of(results.model) for results in run.models}
+        views += [
+            _view(run.number, results, index) | {"model": titles[results.model]}
+            for results in run.models
+        ]
     return {
         "clips": clips,
         "runs": run_data,
@@ -219,7 +223,6 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
     columns = probabilities.T if probabilities.ndim == 2 else [probabilities]
     view: dict[str, Any] = {
         "run": run,
-        "model": results.model,
         "task": results.task,
         "classes": msgspec.to_builtins(results.classes),
         "at": positions[order].tolist(),
