@@ -84,6 +84,13 @@ class AgreementReport:
         return {key: _mean([pair.values[key] for pair in pairs]) for key in MEASURES}
 
     @property
+    def main_number(self) -> str:
+        """The number that matters: the share of clips with one level; of many pairs mean gamma."""
+        if len(self.overall) == 1:
+            return f"{self.overall[0].equal_levels:.0%}"
+        return f"gamma {digits(self.means['gamma'])}"
+
+    @property
     def measures(self) -> list[Measure]:
         """The measures that are shown for these levels."""
         is_paper = self.distances.name == "paper"
@@ -119,15 +126,21 @@ class AgreementReport:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write all tables as CSV, and what is marked in each film."""
         codes = self.distances.codes
-        header = ("film", "a", "b", "level_a", "level_b", "clips")
+        header = ("level_a", "level_b", "clips")
         confusions = (
-            dict(zip(header, (pair.film, pair.a, pair.b, level_a, level_b, clips), strict=True))
+            self._named(pair) | dict(zip(header, (level_a, level_b, clips), strict=True))
             for pair in self.pairs
             for level_a, counts in zip(codes, pair.ratings.counts.tolist(), strict=True)
             for level_b, clips in zip(codes, counts, strict=True)
         )
         concepts = [
-            {"film": film, "a": agreement.first, "b": agreement.second, **vars(concept)}
+            {
+                "film": film,
+                "title": self.titles.get(film, ""),
+                "a": agreement.first,
+                "b": agreement.second,
+                **vars(concept),
+            }
             for agreement in self.overall
             for film, of_film in {"": agreement.concepts, **agreement.by_film_and_concept}.items()
             for concept in of_film
@@ -139,20 +152,29 @@ class AgreementReport:
         by_film = [row for row in concepts if row["film"]]
         columns = ("a", "b", *CONCEPT_COLUMNS)
         as_csv = partial(format_rows, number=format_seconds)
-        differences = as_csv(map(vars, self.differences), list(Disagreement.__annotations__))
+        differences = as_csv(
+            (self._named(difference) | vars(difference) for difference in self.differences),
+            ["film", "title", *list(Disagreement.__annotations__)[1:]],
+        )
         with new_folder(Path(folder), overwrite=overwrite, marker=MARKER) as new:
-            write_text(new / MARKER, as_csv(map(_flat_row, self.pairs)))
+            rows = (self._named(pair) | _flat_row(pair) for pair in self.pairs)
+            write_text(new / MARKER, as_csv(rows))
             rows = ({"measure": name, "value": mean} for name, mean in means.items())
             write_text(new / "means.csv", as_csv(rows))
             write_text(new / "concepts.csv", as_csv(overall, columns))
-            write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", *columns)))
+            write_text(new / "concepts_by_film.csv", as_csv(by_film, ("film", "title", *columns)))
             write_text(new / "confusion.csv", as_csv(confusions))
             write_text(new / "differences.csv", differences)
             write_text(new / "level_shares.csv", self.marked.levels_csv())
             write_text(new / "concept_shares.csv", self.marked.concepts_csv())
 
+    def _named(self, part: PairAgreement | Disagreement) -> dict[str, Any]:
+        """Return the first cells of a row of a table: the film, its title, and two annotators."""
+        title = self.titles.get(part.film, "")
+        return {"film": part.film, "title": title, "a": part.a, "b": part.b}
+
     def describe(self, *, differences: int = 10) -> str:
-        """For a terminal: the means in sentences, then concepts, films, levels, differences."""
+        """Return a text: how far they agree in sentences, then concepts, films and differences."""
         parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
         if self.pairs:
@@ -162,7 +184,7 @@ class AgreementReport:
         if self.differences and differences:
             parts.append(_differences_table(self, differences))
         elif self.pairs and not self.differences:
-            parts.append("no differences")
+            parts.append("There are no differences.")
         return "\n\n".join(parts)
 
     @property
@@ -217,8 +239,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
     """A row of agreement.csv."""
-    row = {"film": pair.film, "a": pair.a, "b": pair.b, "unpaired": pair.unpaired}
-    row |= asdict(pair.ratings.gamma)
+    row = {"unpaired": pair.unpaired, **asdict(pair.ratings.gamma)}
     sure = pair.ratings.sure
     for name, value in asdict(sure or Gamma(0)).items():
         row[f"{name}_without_not_sure"] = None if sure is None else value
@@ -226,69 +247,80 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
 
 
 def _summary(report: AgreementReport) -> Iterator[str]:
-    """The means, who marks more, the paper's numbers, and what gamma is measured against."""
-    pairs, chance = report.pairs, report.chance
-    films = counted(len({pair.film for pair in pairs}), "film")
-    counts = f"{report.manifest}: {counted(len(pairs), 'pair')} of label sets in {films}"
+    """Yield how far the annotators agree, who marks more, then the means over films."""
+    pairs = report.pairs
     if not pairs:
-        yield counts
-    else:
-        first, *others = _mean_lines(report)
-        yield counts
-        yield first
-        for agreement in report.overall[:MAX_PAIRS_SHOWN]:
-            yield from _describe_pair(agreement, report.scheme)
-        if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
-            yield f"and {more:,} more pairs of label sets; --json has all"
-        yield from others
-        if paper := report.paper:
-            yield (
-                f"the paper's {paper['pairs']} pairs: gamma {paper['gamma']:.2f}, without Not Sure "
-                f"{paper['gamma_without_not_sure']:.2f} (comparable on its films, clips and "
-                "threshold only; the paper does not say how it draws random sequences)"
-            )
+        yield f"{report.manifest}: no two label sets share a film."
+        return
+    if len(report.overall) > 1:
+        films = counted(len({pair.film for pair in pairs}), "film")
+        several = counted(len(report.overall), "pair")
+        yield f"{report.manifest}: {several} of label sets in {films}."
+    for agreement in report.overall[:MAX_PAIRS_SHOWN]:
+        yield from _describe_pair(agreement, report)
+    if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
+        yield f"And {more:,} more pairs of label sets; --json has all."
+    yield from _mean_lines(report)
+    yield from _describe_gamma(report)
+
+
+def _describe_gamma(report: AgreementReport) -> Iterator[str]:
+    """Yield the paper's gamma, and what gamma is measured against."""
+    if paper := report.paper:
+        yield (
+            f"The paper reports gamma {paper['gamma']:.2f} for its {paper['pairs']} pairs, and "
+            f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on its films, "
+            "clips and threshold; it does not say how it draws random sequences."
+        )
+    chance = report.chance
+    sequences = counted(chance.samples, "random sequence")
+    matrix = "the paper's" if report.distances.name == "paper" else "even steps"
     yield (
-        f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, seed "
-        f"{chance.seed}; 'closed': the limit for many of them"
+        f"Gamma is measured against {sequences} ({chance.generator}, seed {chance.seed}); "
+        f'"closed" is its limit for many. Distances between levels are {matrix}.'
     )
-    matrix = (
-        "the paper's matrix" if report.distances.name == "paper" else "even steps between levels"
-    )
-    yield f"distances: {matrix}"
 
 
 def _mean_lines(report: AgreementReport) -> Iterator[str]:
-    """The means over films in sentences, those of one line together."""
+    """Yield the means over films in sentences, those of one line together."""
     means = {key: digits(mean) for key, mean in report.means.items()}
     for line in LINES:
         shown = [m for m in report.measures if m.line == line and m.sentence]
         if shown:
-            yield line + ", ".join(m.sentence.format(means[m.key], **means) for m in shown)
+            yield line + ", ".join(m.sentence.format(means[m.key], **means) for m in shown) + "."
 
 
-def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterator[str]:
-    """Two label sets in two sentences: how far they agree, and who marks more."""
-    first, second = agreement.first, agreement.second
-    positives, negatives = sure_task(scheme)
-    top = scheme.name_of[positives[0]]
+def _describe_pair(agreement: LabelSetAgreement, report: AgreementReport) -> Iterator[str]:
+    """Yield how far two label sets agree, who marks more, and their score against each other."""
+    names = f"{agreement.first} and {agreement.second}"
+    if len(report.overall) == 1:
+        names = f"{report.manifest}: {names}"
     clips = counted(agreement.clips, "clip")
-    yield f"{first} and {second}: the same level on {agreement.equal_levels:.0%} of {clips}"
-    yield f"kappa, all films together: {digits(agreement.kappa)}"
+    yield (
+        f"{names} give the same level to {agreement.equal_levels:.0%} of {clips}. Kappa over all "
+        f"films is {digits(agreement.kappa)}: 0 is chance, 1 is full agreement."
+    )
+    positives, negatives = sure_task(report.scheme)
+    yield _who_marks_more(agreement, positives[0], report.scheme.name_of[positives[0]])
     f1 = agreement.f1(positives, negatives)
     if not isnan(f1):
         task = f"{'+'.join(negatives)} against {positives[0]}"
         clips = counted(agreement.in_both((*negatives, *positives)), "clip")
-        yield f"one scored against the other: F1 {f1:.2f} ({task}, {clips})"
-    a, b, shared = agreement.counts(positives[0])
+        yield f"Scored against each other, they reach F1 {f1:.2f} ({task}, {clips})."
+
+
+def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str:
+    """Say how often each of two gives the highest level, and to how many clips both do."""
+    first, second = agreement.first, agreement.second
+    a, b, shared = agreement.counts(level)
+    totals = f"{title} to either: {a + b - shared:,}, to both: {shared:,}."
     if a == b:
-        yield f"{top}: {counted(a, 'clip')} each, both {shared:,}"
-    else:
-        more, less = (first, second) if a > b else (second, first)
-        often = f"{max(a, b) / min(a, b):.1f} times as often as {less}" if min(a, b) else "more"
-        yield (
-            f"{more} marks {top} {often}: {counted(max(a, b), 'clip')} against {min(a, b):,} "
-            f"(both {shared:,}, either {a + b - shared:,})"
-        )
+        return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
+    more, less = (first, second) if a > b else (second, first)
+    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else ""
+    return (
+        f"{more} marks {title}{times} {counted(max(a, b), 'clip')} against {min(a, b):,}. {totals}"
+    )
 
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:
@@ -302,7 +334,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
         rows.append([concept.concept, kappa, *marks])
     table = align(["concept", "kappa", agreement.first, agreement.second], rows)
-    return f"by concept: kappa, all films together, and the clips that each gives it\n\n{table}"
+    return f"Concepts: kappa over all films, and the clips that each annotator marks\n\n{table}"
 
 
 def _films_table(report: AgreementReport) -> str:
@@ -327,7 +359,7 @@ def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
         [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
         for row in codes
     ]
-    names = f"clips by level, of {agreement.first} in rows and of {agreement.second} in columns"
+    names = f"Clips by level: {agreement.first} in rows, {agreement.second} in columns"
     return f"{names}\n\n{align(['', *codes], rows)}"
 
 
@@ -352,7 +384,7 @@ def _differences_table(report: AgreementReport, limit: int) -> str:
     table = align([*header, "clips", "distance"], rows, left=len(report.name_columns) + 1)
     stretches = counted(len(report.differences), "stretch", "stretches")
     more = _more(report.differences, limit)
-    return f"where they differ, the longest first ({stretches})\n\n{table}{more}"
+    return f"Where they differ, the longest first ({stretches})\n\n{table}{more}"
 
 
 def _first_levels(levels: Sequence[str]) -> str:

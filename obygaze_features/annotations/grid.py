@@ -129,7 +129,8 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
     grid = _grid_manifest(f"{timelines.name}-{format_seconds(length)}s", timelines, spans)
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
-    problem = f"{counted(len(unknown), 'film')} without an end: {join_some(unknown)}"
+    names = join_some([timelines.titles[film] for film in unknown])
+    problem = f"{counted(len(unknown), 'film')} without an end: {names}"
     return grid, [Remark(name, "", "", problem, "the last clip ends with the last segment")]
 
 

@@ -270,7 +270,11 @@ class Ratings:
 
 
 #: How the lines of a report's summary start, in their order.
-OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = "mean over films: ", "alpha ", "without Not Sure: "
+OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
+    "On average over films: ",
+    "Krippendorff's alpha: ",
+    "Without Not Sure: ",
+)
 
 
 @dataclass

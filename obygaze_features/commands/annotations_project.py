@@ -210,10 +210,10 @@ def agreement(
     as_json: bool,
     **chance: Any,
 ) -> None:
-    """How far annotators agree on a manifest's clips, and where they do not.
+    """Say how far annotators agree on a manifest's clips, and where they do not.
 
-    First the means, how many clips have the same level, what one annotator scores against the
-    other (a rough guide to what a model can reach, and no limit), and who marks more. Then
+    First how many clips have the same level, who marks more, what one annotator scores against
+    the other (a rough guide to what a model can reach, and no limit), and means over films. Then
     Cohen's kappa of each concept; and for each film the paper's gamma over all levels and without
     the clips that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the
     paper's distances); the confusion of levels, and the longest stretches in which they differ.
@@ -237,7 +237,7 @@ def agreement(
       obygaze annotations agreement manifests/mine -o who_marks_more.pdf --figure levels
       obygaze annotations agreement manifests/mine --generator uniform --json
     """
-    from obygaze_features.annotations.agreement_report import agreement_report, digits
+    from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.measures import Chance
     from obygaze_features.annotations.remarks import describe_remarks
     from obygaze_features.common.figures import SUFFIXES
@@ -260,8 +260,7 @@ def agreement(
     if as_json:
         echo_json(report.to_json())
     else:
-        gamma = f"gamma {digits(report.means['gamma'])}"
-        echo(report.describe(differences=differences), strong=gamma)
+        echo(report.describe(differences=differences), strong=report.main_number)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
         if written:

@@ -146,6 +146,7 @@ def held_out(
         counts = mean["fits"].tolist()
         classes, titles = run.record.task(test).classes, run.record.task(test).titles(levels)
         trained, called = run.record.trained_on(test), mean["called"].tolist()
+        model_title = run.record.title_of(name)
         explained = run.reasons()
         own = explained[(explained["model"] == name) & (explained["task"] == trained)]
         parts = mean_parts(own, tested).listed()
@@ -167,7 +168,7 @@ def held_out(
                     for who in annotators
                     for given in [votes.get(test, {}).get(clip.id, {})]
                 },
-                "model": name,
+                "model": model_title,
                 "test": test,
                 "prediction": said.title,
                 **said.cells,
@@ -176,7 +177,7 @@ def held_out(
             }
             details = {"clip": clip.id, **said.details, **named}
             note = annotate(clip.start, clip.end, said.words, details)
-            tier = f"{name}: {test}"
+            tier = f"{model_title}: {test}"
             place = clip.film, clip.media
             rows.append(Row(*place, cells, tier, note, clip.title, reasons, said.key, said.sure))
     return rows

@@ -265,7 +265,7 @@ def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[R
     """Models that could not be saved, are not what their name says, or are of another's making."""
     reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
-        text = f"{name} is not among the saved models: {reason}."
+        text = f"{plan.experiment.title_of(name)} is not among the saved models: {reason}."
         yield RunWarning("not-saved", name, text)
     names = {spec.name for spec in plan.experiment.learners.values()}
     for plugin in plugins()[1]:
@@ -277,15 +277,16 @@ def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[R
             yield RunWarning("plug-in", plugin.name, text)
     for model in plan.outside:
         text = (
-            f"{model.name} is from {model.path.name}: nothing records which clips it was trained "
-            "on."
+            f"{plan.experiment.title_of(model.name)} is from {model.path.name}: nothing records "
+            "which clips it was trained on."
         )
         yield RunWarning("outside", model.name, text)
 
 
 def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
     """The models that hardly ever give a test's positive class, though their order may be good."""
-    learners = outcome.plan.experiment.learners
+    experiment = outcome.plan.experiment
+    learners = experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
     table = outcome.predictions
     for task in outcome.plan.tests:
@@ -297,7 +298,7 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
             labels, called = own["label"], int(called_of(own).sum())
             if called < RARE * labels.sum():
                 text = (
-                    f"{model} called {called:,} of {len(labels):,} test clips "
+                    f"{experiment.title_of(model)} called {called:,} of {len(labels):,} test clips "
                     f"{task.classes[1].title}, "
                     f"which {labels.sum():,} are: look at its AUROC rather than at F1. "
                     'balance = "weights", or threshold = "validation" in its table, may help.'

@@ -57,8 +57,10 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
+        titles = {name: about.title for name, about in run.record.models.items()}
         for fit in run.run.fits().to_dict("records"):
-            fits[fit["model"], run.number] += 1
+            model = titles.get(fit["model"], fit["model"])
+            fits[model, run.number] += 1
             facts = msgspec.convert(fit["facts"], Facts)
             unreliable = "are unreliable, as their direction may be arbitrary"
             reasons = [(name, "are left out", why) for name, why in facts.skipped.items()]
@@ -67,7 +69,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in named]
             reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
             for concept, flaw, why in reasons:
-                key = fit["model"], flaw, why.rstrip(".")
+                key = model, flaw, why.rstrip(".")
                 lacks.setdefault(key, []).append((run, concept))
     lines = []
     for (model, flaw, reason), marks in lacks.items():

@@ -233,14 +233,14 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are wrong "
         "more often than clips that are alike in all other rows{}. At 1 the odds of an error are "
         "2.7 times higher, at −1 2.7 times lower.",
-        row.model,
+        row.subject,
         number(wrong, form=","),
         number(len(clips), form=","),
         join_some(shares, len(shares)),
         f" (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
-    return _figure([concepts, names], panel, f"When {row.model} is wrong", caption)
+    return _figure([concepts, names], panel, f"When {row.who} is wrong", caption)
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
@@ -249,7 +249,8 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
     for entry in concept_quality(reasons, run.clips, is_obygaze=is_obygaze):
-        name = f"{entry.model}, {entry.task}" if several else entry.model
+        title = run.record.title_of(entry.model)
+        name = f"{title}, {entry.task}" if several else title
         by_model.setdefault(name, {})[entry.concept] = entry
     return by_model
 
@@ -273,12 +274,15 @@ def _detected_by(
         if other.kind == "concepts" and other.record.manifest.digest == manifest.digest
         and other.record.manifest.labels == manifest.labels
     ]  # fmt: skip
-    names = Counter(other.feature for other in same)
+    names = Counter(other.reads for other in same)
+    models = {scores.model for other in same for scores in other.record.scores}
     for other in same:
-        of = other.feature if names[other.feature] == 1 else other.name
+        of = other.reads if names[other.reads] == 1 else other.name
         for scores in other.record.scores:
             ends = scores.interval.get("auroc") or (None, None)
-            dots = detected.setdefault(f"{scores.model}, {of}", {})
+            title = other.record.title_of(scores.model)
+            alone = len(models) == 1 and title == scores.model
+            dots = detected.setdefault(of if alone else f"{title}, {of}", {})
             dots[other.record.task(scores.test).concept] = Dot(scores.mean["auroc"], *ends)
     return detected
 

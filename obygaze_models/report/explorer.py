@@ -32,7 +32,7 @@ from obygaze_models.report.film_timelines import (
     level_columns,
 )
 from obygaze_models.report.glossary import citation, concept_meanings
-from obygaze_models.report.runs import ModelResults, default_model
+from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
@@ -94,7 +94,7 @@ def explorer_data(
             "view": len(views) + run.models.index(opened),
         }
         index = {clip.id: number for number, clip in enumerate(ordered)}
-        views += [_view(run.number, results, index) for results in run.models]
+        views += [_view(run, results, index) for results in run.models]
     return {
         "clips": clips,
         "runs": run_data,
@@ -211,7 +211,7 @@ def _view_of_labels(source: Annotation) -> dict[str, Any]:
     return {"run": source.number, "model": "", "task": "", "classes": classes, **columns}
 
 
-def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
+def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> dict[str, Any]:
     means = results.predictions
     positions = np.array([index[clip] for clip in means["id"]])
     order = np.argsort(positions)
@@ -219,8 +219,8 @@ def _view(run: int, results: ModelResults, index: Mapping[str, int]) -> dict[str
     probabilities = probabilities_of(means)
     columns = probabilities.T if probabilities.ndim == 2 else [probabilities]
     view: dict[str, Any] = {
-        "run": run,
-        "model": results.model,
+        "run": run.number,
+        "model": run.record.title_of(results.model),
         "task": results.task,
         "classes": msgspec.to_builtins(results.classes),
         "at": positions[order].tolist(),

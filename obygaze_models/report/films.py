@@ -109,7 +109,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         tuple(zip(colours, names.values(), strict=True)),
         which,
         METRICS["auroc"].title if row else share,
-        row.model if row else "",
+        row.who if row else "",
     )
 
 
@@ -128,7 +128,9 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
         means = row.results.predictions
         called = means["called"] == len(row.results.classes) - 1
         untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
-        lanes[row.model] = untested | dict.fromkeys(means.loc[called, "id"], "model")
+        lanes[row.who.removeprefix("the ")] = untested | dict.fromkeys(
+            means.loc[called, "id"], "model"
+        )
         wrong = means["called"] != means["label"]
         lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
     elif annotators is not None:

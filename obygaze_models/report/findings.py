@@ -60,7 +60,7 @@ def _named(head: Headline) -> list[Html]:
     named = head.run.record.experiment.headline == head.row.model
     reason = "which the experiment names" if named else "which the experiment lists first"
     text = "This is about {}, {}. The best of {} models would look better here than it is."
-    return [html(text, head.row.model, reason, number(len(models), form=","))]
+    return [html(text, head.row.title, reason, number(len(models), form=","))]
 
 
 def _concepts_found(head: Headline) -> Html:
@@ -84,7 +84,7 @@ def _concepts_found(head: Headline) -> Html:
     if head.metric == "auroc":
         what = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
-        return html("There are too few clips or {}s to say how good {} is.", noun, head.row.model)
+        return html("There are too few clips or {}s to say how good {} is.", noun, head.row.who)
     text = "{} {} for {} of {} ({} as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
     parts = [
         html(start, joined(names)) if names else Html("")
@@ -236,14 +236,15 @@ def _model(head: Headline, who: str) -> Html:
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
         scores = [*_official_scores(row), _score(row, head.metric)]
-        score = html("{}, {}{}", row.model, joined(scores), _certainty(head))
+        score = html("{}{}", joined([*_title(row), *scores]), _certainty(head))
         text = "{} gives {} of the clips of a level their level{} ({})."
         return html(text, who, share, row.averaged, score)
     is_told = head.metric == "auroc" and head.interval is not None  # by the verdict
     ranks = Html("") if is_told else _pairs(head)
-    model = joined([html("{}", row.model), *_official_scores(row)])
+    told = [*_title(row), *_official_scores(row)]
+    model = html(" ({})", joined(told)) if told else Html("")
     if mean["precision"] is None:
-        return html("{} ({}) names no clip at all.{}", who, model, ranks)
+        return html("{}{} names no clip at all.{}", who, model, ranks)
     start, target = Html(""), html("of “{}”", row.task.title)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
@@ -255,8 +256,13 @@ def _model(head: Headline, who: str) -> Html:
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
     found, right = number(mean["recall"], form="%"), number(mean["precision"], form="%")
-    text = "{}{} ({}) finds {} {}{}; of the {} that it names, {} are right.{}"
+    text = "{}{}{} finds {} {}{}; of the {} that it names, {} are right.{}"
     return html(text, start, who, model, found, target, row.averaged, noun, right, ranks)
+
+
+def _title(row: ScoreRow) -> list[Html]:
+    """Return the model's title; empty where it goes without saying which model is meant."""
+    return [] if row.who == "the model" else [html("{}", row.title)]
 
 
 def _official_scores(row: ScoreRow) -> list[Html]:
@@ -398,7 +404,8 @@ def beside_annotators(head: Headline) -> list[Html]:
     compared, own = head.compared, head.annotators
     if not compared:
         return []
-    sentence = compared.sentence(head.row.model, head.run.group_noun, minus="\u2212")
+    who = head.row.subject
+    sentence = compared.sentence(head.row.model, head.run.group_noun, name=who, minus="\u2212")
     if not sentence:
         return []
     where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""

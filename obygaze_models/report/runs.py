@@ -120,6 +120,15 @@ class ReportRun:
         """The name of the groups that its clips were kept together by, such as film."""
         return self.record.films.noun
 
+    def who(self, model: str) -> str:
+        """Return what sentences call a model: a run's only one, unless it has a title, the model.
+
+        Others go by their titles.
+        """
+        title = self.record.title_of(model)
+        is_alone = len(self.record.models) == 1 and title == model
+        return "the model" if is_alone else title
+
     def in_groups(self, text: str) -> str:
         """Return a text with what the clips were kept together by in place of ``{group}``."""
         return text.replace("{group}", self.group_noun)
@@ -316,6 +325,21 @@ class ScoreRow:
     def model(self) -> str:
         """The model's name in its run."""
         return self.entry.model
+
+    @property
+    def title(self) -> str:
+        """The model's title."""
+        return self.run.record.title_of(self.model)
+
+    @property
+    def who(self) -> str:
+        """What sentences call the model."""
+        return self.run.who(self.model)
+
+    @property
+    def subject(self) -> str:
+        """What sentences that begin with the model call it."""
+        return "The model" if self.who == "the model" else self.who
 
     @property
     def concept(self) -> str:

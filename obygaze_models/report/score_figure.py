@@ -85,22 +85,22 @@ def _level_figure(head: Headline) -> Html:
 def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
     """Return the best models and guess, by what their scores are averaged over, and lines."""
     differ = {
-        name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("model", "told_apart")
+        name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("title", "told_apart")
     }
     features = len({row.run.feature for row in head.rows}) > 1
     # Runs that differ in nothing else that is shown, such as in balance.
-    alike = Counter((row.model, row.told_apart, row.run.feature) for row in head.rows)
+    alike = Counter((row.title, row.told_apart, row.run.feature) for row in head.rows)
     against = ""
     if beside or (head.human is not None and head.annotators and head.annotators.merged):
         against = ", against the merged labels"
     by_group: dict[str, list[Point]] = {}
     for row in head.rows[:MAX_MODELS]:
-        parts = [row.model] if differ["model"] or not (differ["told_apart"] or features) else []
+        parts = [row.title] if differ["title"] else []
         if differ["told_apart"]:  # they are tested on the same clips: only training differs
             parts.append(row.trained)
-        if features:
+        if features or not parts:
             parts.append(row.run.reads)
-        if alike[row.model, row.told_apart, row.run.feature] > 1:
+        if alike[row.title, row.told_apart, row.run.feature] > 1:
             parts.append(row.run.name)
         low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
@@ -129,9 +129,10 @@ def _beside_annotators(head: Headline) -> list[Point]:
         group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.row.model, "model"]
+    who = head.row.who.removeprefix("the ")
     both = " with ".join(compared.annotators)
     rows = {
-        f"{model.name} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
+        f"{who} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
         for name in compared.annotators
     }
     name = both if len(compared.annotators) == 2 else "annotators with each other"

@@ -145,7 +145,9 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             return f"{start}; they agree with {others}. {films} show no difference ({numbers})."
         verdict = "less" if high < 0 else "more"
         numbers = numbers[0].upper() + numbers[1:]
-        return f"{model} agrees {verdict} with {names} than they do with {others}. {numbers}."
+        return (
+            f"{name or model} agrees {verdict} with {names} than they do with {others}. {numbers}."
+        )
 
 
 def compare_with_annotators(

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs, to_builtins
 
+import obygaze_models as om
 from obygaze_features.common.files import sha256_of
 from obygaze_features.common.tables import format_table
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run_folder import Tables
 from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures
@@ -29,6 +31,7 @@ from tests.kit.files import csv_rows, refused, write
 from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS
 from tests.report.conftest import (
+    FOUR,
     Page,
     explorer_of,
     plain,
@@ -80,6 +83,30 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
     lines = " ".join(said(cautions, results["first"], changed))
     for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
         assert words in lines.replace("toy 1.0", "toy 1")
+
+
+def test_titles_stand_for_the_names_of_models(marked, tmp_path):
+    titles = {"logistic": "a line", "mlp": "a network"}
+    experiment = Experiment("titled", manifest=marked.manifest, store=marked.store, titles=titles,
+                            estimators=("logistic", "mlp"), **FOUR, positives=("S",),
+                            train_negatives=("HN",))  # fmt: skip
+    run = om.run_experiment(experiment, tmp_path / "run")
+    page = Page(render_report([run]))
+    before_glossary = page.text.partition("What the words mean")
+    assert {"a line", "a network"} <= {row[0] for row in page.rows if row}
+    assert {view["model"] for view in explorer_of(page.html)["views"]} == {*titles.values()}
+    for text in (before_glossary[0], *map(" ".join, page.rows)):
+        assert not re.search(r"\b(logistic|mlp)\b", text), text
+    result = run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    assert {row["model"] for row in csv_rows(tmp_path / "p.csv")} == {*titles.values()}
+
+
+def test_the_only_model_of_a_run_goes_by_what_it_reads(results):
+    page = Page(render_report([results["concepts"]]))
+    assert "When logistic is wrong" not in page.html
+    found = page.text.partition("Film explorer")[0].partition("What the words mean")
+    assert "logistic" not in found[0]
 
 
 def test_a_runs_page_tells_its_story(page, run):
