@@ -175,7 +175,7 @@ def test_clips_and_models_that_a_store_does_not_fit(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
-    with pytest.raises(ValueError, match="does not say which features"):
+    with pytest.raises(ValueError, match="does not record its features"):
         check_features({}, of.open_store(world.store))
 
 
