@@ -15,8 +15,8 @@ from obygaze_models.commands._shared import path_option, run_folders
 
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
-@path_option("-o", "--output", help="The page; by default report.html in the folder that is shown.")
-@click.option("--title", help="The page's; by default what is on it, of a single run its name.")
+@path_option("-o", "--output", help="The page; by default report.html in the folder shown.")
+@click.option("--title", help="The page's title; by default its content, or a single run's name.")
 @path_option(
     "--thumbnails",
     help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
@@ -25,7 +25,7 @@ from obygaze_models.commands._shared import path_option, run_folders
     "--analysis",
     "analyses",
     multiple=True,
-    help="JSON of models explain --tcav or --significance to show; repeatable.",
+    help="JSON from models explain --tcav or --significance; repeatable.",
 )
 @click.option(
     "--nearest",
@@ -34,22 +34,22 @@ from obygaze_models.commands._shared import path_option, run_folders
 )
 @path_option(
     "--frames",
-    help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
+    help="Probabilities of frames (frames.csv from models moments), as a time axis for each film.",
 )
-@path_option("--moments", help="The moments found in these frames, moments.csv.")
+@path_option("--moments", help="The moments in these frames (moments.csv).")
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
+    help="Annotators' segments from annotations import, as a lane for each annotator.",
 )
 @overwrite_option
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
 
-    The page is a single file, needs no network, and can be printed. Of a MANIFEST with labels, or
-    of TIMELINES (minute by minute), it has the films as strips, each clip with what annotators said
-    of it, and how far they agree. Of RUNS also what models find: the scores beside the paper's and
-    chance, their limits, and explanations.
+    The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
+    for TIMELINES (minute by minute), it shows the films as strips, each clip with its annotations,
+    and how far annotators agree. For RUNS it also shows the models' results: the scores beside the
+    paper's and chance, their limits, and explanations.
 
     \b
     Examples:
@@ -64,12 +64,12 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     if output is None:
         if has_pictures:
             raise UsageError(
-                "a page with pictures of films must not be shared, but run folders are; "
-                "give another place with -o"
+                "a page with pictures of films must not be shared, but run folders are. "
+                "Choose another path with -o"
             )
         if len(folders) > 1:
-            raise UsageError("several runs need an output file; add -o report.html")
+            raise UsageError("several runs need an output file. Add -o report.html")
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
     if has_pictures:
-        echo("It holds pictures of films: do not share it.")
+        echo("It contains pictures of films: do not share it.")
