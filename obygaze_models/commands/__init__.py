@@ -1,1 +1,1 @@
-"""Click commands, one module a group; each a thin call of a public function."""
+"""Click commands, a module per group. Each is a thin call of a public function."""

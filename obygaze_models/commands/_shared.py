@@ -1,4 +1,4 @@
-"""What several commands share: warnings, and the run folders that they are given."""
+"""Shared parts of commands: options, warnings, and run folders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ option = partial(click.option, show_default=True)
 """An option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
 """An option that takes a path."""
-seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all draws.")
+seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The seed of all draws.")
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )
-"""Several stores for a model that was trained on several, in the same order."""
+"""Several stores, for a model that was trained on several, in the same order."""
 
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Print all tables, notes and warnings."
@@ -47,11 +47,11 @@ def echo_warnings(
     Parameters
     ----------
     warnings
-        Each is printed once.
+        The warnings; each is printed once.
     heading
-        How each line begins.
+        The start of each line.
     skip
-        How many lines were printed earlier.
+        The number of lines that were printed earlier.
     verbose
         Print all; else a line for each kind, and at most `MAX_WARNINGS_SHOWN`.
     """
@@ -68,9 +68,9 @@ def echo_warnings(
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:
-    """The folders that the user named, by themselves or by their header, such as ``run.json``."""
+    """Return the folders that the user named, directly or by a header such as ``run.json``."""
     headers = ("run.json", "manifest.json", "timelines.json")
     folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError(f"a folder is named twice (got {', '.join(map(str, runs))}); name it once")
+        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Name it once")
     return folders

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def bias() -> None:
-    """Measures of bias in embeddings, captions and labels, from the field's other works.
+    """Measure bias in embeddings, captions and labels.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def bias() -> None:
 
 
 class _Measured(Protocol):
-    """What a command has measured: to be printed, and written as a table, JSON and a figure."""
+    """The result of a command, to print, and to write as a table, JSON and a figure."""
 
     def describe(self) -> str: ...
     def notes(self) -> Iterable[str]: ...
@@ -58,7 +58,7 @@ class _Measured(Protocol):
 
 
 def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
-    """The options ``-o`` (several), ``--overwrite`` and ``--json``, and what they do."""
+    """Add the options ``-o`` (repeatable), ``--overwrite`` and ``--json``, and their behaviour."""
 
     @wraps(command)
     def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
@@ -66,7 +66,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
         for path in outputs:
             if path.suffix not in (suffixes := (".csv", ".json", *SUFFIXES[::-1])):
-                raise UsageError(f"{path}: end the name in {', '.join(suffixes)}")
+                raise UsageError(f"{path}: unknown suffix. End the name in {', '.join(suffixes)}")
             refuse_to_overwrite(path, overwrite=overwrite)
         measured = command(**options)
         if as_json:
@@ -89,7 +89,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
         if isinstance(measured, BatteryResults) and measured.left_out:
             context.exit(PARTLY_DONE)
 
-    text = "A .csv or .json table, or an .svg, .pdf or .png figure; can be repeated."
+    text = "A .csv or .json table, or an .svg, .pdf or .png figure; repeatable."
     output = path_option("-o", "--output", "outputs", multiple=True, help=text)
     return output(figure_options(overwrite_option(json_option(run))))
 
@@ -97,18 +97,18 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @bias.command()
 @click.argument("battery", required=False)
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
-@click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if they are elsewhere.")
+@click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if stored separately.")
 @path_option(
-    "--manifest", "manifests", multiple=True, help="Columns to select items by; can be repeated."
+    "--manifest", "manifests", multiple=True, help="Columns to select items by; repeatable."
 )
 @click.option(
     "--sets",
     multiple=True,
     metavar="NAME=SET",
-    help="Instead of a battery, x=, y=, a= and b= of one test; see above.",
+    help="Instead of a battery: x=, y=, a= and b= of a single test; see above.",
 )
-@option("--array", default="native", help="Which array of --store.")
-@click.option("--pooling", help="For an array with several vectors an item: max, mean or first.")
+@option("--array", default="native", help="The array of --store.")
+@click.option("--pooling", help="For an array with several vectors per item: max, mean or first.")
 @option(
     "--ddof",
     type=click.IntRange(0, 1),
@@ -119,10 +119,10 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     "--p",
     type=click.Choice(["auto", "exact", "sampled", "normal"]),
     default="auto",
-    help="Over all partitions, or random ones; auto: all up to 200,000.",
+    help="Count all partitions or random ones; auto: all, up to 200,000.",
 )
 @option(
-    "--samples", type=click.IntRange(min=1), default=100_000, help="How many random partitions."
+    "--samples", type=click.IntRange(min=1), default=100_000, help="Number of random partitions."
 )
 @seed_option
 @click.option("--published", metavar="MODEL", help="Show the published numbers of this model.")
@@ -140,13 +140,13 @@ def eat(
     skip_missing: bool,
     **settings: Any,
 ) -> _Measured:
-    """Test whether items are nearer to some words than others are: WEAT and its kin.
+    """Run embedding association tests, such as WEAT.
 
-    BATTERY is emotion, professions, or a JSON file of your own; each of its tests asks whether X
-    are nearer to A than to B, more so than Y are. A set of --sets is ids (x=doc,nurse), columns
-    with their values (x=gender:woman,profession:science|medicine) or a file with one id a line
-    (x=@women.txt); without y each item of x is tested alone. Columns are those of --store, or of
-    --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (its concepts).
+    BATTERY is emotion, professions, or your own JSON file. Each of its tests asks whether X are
+    nearer to A than to B, more so than Y are. A set for --sets is ids (x=doc,nurse), columns with
+    values (x=gender:woman,profession:science|medicine) or a file with an id per line
+    (x=@women.txt). Without y, each item of x is tested separately. Columns are those of --store or
+    --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (for its concepts).
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def eat(
     from obygaze_models.bias.vectors import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        raise UsageError("give the name of a battery, or --sets of one test, and not both")
+        raise UsageError("pass either the name of a battery, or --sets of a single test")
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
@@ -181,10 +181,10 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
     for text in sets:
         name, _, selector = text.partition("=")
         if name not in ("x", "y", "a", "b") or name in selectors:
-            raise UsageError(f"--sets {text}: give x=SET, y=SET, a=SET and b=SET, each once")
+            raise UsageError(f"--sets {text}: pass x=SET, y=SET, a=SET and b=SET, each once")
         selectors[name] = _selector(selector)
     if missing := sorted({"x", "a", "b"} - selectors.keys()):
-        raise UsageError(f"--sets: {missing[0]} is missing; add --sets {missing[0]}=SET")
+        raise UsageError(f"--sets: {missing[0]} is missing. Add --sets {missing[0]}=SET")
     name = "given sets"
     x, a, b = (selectors[key] for key in "xab")
     return Battery((AssociationTest(name, x, a, b, selectors.get("y")),), name)
@@ -201,7 +201,7 @@ def _selector(text: str) -> Selector:
         return parts
     columns = [part.partition(":") for part in parts]
     if not all(colon for _, colon, _ in columns):
-        raise UsageError(f"{text}: give ids, or COLUMN:VALUE|VALUE separated by commas; not both")
+        raise UsageError(f"{text}: pass either ids, or COLUMN:VALUE|VALUE separated by commas")
     return {name: tuple(values.split("|")) for name, _, values in columns}
 
 
@@ -214,18 +214,16 @@ def _selector(text: str) -> Selector:
     help="Leave out words that occur less often.",
 )
 @click.option("--all-words", is_flag=True, help="Count each emotion's words in every group.")
-@path_option(
-    "--lexicon", help="Words and groups of your own, in a JSON file.  [default: the paper's]"
-)
+@path_option("--lexicon", help="Your own words and groups, in a JSON file.  [default: the paper's]")
 @_with_outputs
 def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None) -> _Measured:
-    """Count emotion words per 1000 CAPTIONS of each group of images.
+    """Count emotion words per 1000 CAPTIONS for groups of images.
 
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
-    folder of files such as ann_AN1_NO_3.txt, one caption a line: subject, emotion (AN, SA, HA) and
-    intensity, condition (NO, O), number. In each group the words of its emotion are counted; in
-    neutral captions (ann_NE_NO_3.txt) those of every emotion, for comparison. Words that are rare
-    in all captions together are left out.
+    folder of files such as ann_AN1_NO_3.txt with a caption per line: subject, emotion (AN, SA, HA)
+    and intensity, condition (NO, O), number. Each group is counted with the words of its emotion.
+    Neutral captions (ann_NE_NO_3.txt) are counted with those of every emotion, for comparison.
+    Words that are rare in all captions are left out.
 
     \b
     Examples:
@@ -242,15 +240,15 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
 
 @bias.command()
 @folder_argument("table")
-@click.option("--rater", "raters", multiple=True, help="Only this column; can be repeated.")
+@click.option("--rater", "raters", multiple=True, help="Use only this column; repeatable.")
 @_with_outputs
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
-    """Tell which share of each group's images a TABLE labels as sexualised, and how reliably.
+    """Show the share of images that raters label as sexualised.
 
     TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
-    drawings, hentai, neutral, porn, sexy), or five columns of a classifier's probabilities for
-    these (the rater classifier). Porn, sexy and hentai are sexualised. Shares have Wilson's 95%
-    interval; with two raters or more there is Cronbach's alpha.
+    drawings, hentai, neutral, porn, sexy), or five columns with a classifier's probabilities of
+    these classes. Porn, sexy and hentai count as sexualised. Shares have Wilson's 95% interval.
+    With two or more raters, Cronbach's alpha measures their reliability.
 
     \b
     Examples:
@@ -265,17 +263,18 @@ def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
 @bias.command("gender-score")
 @folder_argument("scores")
 @click.option(
-    "--cooccurrence", is_flag=True, help="Only the baseline, which needs no scores of captions."
+    "--cooccurrence", is_flag=True, help="Count co-occurrence only, which needs no scores."
 )
 @_with_outputs
 def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
-    """Measure the gender score of captions and objects, beside how often these go together.
+    """Measure the gender score of captions and objects.
 
-    SCORES is a CSV table, by obygaze features caption-scores or your own: confidence (or P(c)),
-    with probability (P), similarity (sim) and group (man or woman; else the caption tells) of the
-    caption as it is, or probability_man, similarity_man, probability_woman and similarity_woman of
-    both variants. With object, there is a line for each object. A .csv output has a row for each
-    caption, .json everything.
+    Co-occurrence of gender and object is shown beside it. SCORES is a CSV table, your own or from
+    obygaze features caption-scores, with confidence (or P(c)). It has probability (P), similarity
+    (sim) and group (man or woman; else derived from the caption) for the original caption, or
+    probability_man, similarity_man, probability_woman and similarity_woman for both variants.
+    With object, there is a line for each object. A .csv output has a row for each caption, .json
+    everything.
 
     \b
     Examples:

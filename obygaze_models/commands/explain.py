@@ -1,4 +1,4 @@
-"""``obygaze models explain | moments | evaluate-moments``: why a model decides so, and when."""
+"""``obygaze models explain | moments | evaluate-moments``: reasons and times of decisions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option
 
 BAR = 24
-"""The longest bar, in characters that every terminal and file can show."""
+"""The longest bar, in characters that every terminal and file supports."""
 
 
 @click.command()
@@ -47,19 +47,19 @@ BAR = 24
     "--nearest",
     type=click.IntRange(min=0),
     default=5,
-    help="How many similar clips of the store to list.",
+    help="Number of similar clips of the store to list.",
 )
-@path_option("--concepts", help="A saved bottleneck, whose concepts --tcav looks for in a network.")
-@click.option("--tcav", "analysis", flag_value="tcav", help="How a network uses --concepts.")
+@path_option("--concepts", help="The saved bottleneck with the concepts for --tcav.")
+@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses --concepts.")
 @click.option(
     "--significance",
     "analysis",
     flag_value="significance",
-    help="Whether a bottleneck's concepts beat shuffled labels.",
+    help="Test whether a bottleneck's concepts beat shuffled labels.",
 )
 @path_option("--manifest", help="The annotations, for --tcav and --significance.")
-@click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its own]")
-@option("--draws", type=click.IntRange(min=1), default=200, help="Random directions.")
+@click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its default]")
+@option("--draws", type=click.IntRange(min=1), default=200, help="Number of random directions.")
 @option("--seed", default=0, help="Fixes the random draws.")
 @json_option
 def explain(
@@ -72,15 +72,16 @@ def explain(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Explain a saved MODEL's predictions of clips of a STORE, or its concepts.
+    """Explain a MODEL's predictions of clips, or its concepts.
 
-    With IDs: a linear bottleneck shows each concept's part in the logit, and the parts add up; a
-    tree says which concepts it finds in the clip; a late fusion shows the part of each store. Other
-    models, such as networks, give no reasons. Give as many stores as the model was trained on.
+    With IDs: a linear bottleneck shows each concept's contribution to the logit, and these add up.
+    A tree shows which concepts it finds in the clip. A late fusion shows the contribution of each
+    store. Other models, such as networks, give no reasons. Pass as many stores as the model was
+    trained on.
 
-    Without IDs, on the annotated clips of --manifest that the model has not seen: --tcav counts
-    how often a network's logit rises along each concept, --significance ranks clips by each
-    concept, both against directions of shuffled labels. Their JSON can be shown in a page:
+    Without IDs, the annotated clips of --manifest that the model has not seen are used. --tcav
+    counts how often a network's logit rises along each concept, and --significance ranks clips by
+    each concept. Both compare with directions of shuffled labels. To show their JSON in a page:
     obygaze report RUN --analysis FILE.
 
     \b
@@ -104,9 +105,9 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips; leave out the IDs")
+            raise UsageError(f"--{analysis} uses all annotated clips. Leave out the IDs")
         if manifest is None:
-            raise UsageError(f"--{analysis} needs annotations; add --manifest FOLDER")
+            raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
         result = analyse(analysis, model, stores, manifest, concepts, **options)
         if as_json:
             echo_json(msgspec.to_builtins(result))
@@ -115,10 +116,10 @@ def explain(
             echo(f"{align(table.header, table.rows)}\n\n{table.note}")
     else:
         if not ids:
-            raise UsageError("name clips (ID...), or add --tcav or --significance")
+            raise UsageError("no clips. Name clips (ID...), or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts is for --tcav; of single clips a network gives no reasons, and a "
+                "--concepts is for --tcav. For single clips a network gives no reasons, and a "
                 "bottleneck has its own concepts"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
@@ -137,7 +138,7 @@ def _describe_clip(clip: dict[str, Any]) -> str:
     lines = [f"{clip['id']}: {label}, probability {probabilities[label]:.2f} ({', '.join(others)})"]
     lines += _reasons(explanation["why"], list(probabilities))
     if clip["nearest"]:
-        rows = [[other["id"], f"{other['cosine']:.3f}"] for other in clip["nearest"]]
+        rows = [[match["id"], f"{match['cosine']:.3f}"] for match in clip["nearest"]]
         table = align(["nearest clips", "cosine"], rows)
         lines += ["", *(f"  {line}" for line in table.splitlines())]
     return "\n".join(lines)
@@ -147,12 +148,12 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     from obygaze_models.explain.parts import name_log_odds
 
     if why is None:
-        return ["  no reasons: the model gives none, or the clip's features are zeros only"]
+        return ["  no reasons: the model gives none, or the clip's features are all zero"]
     if "steps" in why:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
         return [
             *("  " + part.sentence("the store's clips") for part in why["conditions"]),
-            f"  the training clips that end there: {shares}",
+            f"  training clips that reach this leaf: {shares}",
         ]
     rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
     rows.append(("(intercept)", why["intercept"]))
@@ -177,17 +178,17 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     "outputs",
     multiple=True,
     required=True,
-    help="A CSV file: a row a moment; or a picture of a film: .svg, .pdf or .png. Repeatable.",
+    help="A CSV file with a row per moment, or a figure of a film (.svg, .pdf, .png); repeatable.",
 )
-@path_option("--frames", help="A CSV file: a row a frame and its probability.")
-@path_option("--elan", metavar="FOLDER", help="A folder that gets an .eaf a film.")
-@path_option("--figure", help="The figure, as a second -o.")
-@film_option("Which one film is drawn; by default the first.", "film")
+@path_option("--frames", help="A CSV file with a row per frame.")
+@path_option("--elan", metavar="FOLDER", help="A folder for an .eaf file per film.")
+@path_option("--figure", help="The figure, like a second -o.")
+@film_option("The film to draw; by default the first.", "film")
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",
-    help="Draw the labels of this manifest. It also gives clips their position in the film if the "
-    "store has none.",
+    help="Draw the labels of this manifest. It also locates clips in their films if the "
+    "store does not.",
 )
 @click.option(
     "--threshold",
@@ -200,11 +201,11 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @click.option(
     "--close-gaps",
     type=Seconds(0),
-    help="Join moments less far apart, in seconds; the frames between are below the threshold.  "
-    "[default: 5, at most a tenth of the film, or of a clip without a place in one]",
+    help="Join moments that are less far apart, in seconds.  "
+    "[default: 5, at most a tenth of the film or unlocated clip]",
 )
-@click.option("--estimator", help="Of a run: which estimator, if several read frames.")
-@click.option("--task", help="Of a run: what it tells apart, if there are several tasks.")
+@click.option("--estimator", help="For a run: the estimator, if several read frames.")
+@click.option("--task", help="For a run: the task, if there are several.")
 @figure_options
 @overwrite_option
 def moments(
@@ -222,13 +223,13 @@ def moments(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Find the moments of films in which a MODEL sees what it was trained on.
+    """Find the moments of films that a MODEL rates positive.
 
-    MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run: then each clip
-    is predicted by the models that were tested on it. STORE has the frames and their times. A
-    moment is an interval in which frames reach the threshold, in seconds of the film; of clips
-    whose position in the film is not known, in seconds of the clip. Of more than two classes, the
-    probability of the last counts.
+    MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run, whose clips are
+    predicted by the models that were tested on them. STORE has the frames and their times. A moment
+    is an interval in which frames reach the threshold, in seconds of the film (or of the clip, if
+    its position in the film is unknown). With more than two classes, the probability of the last
+    class counts.
 
     \b
     Examples:
@@ -246,23 +247,23 @@ def moments(
     tables = [path for path in (table, frames) if path]
     _check_outputs(tables, picture, elan, overwrite=overwrite)
     if (film or timelines) and not picture:
-        hold = "CSV files hold all films (column film)"
-        raise UsageError(f"--film and --timelines are for a picture, {hold}; add one: -o FILE.svg")
+        tables_hold = "CSV files have all films (column film)"
+        raise UsageError(f"--film and --timelines are for a figure; {tables_hold}. Add -o FILE.svg")
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
         done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
-        raise UsageError(f"--estimator and --task choose from a run; {model} is a single model")
+        raise UsageError(f"--estimator and --task choose from a run, but {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
     files, lines = {}, [done.describe()]
     if table:
         files[table] = done.to_csv()
-        lines.append(f"a row a moment -> {table}")
+        lines.append(f"a row per moment -> {table}")
     if frames:
         files[frames] = done.frames.to_csv()
-        lines.append(f"a row a frame -> {frames}")
+        lines.append(f"a row per frame -> {frames}")
     documents, problem = _elan_documents(done, elan)
     if overwrite:
         refuse_edited(documents)
@@ -275,7 +276,7 @@ def moments(
     echo_warnings(problem, heading="NOTE")
     if picture and drawn:
         save_figure(drawn, picture, overwrite=overwrite)
-        echo(f"a picture -> {picture}")
+        echo(f"figure -> {picture}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
     echo_warnings([*done.warnings, *say_seen(seen)])
     if table and frames:
@@ -284,26 +285,26 @@ def moments(
 
 
 def _split_outputs(outputs: Sequence[Path], figure: Path | None) -> tuple[Path | None, Path | None]:
-    """Return the table and the picture among some outputs, of which there may be one each."""
+    """Return the table and the figure among some outputs, at most one of each."""
     pictures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     tables = [path for path in outputs if path not in pictures]
     if figure:
         pictures.append(figure)
     if len(tables) > 1 or len(pictures) > 1:
-        raise UsageError("-o takes one CSV file, and one figure (.svg, .pdf or .png)")
+        raise UsageError("-o takes a single CSV file, and a single figure (.svg, .pdf or .png)")
     return next(iter(tables), None), next(iter(pictures), None)
 
 
 def _check_outputs(
     tables: Sequence[Path], picture: Path | None, elan: Path | None, *, overwrite: bool
 ) -> None:
-    """Raise if two outputs are one file, or one cannot be written."""
+    """Raise if two outputs are the same file, or any cannot be written."""
     paths = [*tables, picture] if picture else tables
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("-o, --frames and --figure need different files")
     for path in tables:
         if path.suffix.lower() != ".csv":
-            raise UsageError(f"-o and --frames take a CSV file (got {path}); name it {path}.csv")
+            raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")
         refuse_to_overwrite(path, overwrite=overwrite)
     if elan:
         require_folder_name(elan)
@@ -312,7 +313,7 @@ def _check_outputs(
 
 
 def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
-    """Return the ELAN documents of moments, if asked for, or why there are none."""
+    """Return the ELAN documents of moments if requested, or the reason why there are none."""
     from obygaze_models.experiments.elan_documents import moment_files
 
     if elan is None:
@@ -330,9 +331,9 @@ def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str
 @click.option(
     "--positives",
     metavar="LEVEL,LEVEL",
-    help="Segments of which levels a model should find.  [default: the timelines' highest]",
+    help="The levels of segments that a model should find.  [default: the timelines' highest]",
 )
-@path_option("-o", "--csv", "output", help="A CSV file: a row a score; it draws no picture.")
+@path_option("-o", "--csv", "output", help="A CSV file with a row per score.")
 @overwrite_option
 @json_option
 def evaluate_moments(
@@ -344,13 +345,13 @@ def evaluate_moments(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score moments and frames by the segments of annotators' TIMELINES.
+    """Score moments and frames against annotated TIMELINES.
 
-    MOMENTS_TABLE and FRAMES_TABLE are written by obygaze models moments, or have the columns film,
-    start, end, score, and film, id, start, end, probability. TIMELINES is a folder that obygaze
-    annotations import wrote, of MObyGaze, ELAN or a table. Each annotator counts on their own.
-    Beside each score is what a scorer gets that gives all frames the same probability, and what
-    random ones get. For a picture: obygaze models moments -o FILE.svg --timelines FOLDER.
+    MOMENTS_TABLE and FRAMES_TABLE are from obygaze models moments, or have the columns film,
+    start, end, score, and film, id, start, end, probability. TIMELINES is a folder from obygaze
+    annotations import (from MObyGaze, ELAN or a table). Each annotator is scored separately. Two
+    scorers that know nothing are shown beside the model: constant and random probabilities. For
+    a figure: obygaze models moments -o FILE.svg --timelines FOLDER.
 
     \b
     Examples:
@@ -358,7 +359,7 @@ def evaluate_moments(
       obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
     """
     if output and output.suffix.lower() in SUFFIXES:
-        raise UsageError("scores are a table; a picture is drawn by: obygaze models moments -o")
+        raise UsageError("scores are a table. To draw a figure: obygaze models moments -o")
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     scored = om.evaluate_moments(
@@ -373,5 +374,5 @@ def evaluate_moments(
     if output:
         names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
         write_text(output, format_rows(scored.rows(), names))
-        echo(f"a row a score -> {output}", err=as_json)
+        echo(f"a row per score -> {output}", err=as_json)
     echo_warnings(scored.notes, heading="NOTE")

@@ -1,4 +1,4 @@
-"""The `obygaze` command: joins the two components' commands, and holds no logic."""
+"""The `obygaze` command, which joins the two components' commands and has no logic."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = ["main"]
         ),
         "reproduce": (
             "obygaze_models.commands.reproduce:reproduce",
-            "Reproduce a table or figure of the paper, or all, beside the published numbers.",
+            "Reproduce the paper's tables and figures.",
         ),
         "bias": (
             "obygaze_models.commands.bias:bias",
-            "Measures of bias in embeddings, captions and labels, from the field's other works.",
+            "Measure bias in embeddings, captions and labels.",
         ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
@@ -62,7 +62,7 @@ __all__ = ["main"]
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="obygaze")
 def main(debug: bool) -> None:
-    """Detect how films objectify their characters, or any labels of any clips: features to reports.
+    """Detect how films objectify their characters, or any labels of clips: features to reports.
 
     \b
     In four steps:

@@ -1,4 +1,4 @@
-"""``obygaze mediaeval``: runs on a benchmark's test set, written and scored."""
+"""``obygaze mediaeval``: write and score runs on a benchmark's test set."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from obygaze_models.commands._shared import echo_warnings, option, path_option, 
 _EXTERNAL_DATA = {
     True: "marked as using external data",
     False: "marked as using no external data",
-    None: "not marked as using external data or not",
+    None: "no statement on external data",
 }
-_labels = click.option("--labels", help="The label set.  [default: the manifest's default one]")
+_labels = click.option("--labels", help="The label set.  [default: the manifest's default]")
 _split = option(
     "--split", default="official", help="The fold column whose last fold is the test set."
 )
@@ -58,10 +58,10 @@ def write_run(
     name: str | None,
     overwrite: bool,
 ) -> None:
-    """Rank the test clips of a MANIFEST by a MODEL, as a run file of trec_eval's.
+    """Rank a MANIFEST's test clips by a MODEL, as a run file.
 
-    The run's tag ends in -external-data where the features are from a backbone that was trained on
-    other data, that is from any but random weights, and else in -own-data.
+    The file has trec_eval's format. Its tag ends in -external-data if the backbone of the features
+    was trained on other data (has any but random weights), and else in -own-data.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model: this is no test"])
+        echo_warnings([f"{seen} used to train the model, so this is no test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")
@@ -94,10 +94,11 @@ def write_run(
 @_split
 @json_option
 def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
-    """Score a RUN on the test clips of a MANIFEST, by the official measure of its labels.
+    """Score a RUN on a MANIFEST's test clips by the official measure.
 
-    For violence a run file of trec_eval's, by its average precision; for valence and arousal a
-    table id, prediction, by accuracy. Test clips that a run leaves out count against it.
+    For violence, RUN is a run file of trec_eval, scored by average precision. For valence and
+    arousal it is a table id, prediction, scored by accuracy. Test clips that a run leaves out count
+    against it.
 
     \b
     Examples:
@@ -120,6 +121,6 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
         echo(f"{len(scored.missing):,} not returned, such as {missing}")
     if scored.outside:
         outside = join_some(scored.outside, 2)
-        echo(f"{len(scored.outside):,} returned that are no labelled test clips: {outside}")
+        echo(f"{len(scored.outside):,} returned that are not labelled test clips: {outside}")
     if scored.tag is not None:
         echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

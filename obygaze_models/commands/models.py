@@ -1,4 +1,4 @@
-"""``obygaze models``: run experiments and compare what they say; train, ask and explain models."""
+"""``obygaze models``: run and compare experiments; train, apply and explain models."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ def models() -> None:
 @click.argument("folder", type=PATH, default=Path("mobygaze"))
 @overwrite_option
 def example(folder: Path, overwrite: bool) -> None:
-    """Write the shipped example into a new FOLDER: 20 films, without films.
+    """Write the shipped example into a new FOLDER.
 
-    It has a store of the words spoken in each minute, as numbers, a manifest of what two annotators
-    said of the minutes, and four experiments to run. A run takes half a minute.
+    It covers 20 films, without the films: a store of the words spoken in each minute, as numbers; a
+    manifest with two annotators' labels of the minutes; and four experiments. A run takes half a
+    minute.
 
     \b
     Examples:
@@ -64,7 +65,7 @@ def example(folder: Path, overwrite: bool) -> None:
     from obygaze_models.data.example import EXPERIMENTS, copy_example
 
     copy_example(folder, overwrite=overwrite)
-    echo(f"2,567 minutes of 20 films, by what is said -> {folder}")
+    echo(f"2,567 minutes of 20 films, as spoken words -> {folder}")
     echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
 
 
@@ -76,12 +77,12 @@ def example(folder: Path, overwrite: bool) -> None:
 @path_option(
     "--predictions",
     multiple=True,
-    help="A table id, fit, probability of a model of your own, which is scored like the others.",
+    help="A table id, fit, probability of your own model, to score with the others.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be trained and tested, and about how long it takes; write nothing.",
+    help="Print what would be trained and tested, and for how long; write nothing.",
 )
 @overwrite_option
 @verbose_option
@@ -97,11 +98,11 @@ def run(
 ) -> None:
     """Train and test what an EXPERIMENT file describes.
 
-    Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and the
-    models. Finished fits are kept in OUTPUT.partial: the same command resumes after an
-    interruption, and with --overwrite starts anew. Ends with exit code 3 if fits or tests were
-    skipped. Prints the result first; where only some of the films are tested, it names them. An
-    EXPERIMENT is a TOML file; its paths are relative to it:
+    Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and models.
+    Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
+    (with --overwrite it starts again). Exits with 3 if fits or tests were skipped. Prints the
+    result first, and names the films if only some of them are tested. An EXPERIMENT is a TOML file.
+    Its paths are relative to it:
 
     \b
       name = "Sure against the negatives"
@@ -155,7 +156,7 @@ def run(
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
-    """What a run would do and skip, for how long, and what is known to limit its scores."""
+    """Print what a run would do and skip, its duration, and the warnings about its scores."""
     from msgspec import to_builtins
 
     from obygaze_models.experiments.messages import describe_plan, run_warnings
@@ -173,12 +174,12 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     echo(describe_plan(plan))
     for skip in failed:
         echo(f"would be skipped: {skip.what}: {skip.why}")
-    echo(f"about {seconds:.0f} s on this machine, by one fit of each estimator")
+    echo(f"about {seconds:.0f} s on this machine, judging by one fit of each estimator")
     echo_warnings([note for note in warnings if note.code != "skipped"], verbose=verbose)
 
 
 def _echo_run(done: om.Run, *, verbose: bool) -> None:
-    """The result, after what makes it void, and where to read on; then tables and warnings."""
+    """Print what voids the result, the result, and where to read on; then tables and warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
 
@@ -189,14 +190,14 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
         echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
     record, folder = done.record, for_shell(done.folder)
-    page = f"for a page to read: obygaze report {folder}"
+    page = f"for a page: obygaze report {folder}"
     if any(record.task(test).target.is_numeric for test in record.tests):
         page = f"each clip: obygaze models predict {folder}"
     echo(f"Wrote {done.folder}; {page}")
     echo(f"\n{describe_run(done, verbose=verbose)}")
     if done.record.experiment.each_store:
         again = f"obygaze models compare {for_shell(done.folder)} --stores"
-        echo(f"\nWhat each store adds (again, by any metric: {again})")
+        echo(f"\nWhat each store adds (with another metric: {again} --metric NAME)")
         echo(om.compare(done, stores=True).table())
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
@@ -205,7 +206,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
 @click.argument("folder", required=False, type=PATH)
 @json_option
 def list_models(folder: Path | None, as_json: bool) -> None:
-    """List the estimators that there are, or the models in a FOLDER.
+    """List the estimators, or the models in a FOLDER.
 
     \b
     Examples:
@@ -226,8 +227,8 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(models)
         return
-    said = {name: about.said for name, about in models.items()}
-    table = [[name, own.estimator, own.task, len(own.seen)] for name, own in said.items()]
+    described = {name: about.said for name, about in models.items()}
+    table = [[name, own.estimator, own.task, len(own.seen)] for name, own in described.items()]
     echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 
 
@@ -242,7 +243,7 @@ def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class _MetricOption(click.Option):
-    """Names all metrics, which are looked up where help is asked for."""
+    """An option whose help names all metrics, looked up only when help is printed."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         from obygaze_models.scoring.metrics import METRICS, TREC
@@ -258,18 +259,18 @@ class _MetricOption(click.Option):
     "models",
     multiple=True,
     metavar="NAME",
-    help="Only models of this name, of all runs, each with each; give it several times.",
+    help="Compare only models of this name in all runs, in pairs; repeatable.",
 )
 @click.option(
     "--metric",
     cls=_MetricOption,
-    help="The score that is shown: {}.  [default: that of the first run's experiment]",
+    help="The score to show: {}.  [default: that of the first run's experiment]",
 )
 @click.option(
-    "--stores", is_flag=True, help="Only what each store adds, in a run with each_store = true."
+    "--stores", is_flag=True, help="Show only what each store adds; needs each_store = true."
 )
 @click.option(
-    "--pooled", is_flag=True, help="Score all clips together, in place of the mean over films."
+    "--pooled", is_flag=True, help="Score all clips together instead of the mean over films."
 )
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -286,12 +287,12 @@ def compare(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of one RUN or several with a reference, in one ranked table.
+    """Compare models of one or more RUNs in a ranked table.
 
-    The reference is the model that the first run's result is about, or the first --model. Each
-    model is scored on the clips that both were tested on, film by film: the score is the mean over
-    films, and the difference is paired by film, with its 95% interval. p is of the paired t test,
-    adjusted for the number of comparisons by Holm's method.
+    The reference is the model of the first run's headline, or the first --model. Each model is
+    scored on the clips that both were tested on, film by film. The score is the mean over films.
+    The difference is paired by film, with its 95% interval. p is from the paired t test, adjusted
+    for the number of comparisons by Holm's method.
 
     \b
     Examples:
@@ -307,7 +308,7 @@ def compare(
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
         RunWarning(
-            "no-metric", own.test, f"left out: {own.test}, which has other classes, has no {metric}"
+            "no-metric", own.test, f"{own.test} left out: it has other classes and no {metric}"
         )
         for own in compared.comparisons
         if metric not in (None, *own.scores)
@@ -333,10 +334,10 @@ def compare(
 @folder_argument("run")
 @json_option
 def check(run: Path, as_json: bool) -> None:
-    """Score the predictions of a RUN again, and say where its run.json has other numbers.
+    """Compute a RUN's scores again and compare its run.json.
 
-    Reading a run compares the digests of its files. This computes each score, interval and guess
-    again. Ends with exit code 1 if anything differs.
+    Reading a run only compares the digests of its files. This command computes each score, interval
+    and guess again. Exits with 1 if anything differs.
 
     \b
     Examples:
@@ -349,7 +350,7 @@ def check(run: Path, as_json: bool) -> None:
         echo_json({"run": str(opened.folder), "differences": differences})
     else:
         scores = counted(len(opened.record.scores), "score of a model", "scores of models")
-        echo("\n".join(differences) or f"{opened.folder}: {scores} are those of its predictions")
+        echo("\n".join(differences) or f"{opened.folder}: {scores} match its predictions")
     if differences:
         click.get_current_context().exit(1)
 

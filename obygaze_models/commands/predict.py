@@ -1,4 +1,4 @@
-"""``obygaze models train | predict | evaluate | export``: one model."""
+"""``obygaze models train | predict | evaluate | export``: a single model."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MAX_ROWS_SHOWN = 20
 
 @click.command()
 @folder_argument("experiment")
-@click.option("--estimator", help="Which of the experiment's estimators.  [default: the first]")
-@click.option("--concept", help="Which of its concepts, if it has several.  [default: the first]")
+@click.option("--estimator", help="The estimator to train.  [default: the experiment's first]")
+@click.option("--concept", help="The concept to train, if it has several.  [default: the first]")
 @output_options(
     "The model's folder; by default models/ and the experiment file's name.", required=False
 )
@@ -43,12 +43,11 @@ MAX_ROWS_SHOWN = 20
 def train(
     experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Train one model for use, on all labelled clips of an EXPERIMENT.
+    """Train a model for use, on all clips of an EXPERIMENT.
 
     Only one fold is held out, to stop the training: the last with clips of every class, or the last
-    few folds if no single one has. So nothing is left to test the model on: run the experiment to
-    see how well such a model does. By the official protocol the test set takes no part: the model
-    is that of a run.
+    few if no single fold has. Nothing is left to test the model on, so run the experiment to see
+    how well such a model does. With the official protocol the test set is left out, and the model is that of a run.
 
     \b
     Examples:
@@ -69,7 +68,7 @@ def train(
         echo(f"  {line}")
     held_out = f"{model.validated:,} held out to choose and to stop"
     if model.seen > model.trained + model.validated:
-        use = "its concepts were learnt from" if "concepts" in model.facts else "it counted"
+        use = "its concepts were learned from" if "concepts" in model.facts else "it counted"
         held_out += f"; with all clips that {use}, it has seen {model.seen:,}"
     trained = counted(model.trained, "clip")
     echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
@@ -89,29 +88,29 @@ def train(
     "--band",
     type=(float, float),
     metavar="LOW HIGH",
-    help="Predict 'unsure' where the probability of the second class is from LOW to HIGH.",
+    help="Predict 'unsure' if the probability of the second class is from LOW to HIGH.",
 )
-@path_option("-o", "--output", help="A CSV file that gets a row a clip.")
+@path_option("-o", "--output", help="A CSV file with a row per clip.")
 @path_option(
-    "--csv", "tables", metavar="FOLDER", help="A folder that gets a table a film, for spreadsheets."
+    "--csv", "tables", metavar="FOLDER", help="A folder for a table per film, for spreadsheets."
 )
 @path_option(
     "--elan",
     metavar="FOLDER",
-    help="A folder that gets an .eaf for each media file, for ELAN; best the folder of the media "
-    "files. Only clips with a start and an end appear in it.",
+    help="A folder for an .eaf file per media file, for ELAN; ideally the folder of the media "
+    "files. It has only clips with a start and an end.",
 )
 @path_option(
     "--annotations",
     metavar="FOLDER",
-    help="Of a run, with --elan: the annotators' .eaf files, copied with the models' tiers.",
+    help="For a run with --elan: the annotators' .eaf files, to copy with the models' tiers.",
 )
-@click.option("--estimator", help="Of a run: which estimator.  [default: all]")
+@click.option("--estimator", help="For a run: the estimator.  [default: all]")
 @click.option(
     "--divided",
     is_flag=True,
-    help="Of a run: only the clips on which not all annotators and the model agree, and who stands "
-    "alone; first those of which the model is surest.",
+    help="For a run: only the clips on which annotators and the model disagree, with who is "
+    "alone; those of which the model is surest first.",
 )
 @click.option(
     "--next",
@@ -138,15 +137,15 @@ def predict(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Predict the clips of a STORE by a MODEL, annotated or not; or write a run's predictions.
+    """Predict clips of a STORE, or export a run's predictions.
 
-    The store must have the features that the model was trained on, or ones made the same way; give
-    several stores if it was trained on several. Without an output the first clips are printed.
+    The store must have the features that the model was trained on, or features made the same way.
+    Pass several stores if it was trained on several. Without an output the first clips are printed.
 
-    A run in place of MODEL needs no store: its held-out predictions are written, each clip's by
-    the fits that were not trained on it, with the film's title, the annotators' level and
-    concepts, and the concepts' parts in the log-odds where they add up. With --next a run takes a
-    store as a model does: all fits of its model are asked about the clips that none has seen.
+    A run instead of MODEL needs no store: its held-out predictions are written, each clip's by the
+    fits that were not trained on it, with the film's title, the annotators' level and concepts, and
+    the concepts' contributions to the log-odds if they add up. With --next a run takes a store as a
+    model does: all fits of its model are asked about the clips that none has seen.
 
     \b
     Examples:
@@ -188,40 +187,40 @@ def predict(
     echo_warnings(written.seen)
     if overwrite:
         refuse_edited(written.files)
-    kept = [*keep_preferences(written.files)]
+    preferences = [*keep_preferences(written.files)]
     write_files(written.files, overwrite=overwrite)
     if as_json:
         echo_json([*written.rows])
-    for line in [*written.text, *kept]:
+    for line in [*written.text, *preferences]:
         echo(line, err=as_json)
     echo_warnings(written.warnings)
 
 
 def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
-    """Raise if a single model is missing, has no store, or has options that are for a run."""
+    """Raise if a single model is missing, has no store, or has options for a run."""
     if not model.exists():
         raise UsageError(f"{model} does not exist")
     if for_a_run:
         raise UsageError(
-            f"--annotations, --estimator and --divided are for a run; {model} is a single model"
+            f"--annotations, --estimator and --divided are for a run, but {model} is a single model"
         )
     if not stores:
-        raise UsageError("a model predicts the clips of a store; name it: STORE")
+        raise UsageError("the store to predict is missing. Name it: STORE")
 
 
 @click.command()
 @folder_argument("model")
 @stores_argument
 @folder_argument("manifest")
-@click.option("--labels", help="Which label set of the manifest.  [default: its default one]")
+@click.option("--labels", help="The manifest's label set.  [default: its default]")
 @json_option
 def evaluate(
     model: Path, stores: tuple[Path | str, ...], manifest: Path, labels: str | None, as_json: bool
 ) -> None:
-    """Score a MODEL on the annotated clips of a MANIFEST, by the features of a STORE.
+    """Score a MODEL on the annotated clips of a MANIFEST.
 
-    Clips that the model has seen in training are counted, and the others are scored separately.
-    Beside each score is what guessing scores at the same share of positives.
+    STORE has the features. Clips that the model has seen in training are counted, and the rest are
+    scored separately. The scores of guessing at the same share of positives are shown below.
 
     \b
     Examples:
@@ -241,17 +240,17 @@ def evaluate(
             echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        consequence = "on all of them this is no test" if scored.unseen.clips else "this is no test"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so this is no test"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
-                f"train the model: {consequence}"
+                f"train the model{rest}"
             ]
         )
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
-    """The scores on some clips, and what guessing scores at their share of positives."""
+    """Print the scores on some clips, and the scores of guessing at their share of positives."""
     from obygaze_models.scoring.metrics import column_titles
 
     titles = column_titles(part.scores, measure)
@@ -264,16 +263,16 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
     ]
     echo(align([f"{name}: {clips}", *titles.values()], table))
     if part.classes == 1:
-        echo("they are all of one class: there is nothing to tell apart, nor to guess")
+        echo("all clips have the same class, so there is nothing to score")
 
 
 @click.command()
 @folder_argument("model")
 @output_options("The ONNX file.")
 def export(model: Path, output: Path, overwrite: bool) -> None:
-    """Write a MODEL as ONNX, for programs in other languages than Python.
+    """Write a MODEL as ONNX, for other languages.
 
-    Networks, logistic regression and bottlenecks with a linear head can be written.
+    Networks, logistic regression and bottlenecks with a linear head are supported.
 
     \b
     Example:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
-@path_option("-o", "--output", help="The page; by default report.html in the folder that is shown.")
-@click.option("--title", help="The page's; by default what is on it, of a single run its name.")
+@path_option("-o", "--output", help="The page; by default report.html in the folder shown.")
+@click.option("--title", help="The page's title; by default its content, or a single run's name.")
 @path_option(
     "--thumbnails",
     help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--analysis",
     "analyses",
     multiple=True,
-    help="JSON of models explain --tcav or --significance to show; repeatable.",
+    help="JSON from models explain --tcav or --significance; repeatable.",
 )
 @click.option(
     "--nearest",
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 )
 @path_option(
     "--frames",
-    help="Probabilities of frames, frames.csv of models moments: a time axis of each film.",
+    help="Probabilities of frames (frames.csv from models moments), as a time axis for each film.",
 )
-@path_option("--moments", help="The moments found in these frames, moments.csv.")
+@path_option("--moments", help="The moments in these frames (moments.csv).")
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Annotators' segments, as annotations import makes them: a lane for each annotator.",
+    help="Annotators' segments from annotations import, as a lane for each annotator.",
 )
 @path_option(
     "--videos",
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
 
-    The page is a single file, needs no network, and can be printed. Of a MANIFEST with labels, or
-    of TIMELINES (minute by minute), it has the films as strips, each clip with what annotators said
-    of it, and how far they agree. Of RUNS also what models find: the scores beside the paper's and
-    chance, their limits, and explanations.
+    The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
+    for TIMELINES (minute by minute), it shows the films as strips, each clip with its annotations,
+    and how far annotators agree. For RUNS it also shows the models' results: the scores beside the
+    paper's and chance, their limits, and explanations.
 
     \b
     Examples:
@@ -88,17 +88,17 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     if output is None:
         if has_pictures:
             raise UsageError(
-                "a page with pictures of films must not be shared, but run folders are; "
-                "give another place with -o"
+                "a page with pictures of films must not be shared, but run folders are. "
+                "Choose another path with -o"
             )
         if len(folders) > 1:
-            raise UsageError("several runs need an output file; add -o report.html")
+            raise UsageError("several runs need an output file. Add -o report.html")
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
     if options["videos"] is not None:
         echo(f"Its clips play from {options['videos']}, on this computer; open it from your disk.")
     if has_pictures:
-        echo("It holds pictures of films: do not share it.")
+        echo("It contains pictures of films: do not share it.")
 
 
 def _write_sheet(
@@ -107,8 +107,8 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film draws a sheet, which has no {names}; leave that out")
+        raise UsageError(f"--film draws a sheet, which has no {names}. Leave that out")
     if output is None:
-        raise UsageError("a film's sheet needs an output file; add -o film.pdf (or .svg, .png)")
+        raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), film, output, shape=shape, overwrite=overwrite)
     echo(f"Wrote {path}")

@@ -1,4 +1,4 @@
-"""``obygaze reproduce``: the paper's tables and figures, ours beside the published ones."""
+"""``obygaze reproduce``: the paper's tables and figures, with our numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class _Named(click.Choice):  # type: ignore[type-arg]
-    """Names of the library, which is imported where they are needed."""
+    """A choice of names from the library, which is imported only when needed."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.case_sensitive, self._names = True, names
 
     @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What may be typed."""
+        """The possible values."""
         return tuple(self._names())
 
 
@@ -51,10 +51,10 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise click.BadParameter(
-                f"{pair!r} is not NAME=FOLDER; write, for instance, vivit=stores/vivit.zarr"
+                f"{pair!r} is not NAME=FOLDER. Write, for example, vivit=stores/vivit.zarr"
             )
         if name in stores:
-            raise click.BadParameter(f"{name} is given twice; give one store for each backbone")
+            raise click.BadParameter(f"duplicate store for {name}. Pass one store per backbone")
         stores[name] = Path(path)
     return stores
 
@@ -72,15 +72,15 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     multiple=True,
     callback=_stores,
     metavar="NAME=FOLDER",
-    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name that they were "
-    "extracted with. Rows whose store is not given are left out.",
+    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name with which they were "
+    "extracted with. Rows whose store is missing are left out.",
 )
 @click.option(
     "--protocol",
     "protocols",
     multiple=True,
     type=_Named(lambda: _library().PROTOCOLS),
-    help="How clips are divided; by default all three.",
+    help="How clips are split; by default all three.",
 )
 @seed_option
 @figure_options
@@ -97,13 +97,13 @@ def reproduce(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Reproduce a table or figure of the paper, or all, beside the published numbers.
+    """Reproduce the paper's tables and figures.
 
     Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run
-    folders, and a report of these runs. Prints the result in a line for each table, and if you ask
-    for one, its leak-free part; of tables 2 and 5 released, leak-free and their difference side by
-    side. -v prints everything. Exits with 3 if a table has no number of ours because a store is
-    missing.
+    folders, and a report of these runs. Prints a line for each table with the result beside the
+    published numbers. For a single table it prints the leak-free part; for tables 2 and 5 also
+    released, leak-free and their difference side by side. -v prints everything. Exits with 3 if a
+    table has none of our numbers because a store is missing.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def reproduce(
     else:
         _echo_tables(reproduction, verbose=verbose)
     for need, rows in reproduction.needs.items():
-        of_tables = "; ".join(f"{table}: {', '.join(of)}" for table, of in rows.items())
+        of_tables = "; ".join(f"{table}: {', '.join(names)}" for table, names in rows.items())
         echo(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
     if not as_json:
         cautions = [note for table in reproduction.tables for note in table.notes]
@@ -142,7 +142,7 @@ def reproduce(
 
 
 def _progress(*, verbose: bool) -> Callable[[str], None]:
-    """Prints what is made next: everything, or a line now and then."""
+    """Return a function that prints the next step: always, or a line now and then."""
     last = time.monotonic()
 
     def log(text: str) -> None:
@@ -155,7 +155,7 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
-    """The result in a line a table, and where to read on; then one table."""
+    """Print a line per table, and where to read on; then a single table."""
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
@@ -169,7 +169,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     took = format_duration(reproduction.seconds)
     echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
-        # The last has the others' numbers side by side.
+        # The last table has the others' numbers side by side.
         for table in reproduction.tables if verbose else reproduction.tables[-1:]:
             if verbose or table.has_results:
                 echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

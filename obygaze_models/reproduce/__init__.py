@@ -1,1 +1,1 @@
-"""The paper's tables and figures, ours beside the published ones; one a file."""
+"""The paper's tables and figures, with our numbers beside the published ones, a file each."""

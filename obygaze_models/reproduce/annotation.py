@@ -1,4 +1,4 @@
-"""Figure 2: how common the levels are in the annotation, and the concepts within each."""
+"""Figure 2: the frequency of the levels in the annotation, and of the concepts within each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 @Target("fig2", "Figure 2", "levels and concepts", draws=True)
 def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Levels by film, concepts by level; both beside the numbers that the paper prints."""
+    """Tabulate levels by film and concepts by level, beside the numbers that the paper prints."""
     counts = statistics(context.manifest)
     total = counts.all
     codes = [code for code in context.manifest.scheme.codes if total.levels[code]]
     printed, source = {}, f"The clips are those of {context.manifest.name}, not the paper's."
     if context.has_papers_clips:
         printed = reference_json("published.json")["figure2"]
-        source = "The published bars have no numbers; these are the ones that the text prints."
+        source = "The published bars have no numbers; these are from the text."
     shares = {code: total.share(code) for code in codes}
     per_clip = {code: n for code in codes if (n := total.concepts_per_item(code))}
     lines = [
@@ -48,6 +48,6 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _lines(name: str, ours: Mapping[str, float], printed: Mapping[str, float]) -> list[Line]:
-    """Return a line of our numbers, with those that the paper prints below it."""
+    """Return a line of our numbers, with the paper's numbers below it."""
     paper = {code: Value(number) for code, number in printed.items()}
     return Line.of(name, "ours", ours).beside(paper) if ours else []

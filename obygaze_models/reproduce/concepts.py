@@ -1,4 +1,4 @@
-"""Figures 3 and 5: how well concepts' vectors find them, and what trees on concepts ask first."""
+"""Figures 3 and 5: how well vectors find concepts, and the first questions of concept trees."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.guesses import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
-"""How the paper's figure 3 draws each set of negatives."""
+"""The bars of each set of negatives in the paper's figure 3."""
 _METHODS = {
-    "released": "classes weighted, C as the authors give it",
-    "leak-free": "negatives drawn to balance, C chosen on validation",
+    "released": "classes weighted, C from the authors",
+    "leak-free": "negatives sampled to balance, C chosen on validation",
     "paper": "negatives of some folds, C chosen on validation",
 }
-"""How the vectors of a protocol are trained."""
+"""The training of the vectors in each protocol."""
 _Values = dict[str, Value | None]
 _Numbers = dict[str, float | None]
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
 def _vectors(context: ReproductionContext) -> Needs:
-    """Plan an experiment for each setting, negatives and C, of the concepts that have this C.
+    """Plan an experiment for each setting, set of negatives and C, with the concepts of that C.
 
-    Only under the released protocol is C given, for each concept.
+    Only the released protocol has a fixed C for each concept.
     """
     needs = context.needs()
     with needs.lacking("all bars"):
@@ -75,7 +75,7 @@ def _vectors(context: ReproductionContext) -> Needs:
     draws=True,
 )
 def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """F1 of a linear SVM for each concept on X-CLIP, by protocol: a table, and a figure each."""
+    """Tabulate and draw the F1 of a linear SVM for each concept on X-CLIP, by protocol."""
     concepts = list(context.manifest.scheme.visual_concepts)
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
@@ -102,7 +102,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
         figures[f"fig3-{setting.key}"] = grouped_dots(
             dots,
             [Series(f"against {NEGATIVES[key]}", SERIES[0], hatched=key == "b") for key in BARS],
-            title=f"Concepts found: {setting.key}{context.title_suffix}",
+            title=f"Concept detection: {setting.key}{context.title_suffix}",
             axis="F1 of the positive class, mean and standard deviation over fits",
             description="For each concept the F1 of its vector against Easy Negatives only, and "
             "against all clips without the concept.",
@@ -118,7 +118,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
-    """Return by concept its F1, that of calling all clips positive, and the share of positives."""
+    """Return each concept's F1, that of calling all clips positive, and its share of positives."""
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}
@@ -127,7 +127,7 @@ def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Number
             concept, over = record.task(scores.test).concept, scores.over_fits
             share = record.tests[scores.test].share or 0.0
             ours[concept] = Value.of(over.mean["f1"], over.std["f1"])
-            # Of all clips together; the run records the mean over films.
+            # For all clips together; the run records the mean over films.
             chance[concept] = baselines(share)["all positive"]["f1"]
             shares[concept] = share
     return ours, chance, shares
@@ -142,7 +142,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """Count the vectors that call every test clip the same, so that their F1 shows no skill."""
+    """Yield a warning with the number of vectors that call every test clip the same."""
     called = [
         called_of(fit)
         for run in runs
@@ -153,14 +153,14 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
     if all_positive or none_positive:
         text = (
             f"{where}: of {len(called)} vectors {all_positive} call every test clip positive and "
-            f"{none_positive} none: their planes are beside the clips, and their F1 says nothing "
-            "(AUROC, in the runs, does)."
+            f"{none_positive} none: all clips are on one side, so their F1 means nothing "
+            "(see AUROC in the runs)."
         )
         yield RunWarning("one-sided", where, text)
 
 
 def _trees(context: ReproductionContext) -> Needs:
-    """Plan the bottlenecks under the first setting available."""
+    """Plan the bottlenecks for the first available setting."""
     needs = context.needs()
     with needs.lacking("all trees"):
         for setting in context.settings()[:1]:
@@ -205,14 +205,14 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
                 level_series({code: code for code in (level, "S")}),
                 title=f"{title}; {setting.key} protocol{context.title_suffix}",
                 description="The first questions of the tree, and the classes of the training "
-                "clips that came to each.",
+                "clips that reached each.",
                 counts=count_visits(model.head_, values),
                 count="test clips",
             )
     text = (
         f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
         "text's reading, and raw decision values in the code's. The tree of another fit asks other "
-        "questions: check how much the scores vary before you read much into one."
+        "questions, so check how much the scores vary before you rely on a tree."
     )
     table_notes = [*notes(text), *warnings]
     return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)

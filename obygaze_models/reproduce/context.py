@@ -1,4 +1,4 @@
-"""What all tables and figures share: their definition, the manifest, the stores, the settings."""
+"""The shared parts of all tables and figures: definition, manifest, stores and settings."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
 """The key of the setting that differs from the released one only in its folds."""
-#: The settings of `Setting`: key, protocol, whether on the label set that was released, title.
+# : The settings of `Setting`: key, protocol, True on the released label set, title.
 _SETTINGS = (
     ("released", "released", True, "Released: the authors' splits, as their code uses them"),
     (SAME_LABELS, "leak-free", True, "Leak-free, on the label set that was released"),
     ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
     ("leak-free", "leak-free", False, "Leak-free, on all clips"),
 )
-#: Backbones with one token a frame: the maximum over frames is the maximum over all tokens.
+# : Backbones with one token per frame, where the maximum over frames is that over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
 Runs = Mapping[Any, Run]
-"""The runs of a table, by its own keys."""
+"""The runs of a table by the table's keys."""
 
 
 class Unavailable(ExperimentError):
-    """A part of a table that cannot be made from these stores; the message says what it needs."""
+    """An error for a part of a table that these stores cannot provide; it names what is needed."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How training and test clips are drawn, and from which label set.
+    """A way to draw training and test clips, with a label set.
 
-    `title` is the heading of its blocks; its run folders are in a folder named `key`.
+    `title` is the heading of its blocks. Its run folders are in a folder named `key`.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment, and its run's folder, which tables that need the same run name alike."""
+    """An experiment and its run's folder. Tables with the same run use the same folder."""
 
     folder: str
     experiment: Experiment
@@ -67,14 +67,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a table is made of: its experiments by keys of its own, and what it lacks."""
+    """The requirements of a table: its experiments by key, and what is missing."""
 
     experiments: dict[Hashable, Planned] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
 
     @contextmanager
     def lacking(self, part: str) -> Iterator[None]:
-        """Count a part as missing where what it needs is `Unavailable`."""
+        """Record a part as missing if anything it needs is `Unavailable`."""
         try:
             yield
         except Unavailable as problem:
@@ -85,19 +85,19 @@ class Needs:
 
 @dataclass
 class Target:
-    """A table or figure that `reproduce` makes: decorates the function that makes it from its runs.
+    """A table or figure of `reproduce`. It decorates the function that makes it from its runs.
 
     Parameters
     ----------
     name
-        Of the target, and of the files of its first table.
+        The name of the target, and of its first table's files.
     title, about
-        What the paper calls it, and what it shows.
+        The paper's name for it, and its content.
     needs
-        Names its experiments, which are run once even where several tables need them. The function
-        gets their runs by the same keys. By default nothing is trained.
+        A function that returns its experiments. Each is run once, even if several tables need it.
+        The decorated function gets their runs by the same keys. By default nothing is trained.
     draws
-        Whether it has figures.
+        True if it has figures.
     """
 
     name: str
@@ -115,17 +115,17 @@ class Target:
     def make(
         self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
     ) -> Artifacts:
-        """Make it from what it needs, by the runs of all folders."""
+        """Make the target from its needs and the runs of all folders."""
         runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
-        made = self.compose(context, runs)
-        first, *others = made.tables
+        artifacts = self.compose(context, runs)
+        first, *others = artifacts.tables
         tables = [replace(first, title=self.title, about=self.about, missing=needs.missing)]
         tables += [replace(table, title=f"{self.title}, {table.title}") for table in others]
         for number, table in enumerate(tables):
             name = f"{self.name}-{table.name}" if table.name else self.name
             table = replace(table, name=name, notes=unique_warnings(table.notes))
             tables[number] = without_vain_comparison(table)
-        return replace(made, tables=tables)
+        return replace(artifacts, tables=tables)
 
 
 TARGETS: dict[str, Target] = {}
@@ -134,30 +134,29 @@ _Compose = Callable[["ReproductionContext", Runs], Artifacts]
 
 
 class ReproductionContext:
-    """What all tables and figures share.
+    """The shared input of all tables and figures.
 
     Parameters
     ----------
     manifest
         The folder of the clips and their labels.
     stores
-        The folders of the features, by the name of a backbone as ``obygaze features extract``
-        takes it.
+        The folders of the features, by the backbone's name as in ``obygaze features extract``.
     protocols
-        Which of `PROTOCOLS`.
+        Some of `PROTOCOLS`.
     seed
-        Seed of all draws.
+        The seed of all draws.
 
     Attributes
     ----------
     stores
         The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
     has_papers_clips
-        Whether the clips are the paper's, so that its numbers can be compared with ours.
+        True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
-        Whether the authors' splits and runs are in the manifest.
+        True if the manifest has the authors' splits and runs.
     released_labels
-        The label set that the released splits were made from, if the manifest has it.
+        The label set of the released splits, if the manifest has it.
     """
 
     def __init__(
@@ -185,14 +184,14 @@ class ReproductionContext:
             if slot in self.stores:
                 raise ExperimentError(
                     f"{self.stores[slot].where} and {store.where} are both stores of "
-                    f"{BACKBONES[slot].title}; give one of them"
+                    f"{BACKBONES[slot].title}. Pass one of them"
                 )
             self.stores[slot], self._paths[slot] = store, path
 
     def plan(
         self, setting: Setting, slot: str, feature: str, suffix: str, **options: Any
     ) -> Planned:
-        """Plan an experiment under a setting; `Unavailable` where a store lacks the feature.
+        """Plan an experiment for a setting; raise `Unavailable` if a store lacks the feature.
 
         Parameters
         ----------
@@ -212,7 +211,7 @@ class ReproductionContext:
             labels=setting.labels,
             protocol=setting.protocol,
             seed=self.seed,
-            # Our protocols draw folds of their own, whatever splits the manifest has.
+            # Our protocols draw their own folds, whatever splits the manifest has.
             **{"split": None if setting.protocol == "released" else ""} | options,
         )
         return Planned(f"{setting.key}/{slot}-{feature}-{suffix}", experiment)
@@ -220,7 +219,8 @@ class ReproductionContext:
     def settings(self) -> list[Setting]:
         """Return the chosen settings for which the manifest has labels and splits.
 
-        The released splits; ours on the same clips; the paper's text and ours on all clips.
+        These are the released splits, our splits on the same clips, the paper's text, and our
+        splits on all clips.
         """
         labels = self.released_labels
         return [
@@ -231,37 +231,37 @@ class ReproductionContext:
         ]
 
     def concept_costs(self, reading: str) -> dict[str, float]:
-        """Return the C of each concept's vector in a reading; empty if it is chosen."""
+        """Return the C of each concept's vector in a reading, or {} if it is chosen."""
         published = reference_json("readings.json")[reading].get("concept_C", {})
         try:
             return {self.manifest.scheme.concept(name): C for name, C in published.items()}
         except ManifestError as problem:
             raise Unavailable(
-                f"the bottlenecks need the paper's eight concepts, and there is an {problem}"
+                f"the bottlenecks need the paper's eight concepts, but there is an {problem}"
             ) from None
 
     def needs(self) -> Needs:
-        """Begin the needs of a table of all settings, with what the manifest lacks for them."""
+        """Return new needs with what the manifest lacks for all settings."""
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (
-            f"the manifest {self.manifest.name!r} has no splits of the authors; add them with: "
+            f"the manifest {self.manifest.name!r} has no splits of the authors. Add them with: "
             f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
         )
         if not self.has_papers_clips:
-            need = f"it needs the clips of {DATASET}, and this manifest is {self.manifest.name}"
+            need = f"it needs the clips of {DATASET}, but this manifest is {self.manifest.name}"
         return Needs(missing=[Missing("the released protocol", need)])
 
     @property
     def title_suffix(self) -> str:
-        """The end of all titles where clips or features are synthetic."""
+        """The suffix of all titles if clips or features are synthetic."""
         stores = [None, *(store.attributes for store in self.stores.values())]
         warnings = [w for store in stores for w in origin_warnings(self.manifest.items, store)]
         synthetic = "synthetic" in {warning.code for warning in warnings}
         return " (NOT A REAL RESULT: synthetic)" if synthetic else ""
 
     def is_published(self, slot: str) -> bool:
-        """Whether the paper has numbers for these clips and this store's checkpoint."""
+        """Return True if the paper has numbers for these clips and the store's checkpoint."""
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
@@ -270,7 +270,7 @@ class ReproductionContext:
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
-                f"needs the store of {backbone.title}; give --store {backbone.names[0]}=FOLDER"
+                f"needs the store of {backbone.title}. Add --store {backbone.names[0]}=FOLDER"
             )
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
@@ -282,12 +282,12 @@ class ReproductionContext:
         remedy = f"extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"import it beside the others: obygaze stores import npy {others}{name}=FILE"
+            remedy = f"import it with the others: obygaze stores import npy {others}{name}=FILE"
         raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
 
 
 def _checked_slot(name: str, store: Store) -> str:
-    """Return a store's slot; `ExperimentError` if it was given under another backbone's name."""
+    """Return a store's slot; raise `ExperimentError` if passed under another backbone's name."""
     backbone = store.attributes["backbone"]
     slot, recorded = slot_of(backbone), backbone["name"]
     named = next((slot for slot in BACKBONES if name in BACKBONES[slot].names), None)
@@ -296,10 +296,10 @@ def _checked_slot(name: str, store: Store) -> str:
     if slot is None:
         names = ", ".join(backbone.names[0] for backbone in BACKBONES.values())
         raise ExperimentError(
-            f"{store.where} is a store of {recorded}, which is in no table of the paper; give "
+            f"{store.where} is a store of {recorded}, which is in no table of the paper. Pass "
             f"stores of {names}"
         )
     raise ExperimentError(
-        f"{store.where} is a store of {recorded} (got --store {name}=); give it as "
+        f"{store.where} is a store of {recorded} (got --store {name}=). Pass it as "
         f"--store {recorded}={store.where}"
     )

@@ -1,4 +1,4 @@
-"""The figures that only the paper has: a tree's first questions (5), and factors of errors (6)."""
+"""Figures of the paper only: a tree's first questions (5), and factors of errors (6)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from obygaze_models.explain.error_factors import FilmFactors
 
 DEPTH = 4
-"""How many levels of a tree are shown."""
+"""The number of levels of a tree that are shown."""
 SIDES = {"more often right": "<", "more often wrong": ">"}
-"""What coefficients mean left and right of 0, and the marks that say so."""
+"""The meaning of coefficients left and right of 0, with their marks."""
 
 
 class Node(NamedTuple):
-    """A tree's node: its level, the condition that leads to it, and all conditions in words."""
+    """A tree's node: its level, the condition that leads to it, and all conditions as text."""
 
     number: int
     level: int
@@ -65,12 +65,12 @@ def first_nodes(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[N
 
 
 def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
-    """Count the clips, by their concept scores [N, concepts], that come to each node."""
+    """Count the clips that reach each node, by their concept scores [N, concepts]."""
     return _with_children(head, np.bincount(head.apply(values), minlength=len(head.left)))
 
 
 def _with_children(head: TreeArrays, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Add to each node's number those of all nodes below it."""
+    """Add to each node's number the numbers of all nodes below it."""
     sums = numbers.astype(np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         sums[node] += sums[head.left[node]] + sums[head.right[node]]
@@ -88,7 +88,7 @@ def tree_outline(
     count: str,
     depth: int = DEPTH,
 ) -> Figure:
-    """Draw the first levels of a decision tree: a row a node, with the classes of its clips.
+    """Draw the first levels of a decision tree: a row per node, with the classes of its clips.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def tree_outline(
     for node in nodes:
         indent = "  " * node.level
         room = 0.55 * draw.sheet_width() - text_width(indent + node.limit, TEXT)
-        (name,) = wrap(node.concept, room, TEXT, 1)  # a long name is cut, never the number
+        (name,) = wrap(node.concept, room, TEXT, 1)  # cut a long name, never the number
         names.append(Cell(y, f"{indent}{name}{node.limit}"))
         numbers.append(Cell(y, f"{int(counts[node.number]):,}"))
         bars.append((y, node))
@@ -139,7 +139,7 @@ def tree_outline(
 def _draw_stack(
     axes: Axes, shares: NDArray[Any], classes: Sequence[Series], y: float, name: str
 ) -> None:
-    """Draw a bar in parts, each with its share where that fits."""
+    """Draw a bar in parts, with each share printed if it fits."""
     left = 0.0
     for share, kind in zip(map(float, shares), classes, strict=True):
         style: Any = {"height": 1.2 * ROW, "color": kind.colour, "edgecolor": paper()}
@@ -155,16 +155,16 @@ def _draw_stack(
 def error_factors(
     films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
 ) -> Figure:
-    """Draw the factors of errors as the paper does: a small panel a film, a row a factor.
+    """Draw the factors of errors like the paper: a small panel per film, with a row per factor.
 
     Parameters
     ----------
     films
-        As `obygaze_models.explain.error_factors` gives them.
+        The result of `obygaze_models.explain.error_factors`.
     titles
         The films' titles.
     title, description
-        The figure's title, and what is seen, for those who cannot see it.
+        The figure's title, and a description for those who cannot see it.
     """
     factors = next(([f.name for f in film.factors] for film in films if film.factors), [])
     ends = [v for film in films for f in film.factors for v in (f.coefficient, f.low, f.high)]

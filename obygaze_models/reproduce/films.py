@@ -1,4 +1,4 @@
-"""Table 4 and figure 6 (4 in version 2): each film left out in turn, and what errors go with."""
+"""Table 4 and figure 6 (4 in version 2): each film left out, and the factors of errors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from obygaze_models.scoring.guesses import baselines
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
 MODEL = "mlp"
-#: The authors' list of clips for this table, if the manifest has it.
+# : The authors' list of clips for this table, if the manifest has it.
 _CLIPS = "movieset_ENHN_S"
 _GUESSES = {column: f"all positive, {column}" for column in AVERAGES}
 _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 
 
 def films_left_out(context: ReproductionContext) -> Needs:
-    """Plan the experiment that leaves out one film after another."""
+    """Plan the experiment that leaves out each film."""
     needs = Needs()
     with needs.lacking("all films"):
         needs.experiments[TEST] = context.plan(
@@ -45,8 +45,8 @@ def films_left_out(context: ReproductionContext) -> Needs:
             train_negatives=("HN",),
             test_negatives=(("EN", "HN"),),
             split=_CLIPS if _CLIPS in context.manifest.split_names else None,
-            balance="none",  # as the authors do
-            # The bottleneck explains decisions in the report; to choose its C in 90 fits gains
+            balance="none",  # like the authors
+            # The bottleneck explains decisions in the report. Choosing its C in 90 fits gains
             # nothing.
             estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
         )
@@ -57,7 +57,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
     "table4", "Table 4", "each film left out in turn, X-CLIP, HN-S/ENHN-S", needs=films_left_out
 )
 def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """One row a film, mean and deviation over the other films that stop the training."""
+    """Tabulate a row per film: mean and deviation over the films that stop the training."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
@@ -86,7 +86,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
     texts = [
         "The paper does not say which average of F1 Table 4 has, so its number is below both "
-        "of ours. Its Table 2 has the weighted one for such networks.",
+        "of ours. Its Table 2 has the weighted F1 for such networks.",
         f"Clips: {run.record.split or 'all with one of these labels'}; a film is tested if it has "
         f"{FILM_CLIPS} clips of each class in training; {len(by_film)} have.",
         "Deviations are over the films that stop the training, not over test clips: they say "
@@ -128,12 +128,12 @@ def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
 @Target(
     "fig6",
     "Figure 6",
-    "what errors of the network (X-CLIP, native) go with, by film",
+    "the factors of the network's errors (X-CLIP, native), by film",
     needs=films_left_out,
     draws=True,
 )
 def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Right or wrong, regressed on concepts and levels, from predictions on films left out."""
+    """Regress errors on concepts and levels, from predictions on the films left out."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
@@ -157,11 +157,11 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
-        "a ridge penalty; in brackets the 95% interval over draws of the film's clips, of all "
+        "a ridge penalty; in brackets the 95% interval over draws of the film's clips, for all "
         "films by the jackknife over films. A dash: all of the film's clips have the factor, or "
         "none has.",
-        "The paper fits the clips of one test fold, 4 to 16 a film. These are of films left "
-        "out of training, each clip by its mean probability over the fits that tested it.",
+        "The paper fits the clips of a single test fold, 4 to 16 per film. Ours are films left "
+        "out of training, with each clip's mean probability over the fits that tested it.",
     )
     too_few = [
         f"{title}: {film.too_few}" for title, film in zip(names, films, strict=True) if film.too_few
@@ -170,8 +170,8 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     figure = error_factors(
         films,
         titles,
-        title=f"What errors of the network go with{context.title_suffix}",
-        description="For each film how the odds of an error change with each concept and level.",
+        title=f"Factors of the network's errors{context.title_suffix}",
+        description="For each film, how the odds of an error change with each concept and level.",
     )
     return Artifacts(
         [Table(columns, [_block("coefficient", lines)], table_notes)], {"fig6": figure}

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 100
-"""How wide a table on a terminal may be."""
+"""The widest table on a terminal."""
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
-"""Whose numbers a line has; ``beside`` are ours under another protocol than the line above has."""
+"""The source of a line's numbers; ``beside`` are ours under another protocol than the line above.
+"""
 _NOT_COMPARED = {
     "synthetic": "clips or features are made up",
-    "unknown-origin": "nobody knows what made the features",
+    "unknown-origin": "the origin of the features is unknown",
 }
-"""Why numbers are not compared with the paper's, by the code of the alarm."""
+"""The reasons why numbers are not compared with the paper's, by the code of the alarm."""
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -39,7 +40,7 @@ _CSV = (
 class Value:
     """A number with its deviation over fits or its interval.
 
-    `difference` belongs to published numbers: how far ours is above it.
+    `difference`, for published numbers only, is our number minus the published one.
     """
 
     mean: float
@@ -49,17 +50,17 @@ class Value:
 
     @classmethod
     def of(cls, mean: float | None, std: float | None = None) -> Value | None:
-        """Return a number as a value, and None where it is not defined."""
+        """Return a number as a value, or None if it is undefined."""
         return None if mean is None else cls(mean, std)
 
 
 Values = Mapping[str, Value | None]
-"""Numbers by column: a column is absent where there is none, and None where it is not defined."""
+"""Numbers by column. A column without a number is absent; an undefined number is None."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: the text in front of it, whose numbers it has, and these."""
+    """A row of a table: its name, the source of its numbers, and the numbers."""
 
     name: str
     kind: Kind
@@ -71,7 +72,7 @@ class Line:
         return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
 
     def beside(self, paper: Values, name: str = "published") -> list[Line]:
-        """Return the line, and below it the paper's numbers with ours minus them, if it has any."""
+        """Return the line, followed by the paper's numbers with ours minus them, if any."""
         values: dict[str, Value | None] = {}
         for column, value in self.values.items():
             if published := paper.get(column):
@@ -81,35 +82,35 @@ class Line:
 
     @property
     def title(self) -> str:
-        """The name, and whether ours is compared with these numbers."""
+        """The name, with a note if our numbers are compared with these."""
         differences = [value.difference for value in self.values.values() if value]
         compared = any(difference is not None for difference in differences)
         return f"{self.name}, and ours minus it" if compared else self.name
 
     @property
     def is_indented(self) -> bool:
-        """Whether it belongs to the line of ours above it."""
+        """True if it belongs to our line above it."""
         return self.kind in ("published", "difference", "beside")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of one protocol and one score.
+    """The lines of a protocol and a score.
 
     Parameters
     ----------
     title
-        The text above them.
+        The heading.
     protocol
-        How training and test clips were drawn; empty for numbers that nothing was trained for.
+        The way to draw training and test clips; empty if nothing was trained for the numbers.
     score
         The key of the metric, such as ``f1_weighted``.
     lines
         The rows.
     key
-        What the rows are; blocks of one key have the same rows, each by another score.
+        Blocks with the same key have the same rows, with different scores.
     words
-        The score as people call it, where there are several.
+        The name of the score, if there are several.
     """
 
     title: str
@@ -121,12 +122,12 @@ class Block:
 
     @property
     def heading(self) -> str:
-        """The title, and the score where there are several."""
+        """The title, with the score if there are several."""
         return f"{self.title}: {self.words}" if self.words else self.title
 
     @property
     def rows(self) -> list[list[Line]]:
-        """Each line of ours with those that belong to it."""
+        """Each of our lines with the lines that belong to it."""
         rows: list[list[Line]] = []
         for line in self.lines:
             if line.kind == "ours":
@@ -149,18 +150,18 @@ class Missing:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, and what its reader must know.
+    """A table, and the notes for its readers.
 
     Parameters
     ----------
     columns, blocks
-        Its contents.
+        The content.
     notes
-        What limits the comparison, in the order in which it is printed.
+        Limits of the comparison, in the order in which they are printed.
     missing
-        What is not in the table.
+        The parts that are not in the table.
     name, title, about
-        The stem of its file names; what the paper calls it, such as "Table 2"; what it shows.
+        The stem of its file names; the paper's name for it, such as "Table 2"; its content.
     """
 
     columns: Sequence[str] = ()
@@ -173,12 +174,12 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """What it is called, and what it shows."""
+        """The title, with the content."""
         return f"{self.title}: {self.about}" if self.about else self.title
 
     @property
     def alarms(self) -> list[RunWarning]:
-        """The notes that say that the numbers mean nothing."""
+        """The notes that void the numbers."""
         return [note for note in self.notes if note.voids_scores]
 
     @property
@@ -188,7 +189,7 @@ class Table:
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """Drop the differences from the paper's numbers where alarms void ours."""
+    """Drop the differences from the paper's numbers if alarms void ours."""
     if not table.alarms:
         return table
 
@@ -202,7 +203,7 @@ def without_vain_comparison(table: Table) -> Table:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a table or figure of the paper becomes: tables, and figures by name."""
+    """The result for a table or figure of the paper: tables, and figures by name."""
 
     tables: Sequence[Table]
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -222,14 +223,14 @@ def to_text(table: Table) -> str:
 
 
 def to_screen(table: Table) -> str:
-    """Format ours and the paper's numbers for a terminal, in at most `WIDTH` columns.
+    """Format our and the paper's numbers for a terminal, in at most `WIDTH` columns.
 
-    The file that `to_text` makes has all protocols, guesses, intervals and notes, too.
+    The file from `to_text` also has all protocols, guesses, intervals and notes.
     """
     parts, starred = [table.heading], False
     for block in _shown_blocks(table):
         lines = block.lines
-        if any(line.kind == "guess" for line in lines):  # which counts belong to
+        if any(line.kind == "guess" for line in lines):  # counts belong to these
             lines = [line for line in lines if line.kind not in ("guess", "count")]
         rows = _rows(table, lines, intervals=False)
         starred |= any("*" in cell for row in rows for cell in row[1:])
@@ -243,10 +244,10 @@ def to_screen(table: Table) -> str:
 
 
 def _shown_blocks(table: Table) -> list[Block]:
-    """Choose the blocks for a terminal: of one protocol, without leaks and on the most clips.
+    """Return the blocks for a terminal: one protocol, without leaks and on the most clips.
 
-    Each row is shown once, by one score. All blocks where nothing was trained; none where no line
-    is ours.
+    Each row is shown once, with one score. All blocks are shown if nothing was trained, and none if
+    no line is ours.
     """
     blocks = [block for block in table.blocks if block.rows]
     protocols = [block.protocol for block in blocks]
@@ -259,7 +260,7 @@ def _shown_blocks(table: Table) -> list[Block]:
 
 
 def _merge_scores(blocks: Sequence[Block]) -> Block:
-    """Keep each row once: with the score that the paper prints for it, else the first."""
+    """Keep each row once: with the score that the paper prints for it, or else the first."""
     chosen: list[tuple[Block, list[Line]]] = []
     for scores_of_row in zip(*(block.rows for block in blocks), strict=True):
         by_score = list(zip(blocks, scores_of_row, strict=True))
@@ -269,7 +270,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
             if any(line.kind == "published" for line in lines)
         ]
         chosen.append((papers or by_score)[0])
-    used = [block for block in blocks if any(block is other for other, _ in chosen)]
+    used = [block for block in blocks if any(block is first for first, _ in chosen)]
     if len(used) == 1:
         return replace(used[0], lines=[line for _, lines in chosen for line in lines])
     lines = []
@@ -284,7 +285,7 @@ def summary(table: Table) -> str:
     if not blocks:
         return f"{table.heading}: nothing to show"
     title, lines = table.title, [line for block in blocks for line in block.lines]
-    # The title of a table of two protocols names both.
+    # The title of a table with two protocols names both.
     if blocks[0].protocol and not any(line.kind == "beside" for line in lines):
         title += f", {blocks[0].protocol}"
     rows = counted(sum(line.kind == "ours" for line in lines), "row")
@@ -301,7 +302,7 @@ def summary(table: Table) -> str:
 
 
 def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
-    """Yield each difference, and what was subtracted."""
+    """Yield each difference, with the name of what was subtracted."""
     for line in lines:
         for value in filter(None, line.values.values()):
             if line.kind == "difference":
@@ -311,7 +312,7 @@ def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
 
 
 def to_csv(table: Table) -> str:
-    """Write a row for each number, for spreadsheets and scripts; without the notes."""
+    """Return a CSV row for each number, for spreadsheets and scripts, without the notes."""
     rows = [
         (
             *(table.name, block.heading, block.protocol, block.score),
@@ -328,7 +329,7 @@ def to_csv(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Format a tabular for the booktabs package, with the notes as comments above it."""
-    # Each on one line: a line break would end the comment.
+    # Each on its own line, since a line break would end the comment.
     texts = (table.heading, *table.missing, *table.notes)
     lines = [f"% {' '.join(str(text).split())}" for text in texts]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
@@ -373,7 +374,7 @@ FORMS: dict[str, Callable[[Table], str]] = {
     "tex": to_latex,
     "json": lambda table: to_json(to_json_data(table)),
 }
-"""How a table is written, by the suffix of its file."""
+"""The function that formats a table, by the suffix of its file."""
 
 
 def _rows(table: Table, lines: Iterable[Line], *, intervals: bool = True) -> list[list[str]]:

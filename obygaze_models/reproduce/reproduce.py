@@ -38,7 +38,7 @@ from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
-"""Each holds torch and its features."""
+"""The most worker processes. Each holds torch and its features."""
 _MEMO = FitMemo()
 """The concept banks that a worker process keeps between runs."""
 
@@ -71,7 +71,7 @@ class Reproduction:
 
     @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """What the missing rows need: the rows that it would give, by table."""
+        """The needs of the missing rows: need -> table -> rows."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for missing in table.missing:
@@ -81,12 +81,12 @@ class Reproduction:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """What must be known before any number is read."""
+        """The warnings that readers must know before they read any number."""
         return unique_warnings([note for table in self.tables for note in table.alarms])
 
     @property
     def empty(self) -> list[str]:
-        """The tables without a number of ours."""
+        """The tables without any of our numbers."""
         return [table.name for table in self.tables if not table.has_results]
 
 
@@ -101,7 +101,7 @@ def reproduce(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make tables and figures: each as text, CSV, LaTeX and JSON, and figures as SVG and PDF.
+    """Make tables (as text, CSV, LaTeX and JSON) and figures (as SVG and PDF).
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def reproduce(
     """
     names = _chosen_names([targets] if isinstance(targets, str) else targets, protocols)
     if any(TARGETS[name].draws for name in names):
-        need("matplotlib", extra="report")  # before the runs, which take long
+        need("matplotlib", extra="report")  # before the long runs
     manifest, output = Path(manifest), Path(output)
     if not overwrite and (earlier := output / MARKER).is_file():
         overwrite = not read_json(earlier, ExperimentError).get("results", True)
@@ -137,11 +137,11 @@ def reproduce(
     levels = set(context.manifest.labels().levels)
     if needs and not levels.issuperset(LEVELS):
         raise ExperimentError(
-            f"{manifest} has clips of {', '.join(sorted(levels))}; the paper's tables need "
+            f"{manifest} has clips of {', '.join(sorted(levels))}, but the paper's tables need "
             f"{', '.join(LEVELS)}"
         )
-    planned = [each for of in needs.values() for each in of.experiments.values()]
-    experiments = {each.folder: each.experiment for each in planned}
+    planned = [plan for need in needs.values() for plan in need.experiments.values()]
+    experiments = {plan.folder: plan.experiment for plan in planned}
     count = min(usable_cores(), MAX_PROCESSES) if needs and len(names) > 1 else 1
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
         with _processes(count) as pool:
@@ -157,46 +157,46 @@ def reproduce(
 
             log("report")
             page = folder / "report.html"
-            # A page's figures have their usual width.
+            # Figures in a page have their usual width.
             contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
         final = output / "report.html" if has_report else None
-        made = Reproduction(output, artifacts, final, round(time.monotonic() - clock, 1))
-        about = _about(context, made, list(runs)) | {"started": began.isoformat(timespec="seconds")}
+        done = Reproduction(output, artifacts, final, round(time.monotonic() - clock, 1))
+        about = _about(context, done, list(runs)) | {"started": began.isoformat(timespec="seconds")}
         write_text(folder / MARKER, to_json(about))
-    return made
+    return done
 
 
 def _chosen_names(targets: Sequence[str], protocols: Sequence[str]) -> list[str]:
-    """Return the targets' names, each once; `ExperimentError` for unknown names."""
+    """Return the targets' names without duplicates; raise `ExperimentError` for unknown names."""
     names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
-    for kind, chosen, known in (
+    for kind, chosen, options in (
         ("table or figure", names, TARGETS),
         ("protocol", protocols, PROTOCOLS),
     ):
         for name in chosen:
-            if name not in known:
-                raise ExperimentError(unknown_name(kind, name, known))
+            if name not in options:
+                raise ExperimentError(unknown_name(kind, name, options))
     return names
 
 
-def _about(context: ReproductionContext, made: Reproduction, runs: list[str]) -> dict[str, Any]:
-    """Describe what a reproduction was made from, for its JSON file."""
+def _about(context: ReproductionContext, done: Reproduction, runs: list[str]) -> dict[str, Any]:
+    """Describe the input of a reproduction, for its JSON file."""
     return {
-        "what": list(made.artifacts),
+        "what": list(done.artifacts),
         "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
         "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
         "protocols": list(context.protocols),
         "seed": context.seed,
-        "results": [table.name for table in made.tables if table.has_results],
+        "results": [table.name for table in done.tables if table.has_results],
         "runs": runs,
         "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
         "machine": platform.platform(),
-        "seconds": made.seconds,
+        "seconds": done.seconds,
     }
 
 
 def make_run(experiment: Experiment, folder: Path) -> None:
-    """Make a run for another process."""
+    """Run an experiment in a worker process."""
     run_experiment(experiment, folder, memo=_MEMO)
 
 
@@ -206,9 +206,9 @@ def _train(
     pool: Executor | None,
     log: Callable[[str], None],
 ) -> dict[str, Run]:
-    """Run each experiment, in the processes of a pool or in this one.
+    """Run each experiment, in the processes of a pool or in this process.
 
-    A pool begins with the last: films left out take longest.
+    A pool starts with the last, because leaving out films takes longest.
     """
     runs, memo = {}, FitMemo()
     for name in experiments:
@@ -228,14 +228,14 @@ def _train(
                 runs[name] = run_experiment(experiment, folder / name, memo=memo)
     except BrokenProcessPool:
         raise ExperimentError(
-            "a process that made runs was ended; if memory is short, free some, or "
+            "a process that made runs was killed. If memory is short, free some, or "
             "reproduce one table or figure at a time, which needs one process"
         ) from None
     return runs
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
-    """Return the page's title: how much of the paper is complete."""
+    """Return the page's title, which says how much of the paper is complete."""
     complete = sum(
         all(table.has_results and not table.missing for table in artifact.tables)
         for artifact in artifacts.values()
@@ -247,9 +247,9 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
 
 @contextlib.contextmanager
 def _processes(count: int) -> Iterator[Executor | None]:
-    """Start processes that make runs; none if this process does as well alone.
+    """Yield a process pool for runs, or None if one process is enough.
 
-    Others would not know a protocol that was defined in a notebook.
+    Worker processes would not know a protocol that was defined in a notebook.
     """
     own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
     in_notebook = not hasattr(sys.modules["__main__"], "__file__")
@@ -265,7 +265,7 @@ def _processes(count: int) -> Iterator[Executor | None]:
 
 
 def _end_with_parent() -> None:
-    """In a process of the pool: be silent, and end when the first process does, also if killed."""
+    """Silence a worker process, and end it with the first process, even if that is killed."""
     sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
     def follow() -> None:

@@ -1,4 +1,4 @@
-"""Tables 2 and 5: each backbone's network and the bottlenecks, four ways to train and test."""
+"""Tables 2 and 5: each backbone's network and the bottlenecks, with four train/test pairs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Levels = tuple[str, ...]
 EASY: Levels = ("EN",)
 HARD: Levels = ("HN",)
 TESTS: tuple[Levels, ...] = (EASY, (*EASY, *HARD))
-"""The negatives of the test sets; Sure clips are positive in training and tests."""
-#: Column -> the negatives of training, and of the test.
+"""The negatives of the test sets. Sure clips are positive in training and tests."""
+# : Column -> the negatives of training, and of the test.
 COLUMNS: dict[str, tuple[Levels, Levels]] = {
     "EN-S/EN-S": (EASY, TESTS[0]),
     "HN-S/EN-S": (HARD, TESTS[0]),
@@ -43,7 +43,7 @@ class _Row:
     Parameters
     ----------
     title
-        The text in front of it.
+        Its name.
     slot, array
         The store and the feature of its runs.
     paper
@@ -51,7 +51,7 @@ class _Row:
     model
         The model's name in the runs: the network of the text, which every protocol trains.
     released_model
-        That of the released code, under its protocol.
+        The model of the released code, for its protocol.
     """
 
     title: str
@@ -63,12 +63,12 @@ class _Row:
 
     @property
     def kind(self) -> str:
-        """Networks and bottlenecks have different runs, and can have different test folds."""
+        """The kind of model: "networks" or "bottlenecks", whose test folds can differ."""
         return "networks" if self.model == "mlp" else "bottlenecks"
 
     @property
     def source(self) -> str:
-        """The rows of the same runs."""
+        """The name of the rows with the same runs."""
         return self.title if self.kind == "networks" else "PCBM"
 
 
@@ -82,21 +82,21 @@ _NETWORKS = {
 }
 _HOW_TO_READ = (
     "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
-    "ENHN-S both against Sure. In brackets the standard deviation over the fits; where there is "
-    "none the model was trained once. native: the model's own clip vector; max: over its tokens. "
+    "ENHN-S both against Sure. In brackets the standard deviation over the fits; if there is "
+    "none, the model was trained once. native: the model's own clip vector; max: over its tokens. "
     "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression. Scores "
     "are means over fits, each on all its test clips, as in the paper; `models run` and the report "
     "print means over films.",
-    "For a number of your own cite a leak-free block; the released ones are there to be compared "
-    "with the paper's.",
+    "To cite a number of your own, use a leak-free block. The released blocks are there to compare "
+    "with the paper's numbers.",
 )
 _LEAKAGE = (
     "Both use the network of the text. They differ in which clips train and which test, "
     "and so in how many test clips were trained on; in how classes are balanced (by folds, "
-    "or by a draw); and for PCBM the released number is one fit, the leak-free one a mean "
+    "or by a draw); and for PCBM the released number is one fit, the leak-free number a mean "
     "of nine. A test fold has about a hundred clips: the report's intervals over films "
-    "show how much is chance. What leaks add is in differences above zero, and only where it "
-    "is known what made the features."
+    "show how much is chance. The effect of leaks shows in differences above zero, and only if the "
+    "origin of the features is known."
 )
 
 
@@ -106,7 +106,7 @@ def model_name(row: str, reading: str) -> str:
 
 
 def _rows(name: str) -> list[_Row]:
-    """Return the rows of a table, in their order."""
+    """Return the rows of a table, in order."""
     rows = list(_NETWORKS[name])
     if name == "table2":
         readings = reference_json("readings.json")
@@ -138,7 +138,7 @@ def _needs(context: ReproductionContext, *, name: str) -> Needs:
 
 
 def _problem(title: str, negatives: Levels, setting: Setting) -> dict[str, Any]:
-    """Name an experiment, and say what is learnt and tested."""
+    """Return an experiment's name and the levels to learn and to test."""
     name = f"{title}: {negatives[0]} against S, {setting.key}"
     levels = {"positives": ("S",), "train_negatives": negatives, "test_negatives": TESTS}
     return {"name": name, **levels}
@@ -165,14 +165,14 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
     """Yield the options of each reading and head; see manifests/readings.json."""
     for reading in READINGS:
         options, costs = reference_json("readings.json")[reading], context.concept_costs(reading)
-        given = {"bank__C": costs} if costs else {}
+        bank_options = {"bank__C": costs} if costs else {}
         for head, (name, row) in HEADS.items():
-            own = {**options["concepts"], **options[head][negatives[0]], **given}
+            own = {**options["concepts"], **options[head][negatives[0]], **bank_options}
             yield {"name": name, **own, "as": model_name(row, reading)}
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if there are both protocols, the one of released beside leak-free."""
+    """Make the table, and a table of released beside leak-free if there are both protocols."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
@@ -200,7 +200,7 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
 
 
 def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Values:
-    """Return our numbers of a row, None where there are none."""
+    """Return our numbers of a row, with None if missing."""
     ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
         record = runs[setting, row.source, train].record
@@ -222,17 +222,17 @@ def _published(row: str, metric: str) -> Values:
 
 
 def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
-    """Yield what limits the runs, which are named by their rows."""
+    """Yield warnings about the runs, which are named by their rows."""
     released = {setting.key for setting in settings if setting.protocol == "released"}
     for (setting, source, negatives), run in runs.items():
         for warning in table_warnings(run.record, f"{source}, {negatives[0]}-S, {setting}"):
-            # Of the leaks in the authors' own splits `released_leaks` says more.
+            # `released_leaks` says more about the leaks in the authors' splits.
             if not (setting in released and warning.code == "leak"):
                 yield warning
 
 
 def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list[Block]:
-    """Put the released numbers beside the leak-free ones of the same labels and network."""
+    """Return blocks of released and leak-free numbers for the same labels and network."""
     blocks = []
     for metric, words in F1_TITLES.items():
         lines: list[Line] = []
@@ -267,9 +267,9 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
         )
     rows = reference_json("published.json")[name]["rows"]
     by_average = group_by(rows, lambda row: rows[row]["average"])
-    listed = "; ".join(f"{average}: {', '.join(of)}" for average, of in by_average.items())
+    listed = "; ".join(f"{average}: {', '.join(names)}" for average, names in by_average.items())
     return (
-        f"The published rows have different averages of F1 ({listed}): compare each with ours of "
+        f"The published rows have different averages of F1 ({listed}): compare each with ours for "
         "the same average."
     )
 
@@ -277,7 +277,7 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
 def _chance_where_scored(
     runs: Runs, setting: Setting, rows: Sequence[_Row], metric: str
 ) -> Iterator[Line]:
-    """Yield chance at the share of positives of the clips that were scored.
+    """Yield chance at the share of positives of the scored clips.
 
     The released bottlenecks have another test fold than the networks, and so another chance.
     """
@@ -300,10 +300,10 @@ def _chance_where_scored(
 
 
 def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
-    """Yield the paper's baselines, at the whole dataset's share and at the released folds'."""
+    """Yield the paper's baselines, at the share of the whole dataset and of the released folds."""
     levels = context.manifest.labels().levels
-    whole = {test: [level for level in levels if level in (*test, "S")] for test in TESTS}
-    levels_by_title = {"Guesses at the whole dataset's share of positives": whole}
+    all_levels = {test: [level for level in levels if level in (*test, "S")] for test in TESTS}
+    levels_by_title = {"Guesses at the whole dataset's share of positives": all_levels}
     if context.has_released_splits:
         splits = {test: context.manifest.split(RELEASED[frozenset({*test, "S"})]) for test in TESTS}
         levels_by_title["Guesses at the released test folds, all of their clips"] = {
@@ -320,7 +320,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
 def _chance(
     shares: Mapping[Levels, float], metric: str, *, with_paper: bool = False
 ) -> Iterator[Line]:
-    """Yield the shares of positives, and what each baseline scores there."""
+    """Yield the shares of positives, and each baseline's score there."""
     by_column = {column: shares[test] for column, (_, test) in COLUMNS.items()}
     yield Line.of("Share of positives", "count", by_column)
     for key, title in published.CHANCE.items():

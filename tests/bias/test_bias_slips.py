@@ -92,7 +92,7 @@ def test_a_slip_is_one_line(command, content, fact, tmp_path, monkeypatch, obyga
 
 W, M = "science-woman-", "science-man-"
 OPTIONS = [
-    (["emotion", "--sets", "x=a"], 2, ["not both"]),
+    (["emotion", "--sets", "x=a"], 2, ["either the name of a battery, or --sets"]),
     (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
     (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
     (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),

@@ -64,7 +64,7 @@ SLIPS = [
     ("run two.toml", 1, ["several splits: other, ten. Name one", 'split = "NAME"']),
     ("train sure.toml --estimator majorty", 1, ["did you mean majority"]),
     ("predict nope --csv tables", 2, ["nope does not exist"]),
-    ("compare sure.toml sure.toml", 2, ["a folder is named twice"]),
+    ("compare sure.toml sure.toml", 2, ["duplicate folder"]),
 ]
 
 
@@ -328,8 +328,8 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
         run_obygaze("models", "evaluate", model, world.store, tmp_path / name)
         for name in ("one", "both")
     )
-    assert "they are all of one class: there is nothing to tell apart" in one.stdout
-    assert one.stderr.endswith("on all of them this is no test\n")
+    assert "all clips have the same class" in one.stdout
+    assert one.stderr.endswith("only the rest test it\n")
     _, _, apart = pair.stdout.partition("not seen in training: ")
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")
 

@@ -305,7 +305,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     ("{run} --estimator mpl", "did you mean mlp"),
     ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
     ("{run} --elan {out}/e --annotations {out}", "folder outside"),
-    ("{out}", "a model predicts the clips of a store"),
+    ("{out}", "Name it: STORE"),
 ])  # fmt: skip
 def test_options_that_do_not_fit_are_refused(run, tmp_path, arguments, fact):
     (tmp_path / "a").mkdir()

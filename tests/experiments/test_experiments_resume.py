@@ -389,7 +389,7 @@ def test_check_says_which_scores_are_not_those_of_the_predictions(make_run, tmp_
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
     sound = run_obygaze("models", "check", folder, code=0)
-    assert "scores of models are those of its predictions" in sound.stdout
+    assert "scores of models match its predictions" in sound.stdout
     record = json.loads((folder / "run.json").read_text())
     change(record)
     (folder / "run.json").write_text(json.dumps(record))

@@ -86,7 +86,7 @@ def test_a_trees_path_in_words(explain, saved, world):
     words = rf"{NAMES[root]}: more of it than in (\d+)% of the store"
     assert float(re.search(words, first)[1]) == pytest.approx(percentile, abs=0.51)
     assert len(re.findall(rf"{NAMES[root]}:", first)) == 1
-    assert f"the training clips that end there: {odds[0]:.0%} EN, {odds[1]:.0%} S" in first
+    assert f"training clips that reach this leaf: {odds[0]:.0%} EN, {odds[1]:.0%} S" in first
     assert "nearest clips  cosine" in second
 
 
@@ -112,16 +112,16 @@ def other_store(world, folder, **backbone):
 
 
 @pytest.mark.parametrize(("features", "words"), [
-    ({"array": "cls"}, "no array 'cls', only native, frames"),
-    ({"array": "frames"}, "'frames' as one vector a clip, and it is [4, 8] a clip"),
+    ({"array": "cls"}, "no array 'cls' (it has native, frames)"),
+    ({"array": "frames"}, "'frames' as one vector a clip, but it is [4, 8] a clip"),
     ({"array": "frames", "pooling": "mean", "shape": [16, 8]},
      "'frames' is [4, 8] a clip, [16, 8] for the model"),
-    ({}, "for tiny with weights 000000000000, the store is of tiny with weights 111111111111"),
+    ({}, "tiny with weights 000000000000, the store has tiny with weights 111111111111"),
 ])  # fmt: skip
 def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp_path, explain):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
     for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):
-        with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}; use"):
+        with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}"):
             refuse(about(**features), of.open_store(path))
     if not features:
         refused(explain("tree", "tt0-003", store=path), words)
@@ -156,10 +156,10 @@ def test_tcav_of_a_saved_network(obygaze):
 
 
 SLIPS = [
-    ((NETWORK, STORE), 2, "name clips"),
-    ((BOTTLENECK, STORE, "--significance"), 2, "add --manifest"),
+    ((NETWORK, STORE), 2, "Name clips"),
+    ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "leave out the IDs"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Leave out the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a model of a run"),
@@ -175,7 +175,7 @@ def test_clips_and_models_that_a_store_does_not_fit(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
-    with pytest.raises(ValueError, match="does not say which features"):
+    with pytest.raises(ValueError, match="does not record its features"):
         check_features({}, of.open_store(world.store))
 
 
@@ -342,7 +342,7 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         (("moments", mil, others, *output), "extract both with the same --frames", 1),
         (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
-        ((*moments, "--film", FILM), "CSV files hold all films", 2),
+        ((*moments, "--film", FILM), "CSV files have all films", 2),
         ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),

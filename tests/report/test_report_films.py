@@ -201,7 +201,7 @@ def test_other_labels_have_a_page_too(tmp_path):
     manifest.save(tmp_path / "mine")
     header = tmp_path / "mine/manifest.json"
     assert str(header.with_name("report.html")) in run_obygaze("report", header).stdout
-    refused(run_obygaze("report", header, header.parent), "a folder is named twice", code=2)
+    refused(run_obygaze("report", header, header.parent), "duplicate folder", code=2)
 
 
 def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):

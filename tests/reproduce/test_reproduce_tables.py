@@ -91,10 +91,10 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
     result = call(dataset, tmp_path / "out", *words, vivit=unknown, code=0)
     assert call(dataset, tmp_path / "out", *words).exit_code == 1, "it has numbers"
     assert "nobody recorded what made the features" in result.stderr.splitlines()[0]
-    assert "nobody knows what made the features" in result.stdout.splitlines()[0]
+    assert "the origin of the features is unknown" in result.stdout.splitlines()[0]
     assert "median" not in result.stdout
     [line] = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
-    assert "needs the store of X-CLIP on Kinetics; give --store xclip-kinetics=FOLDER" in line
+    assert "needs the store of X-CLIP on Kinetics. Add --store xclip-kinetics=FOLDER" in line
     assert line.endswith("(table2: X-CLIP, native, X-CLIP, max, PCBM-DT and PCBM-LR)")
     data = json.loads((tmp_path / "out/table2-leakage.json").read_text(encoding="utf-8"))
     assert any("UNKNOWN ORIGIN" in note for note in data["notes"])
