@@ -50,8 +50,8 @@ MAX_PAIRS_SHOWN = 6
 class AgreementReport:
     """Every pair of label sets in every film, and where they differ, the longest first.
 
-    `overall` compares each two label sets over all films, concept by concept too; `titles` are
-    the films', `merged` the label sets that are merges, `marked` what is marked in each film.
+    `overall` compares each pair of label sets over all films, also by concept; `titles` are the
+    films', `merged` the label sets that are merges, `marked` the shares marked in each film.
     """
 
     manifest: str
@@ -76,8 +76,8 @@ class AgreementReport:
     def means(self) -> dict[str, float | None]:
         """Means over the pairs for which a measure is defined.
 
-        A merge agrees with its sources, and says nothing of how annotators agree: pairs with a
-        merge count only where there are no others.
+        A merge agrees with its sources, which says nothing about annotators: pairs with a merge
+        count only if all pairs have one.
         """
         without_merges = [pair for pair in self.pairs if self.merged.isdisjoint((pair.a, pair.b))]
         pairs = without_merges or self.pairs
@@ -85,20 +85,20 @@ class AgreementReport:
 
     @property
     def measures(self) -> list[Measure]:
-        """The measures that are shown for these levels."""
+        """The measures to show for these levels."""
         is_paper = self.distances.name == "paper"
         return [measure for measure in MEASURES.values() if is_paper or not measure.paper_only]
 
     @property
     def paper(self) -> dict[str, Any] | None:
-        """The paper's numbers of its annotators, where the levels are the paper's."""
+        """The paper's numbers of its annotators, if the levels are the paper's."""
         if self.distances.name != "paper":
             return None
         published: dict[str, Any] = reference_json("published.json")["agreement"]
         return published
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return {
             "manifest": self.manifest,
             "levels": list(self.distances.codes),
@@ -117,7 +117,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write all tables as CSV, and what is marked in each film."""
+        """Write all tables as CSV, with the shares marked in each film."""
         codes = self.distances.codes
         header = ("film", "a", "b", "level_a", "level_b", "clips")
         confusions = (
@@ -152,7 +152,7 @@ class AgreementReport:
             write_text(new / "concept_shares.csv", self.marked.concepts_csv())
 
     def describe(self, *, differences: int = 10) -> str:
-        """For a terminal: the means in sentences, then concepts, films, levels, differences."""
+        """Describe for a terminal: means, then concepts, films, levels and differences."""
         parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
         if self.pairs:
@@ -167,11 +167,11 @@ class AgreementReport:
 
     @property
     def name_columns(self) -> list[str]:
-        """The first columns of a table: the film and, where there are several, its annotators."""
+        """The first columns of a table: the film and, if there are several, its annotators."""
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """The cells of these columns."""
+        """Return the cells of these columns."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
@@ -205,18 +205,18 @@ def agreement_report(
 
 
 def digits(value: float | None) -> str:
-    """A measure to three digits; a dash where it is not defined."""
+    """Format a measure with three digits; a dash if it is undefined."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are defined, if any is."""
+    """Return the mean of the defined values, if any."""
     defined = [value for value in values if value is not None]
     return fmean(defined) if defined else None
 
 
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
-    """A row of agreement.csv."""
+    """Return a row of agreement.csv."""
     row = {"film": pair.film, "a": pair.a, "b": pair.b, "unpaired": pair.unpaired}
     row |= asdict(pair.ratings.gamma)
     sure = pair.ratings.sure
@@ -226,7 +226,7 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
 
 
 def _summary(report: AgreementReport) -> Iterator[str]:
-    """The means, who marks more, the paper's numbers, and what gamma is measured against."""
+    """Yield the means, who marks more, the paper's numbers, and the baseline of gamma."""
     pairs, chance = report.pairs, report.chance
     films = counted(len({pair.film for pair in pairs}), "film")
     counts = f"{report.manifest}: {counted(len(pairs), 'pair')} of label sets in {films}"
@@ -249,7 +249,7 @@ def _summary(report: AgreementReport) -> Iterator[str]:
             )
     yield (
         f"gamma against {counted(chance.samples, 'random sequence')}, {chance.generator}, seed "
-        f"{chance.seed}; 'closed': the limit for many of them"
+        f"{chance.seed}; 'closed': the limit for infinitely many"
     )
     matrix = (
         "the paper's matrix" if report.distances.name == "paper" else "even steps between levels"
@@ -258,16 +258,16 @@ def _summary(report: AgreementReport) -> Iterator[str]:
 
 
 def _mean_lines(report: AgreementReport) -> Iterator[str]:
-    """The means over films in sentences, those of one line together."""
+    """Yield the means over films in sentences, one line per group."""
     means = {key: digits(mean) for key, mean in report.means.items()}
     for line in LINES:
-        shown = [m for m in report.measures if m.line == line and m.sentence]
-        if shown:
-            yield line + ", ".join(m.sentence.format(means[m.key], **means) for m in shown)
+        line_measures = [m for m in report.measures if m.line == line and m.sentence]
+        if line_measures:
+            yield line + ", ".join(m.sentence.format(means[m.key], **means) for m in line_measures)
 
 
 def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterator[str]:
-    """Two label sets in two sentences: how far they agree, and who marks more."""
+    """Describe two label sets in two sentences: their agreement, and who marks more."""
     first, second = agreement.first, agreement.second
     positives, negatives = sure_task(scheme)
     top = scheme.name_of[positives[0]]
@@ -292,21 +292,21 @@ def _describe_pair(agreement: LabelSetAgreement, scheme: LabelScheme) -> Iterato
 
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:
-    """Kappa of each concept and how often each annotator marks it, the best agreed on first."""
+    """Return kappa and each annotator's clips by concept, the best agreed on first."""
     rows = []
     for concept in agreement.concepts_by_kappa():
         kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
-        if alone := agreement.only_by(concept):  # kappa is 0 then, whatever the clips
+        if alone := agreement.only_by(concept):  # kappa is 0 then, for any clips
             kappa = f"only {alone}"
         shares = concept.share_first, concept.share_second
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
         rows.append([concept.concept, kappa, *marks])
     table = align(["concept", "kappa", agreement.first, agreement.second], rows)
-    return f"by concept: kappa, all films together, and the clips that each gives it\n\n{table}"
+    return f"by concept: kappa, all films together, and the clips that each marks\n\n{table}"
 
 
 def _films_table(report: AgreementReport) -> str:
-    """One row per film and pair: every measure."""
+    """Return one row per film and pair, with every measure."""
     pairs = report.pairs
     columns = {measure.key: measure.column for measure in report.measures if measure.column}
     header = [*report.name_columns, "clips", *columns.values()]
@@ -322,18 +322,18 @@ def _films_table(report: AgreementReport) -> str:
 
 
 def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
-    """How many clips got which two levels."""
+    """Count the clips by both annotators' levels."""
     rows = [
         [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
         for row in codes
     ]
-    names = f"clips by level, of {agreement.first} in rows and of {agreement.second} in columns"
+    names = f"clips by level: {agreement.first} in rows, {agreement.second} in columns"
     return f"{names}\n\n{align(['', *codes], rows)}"
 
 
 def _differences_table(report: AgreementReport, limit: int) -> str:
-    shown = report.differences[:limit]
-    timed = any(run.start is not None for run in shown)
+    top_runs = report.differences[:limit]
+    timed = any(run.start is not None for run in top_runs)
     rows = [
         [
             *report.names_of(run),
@@ -346,7 +346,7 @@ def _differences_table(report: AgreementReport, limit: int) -> str:
             f"{run.clips:,}",
             f"{run.distance:.2f}",
         ]
-        for run in shown
+        for run in top_runs
     ]
     header = [*report.name_columns, "levels", *(["from", "to"] if timed else ["first clip"])]
     table = align([*header, "clips", "distance"], rows, left=len(report.name_columns) + 1)
@@ -361,4 +361,4 @@ def _first_levels(levels: Sequence[str]) -> str:
 
 def _more(rows: Sequence[object], limit: int) -> str:
     more = len(rows) - limit
-    return f"\nand {more:,} more; -o and --json name all" if more > 0 else ""
+    return f"\nand {more:,} more; -o and --json list all" if more > 0 else ""
