@@ -1,7 +1,6 @@
-"""How far two annotators agree: film by film, where they differ, and by concept over all films.
+"""Agreement of two annotators: by film, by stretch where they differ, and by concept overall.
 
-What one annotator scores against the other is a rough guide to what a model can reach, and no
-limit.
+One annotator's score against the other is a rough guide to what a model can reach, but not a limit.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MAKERS: dict[Origin, str] = {
     "annotator": "by one annotator",
     "merge": "by merging",
     "rule": "by a rule",
-    "": "by nobody who is named",
+    "": "by an unknown maker",
 }
 
 
@@ -47,8 +46,8 @@ MAKERS: dict[Origin, str] = {
 class Pair:
     """Two label sets in one film.
 
-    `rows` are the manifest's rows of all clips of the film, in the film's order; a level is None
-    where the label set lacks the clip.
+    `rows` are the manifest's rows of all clips of the film, in the film's order; a level is None if
+    the label set lacks the clip.
     """
 
     film: str
@@ -60,20 +59,20 @@ class Pair:
 
     @cached_property
     def common(self) -> tuple[list[str], list[str]]:
-        """The levels of the clips that both have."""
+        """The levels of the clips in both label sets."""
         levels = zip(self.levels_a, self.levels_b, strict=True)
-        both = [(x, y) for x, y in levels if x is not None and y is not None]
-        return [x for x, _ in both], [y for _, y in both]
+        level_pairs = [(x, y) for x, y in levels if x is not None and y is not None]
+        return [x for x, _ in level_pairs], [y for _, y in level_pairs]
 
     @property
     def unpaired(self) -> int:
-        """How many clips only one of the two has."""
+        """The number of clips in only one of the two."""
         levels = zip(self.levels_a, self.levels_b, strict=True)
         return sum((x is None) != (y is None) for x, y in levels)
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Every two label sets in every film in which both have clips; films that lack a second one.
+    """Pair the label sets of every film with clips in both; remark on films without a pair.
 
     Parameters
     ----------
@@ -110,33 +109,33 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
 
 
 def _describe_second(name: str, manifest: Manifest) -> str:
-    """Say that one label set was named, and which others can be compared with it."""
-    text = f"agreement needs two label sets, and {name!r} is the only one named"
-    others = [other for other in manifest.annotators if other != name]
+    """Report that only one label set was named, and suggest others to compare it with."""
+    text = f"agreement needs two label sets, and only {name!r} was named"
+    others = [candidate for candidate in manifest.annotators if candidate != name]
     if not others:
-        return f"{text}; the manifest has no other annotator's labels to compare it with"
+        return f"{text}; the manifest has no labels of another annotator"
     options = f"--labels {name} --labels {others[0]}"
     if len(others) == 1:
-        return f"{text}; name the other annotator's too: {options}"
-    return f"{text}; name another annotator's too ({join_some(others)}): {options}"
+        return f"{text}; add the other annotator's: {options}"
+    return f"{text}; add another annotator's ({join_some(others)}): {options}"
 
 
 def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
-    """Say why these label sets are not two annotators', and what to do if they are."""
-    made: dict[Origin, list[str]] = {}
+    """Report why these label sets are not two annotators', and the remedy if they are."""
+    makers: dict[Origin, list[str]] = {}
     for labels in label_sets:
-        made.setdefault(labels.origin, []).append(labels.name)
-    parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in made.items()]
-    text = f"agreement needs two annotators, and these labels were made {', '.join(parts)}"
-    if not made:
-        return "agreement needs two annotators, and it has no labels"
-    if "" in made:
-        text += "; name label sets that are annotators': --labels A --labels B"
+        makers.setdefault(labels.origin, []).append(labels.name)
+    parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in makers.items()]
+    text = f"agreement needs two annotators, but these labels were made {', '.join(parts)}"
+    if not makers:
+        return "agreement needs two annotators, but there are no labels"
+    if "" in makers:
+        text += "; name annotators' label sets: --labels A --labels B"
     return text
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Film -> rows, in time where the clips are spans, else in the manifest's order."""
+    """Return the rows of each film, in time if the clips are spans, else in manifest order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
     for row, film in enumerate(manifest.items.span_films):
@@ -150,7 +149,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
-    """Two label sets in one film; `unpaired` clips, which only one of them has, are not counted."""
+    """Two label sets in one film; `unpaired` clips, which only one of them has, do not count."""
 
     film: str
     a: str
@@ -160,11 +159,11 @@ class PairAgreement:
 
     @cached_property
     def values(self) -> dict[str, float | None]:
-        """The number of each of `MEASURES`, by key."""
+        """The value of each of `MEASURES`, by key."""
         return {key: measure.compute(self.ratings) for key, measure in MEASURES.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as JSON."""
+        """Return the numbers as JSON."""
         sure = self.ratings.sure
         return {
             "film": self.film,
@@ -179,9 +178,9 @@ class PairAgreement:
 
 
 def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = None) -> PairAgreement:
-    """All measures of a pair.
+    """Compute all measures of a pair.
 
-    Its random sequences depend on the seed, the film and the two names only.
+    Its random sequences depend only on the seed, the film and the two names.
     """
     stream = random_stream(pair.film, pair.a, pair.b)
     ratings = Ratings(*pair.common, distances, chance or Chance(), stream)
@@ -192,9 +191,9 @@ def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = Non
 class Disagreement:
     """Consecutive clips of a film in which two annotators' levels differ.
 
-    `levels_a` and `levels_b` are the levels in the order of the clips, without repeats;
-    `distance` is the mean over the clips. `seconds` is how long the clips are together: 0 without
-    spans, where the times are None.
+    `levels_a` and `levels_b` are the levels in the order of the clips, without repeats; `distance`
+    is the mean over the clips. `seconds` is the duration of the clips together, or 0 for clips
+    without spans, whose times are unknown.
     """
 
     film: str
@@ -214,9 +213,9 @@ class Disagreement:
 def find_disagreements(
     pairs: Iterable[Pair], items: Items, distances: Distances
 ) -> list[Disagreement]:
-    """Every run of clips that differ, the longest first, then the farthest apart.
+    """Return every run of clips that differ, the longest first, then the farthest apart.
 
-    A clip that only one of the two has ends a run, as does one on which they agree, or a gap.
+    A run ends at a clip in only one of the two, at a clip on which they agree, or at a gap.
     """
     runs = []
     for pair in pairs:
@@ -232,8 +231,8 @@ def find_disagreements(
         ]
 
     def key(run: Disagreement) -> tuple[Any, ...]:
-        place = run.film, run.start or 0.0, run.first, run.a, run.b
-        return -run.seconds, -run.clips, -run.distance, *place
+        position = run.film, run.start or 0.0, run.first, run.a, run.b
+        return -run.seconds, -run.clips, -run.distance, *position
 
     return sorted(runs, key=key)
 
@@ -241,7 +240,7 @@ def find_disagreements(
 def _disagreement(
     pair: Pair, clips: Sequence[tuple[int, Any, Any]], items: Items, distances: Distances
 ) -> Disagreement:
-    """A run of clips: of each its row and the two levels."""
+    """Return a run of clips from the row and the two levels of each."""
     rows = [row for row, _, _ in clips]
     times = np.array([items.starts[rows], items.ends[rows]])
     times = times[:, ~np.isnan(times[0])]
@@ -266,7 +265,7 @@ def _disagreement(
 class ConceptAgreement:
     """A concept in two label sets: Cohen's kappa, and the share of clips that have it in each.
 
-    `kappa` is None where both give it to every clip.
+    `kappa` is undefined (None) if both give it to every clip.
     """
 
     concept: str
@@ -277,11 +276,11 @@ class ConceptAgreement:
 
 @dataclass(frozen=True)
 class LabelSetAgreement:
-    """Two label sets on the clips that both have.
+    """Two label sets on the clips in both.
 
-    `confusion` maps each two levels (of the first, of the second) to a number of clips;
+    `confusion` maps each pair of levels (of the first, of the second) to a number of clips;
     `equal_levels` is the share of clips with one level, NaN without clips. `concepts` are those
-    that either gives to a clip, in the scheme's order, over all films and in each; `kappa` is of
+    that either gives to a clip, in the scheme's order, over all films and in each; `kappa` is for
     the levels, all films together.
     """
 
@@ -295,9 +294,9 @@ class LabelSetAgreement:
     kappa: float | None
 
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
-        """F1 of the first scored against the second, on clips that both give a level of the task.
+        """Return F1 of the first scored against the second, on clips with a task level in both.
 
-        The same with the two exchanged; NaN where neither has a positive clip.
+        Exchanging the two gives the same value; NaN if neither has a positive clip.
         """
         task = {*positives, *negatives}
         shared = first = second = 0
@@ -309,30 +308,30 @@ class LabelSetAgreement:
         return 2 * shared / (first + second) if first + second else float("nan")
 
     def in_both(self, levels: Collection[str]) -> int:
-        """How many clips have one of these levels in both."""
+        """Count the clips that have one of these levels in both."""
         pairs = self.confusion.items()
         return sum(clips for (a, b), clips in pairs if a in levels and b in levels)
 
     def counts(self, level: str) -> tuple[int, int, int]:
-        """How many clips have a level in the first, in the second, and in both."""
+        """Count the clips that have a level in the first, in the second, and in both."""
         first = sum(clips for (a, _), clips in self.confusion.items() if a == level)
         second = sum(clips for (_, b), clips in self.confusion.items() if b == level)
         return first, second, self.confusion.get((level, level), 0)
 
     def only_by(self, concept: ConceptAgreement) -> str:
-        """The label set that alone has a concept; empty where both or neither do."""
+        """Return the only label set with a concept; "" if both or neither have it."""
         if bool(concept.share_first) == bool(concept.share_second):
             return ""
         return self.first if concept.share_first else self.second
 
     def concepts_by_kappa(self) -> list[ConceptAgreement]:
-        """The best agreed on first, those without kappa last."""
+        """Return the concepts, the best agreed on first, and those without kappa last."""
         return sorted(
             self.concepts, key=lambda entry: math.inf if entry.kappa is None else -entry.kappa
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers as JSON."""
+        """Return the numbers as JSON."""
         return {
             "a": self.first,
             "b": self.second,
@@ -371,11 +370,11 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
 
 
 def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) -> NDArray[np.bool_]:
-    """Mark the concepts that a label set gives: a row for each clip, a column for each concept."""
+    """Return the concepts of a label set as marks: a row per clip, a column per concept."""
     names = scheme.concept_names
     concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
-    marks = {given: [name in given for name in names] for given in {*concepts}}
-    return np.array([marks[given] for given in concepts], bool).reshape(len(ids), len(names))
+    marks = {own: [name in own for name in names] for own in {*concepts}}
+    return np.array([marks[own] for own in concepts], bool).reshape(len(ids), len(names))
 
 
 def _concept_agreements(
@@ -395,7 +394,7 @@ def _concept_agreements(
 
 
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The highest level, and the levels below it without Not Sure: the paper's EN+HN against S."""
+    """Return the highest level, and those below without Not Sure: the paper's EN+HN against S."""
     *below, top = scheme.codes
     is_sure = name_key(scheme.name_of.get(NOT_SURE, "")) != name_key("Not Sure")
     return (top,), tuple(code for code in below if code != NOT_SURE or is_sure)

@@ -50,8 +50,8 @@ MAX_PAIRS_SHOWN = 6
 class AgreementReport:
     """Every pair of label sets in every film, and where they differ, the longest first.
 
-    `overall` compares each two label sets over all films, concept by concept too; `titles` are
-    the films', `merged` the label sets that are merges, `marked` what is marked in each film.
+    `overall` compares each pair of label sets over all films, also by concept; `titles` are the
+    films', `merged` the label sets that are merges, `marked` the shares marked in each film.
     """
 
     manifest: str
@@ -76,8 +76,8 @@ class AgreementReport:
     def means(self) -> dict[str, float | None]:
         """Means over the pairs for which a measure is defined.
 
-        A merge agrees with its sources, and says nothing of how annotators agree: pairs with a
-        merge count only where there are no others.
+        A merge agrees with its sources, which says nothing about annotators: pairs with a merge
+        count only if all pairs have one.
         """
         without_merges = [pair for pair in self.pairs if self.merged.isdisjoint((pair.a, pair.b))]
         pairs = without_merges or self.pairs
@@ -92,20 +92,20 @@ class AgreementReport:
 
     @property
     def measures(self) -> list[Measure]:
-        """The measures that are shown for these levels."""
+        """The measures to show for these levels."""
         is_paper = self.distances.name == "paper"
         return [measure for measure in MEASURES.values() if is_paper or not measure.paper_only]
 
     @property
     def paper(self) -> dict[str, Any] | None:
-        """The paper's numbers of its annotators, where the levels are the paper's."""
+        """The paper's numbers of its annotators, if the levels are the paper's."""
         if self.distances.name != "paper":
             return None
         published: dict[str, Any] = reference_json("published.json")["agreement"]
         return published
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return {
             "manifest": self.manifest,
             "levels": list(self.distances.codes),
@@ -124,7 +124,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write all tables as CSV, and what is marked in each film."""
+        """Write all tables as CSV, with the shares marked in each film."""
         codes = self.distances.codes
         header = ("level_a", "level_b", "clips")
         confusions = (
@@ -174,7 +174,7 @@ class AgreementReport:
         return {"film": part.film, "title": title, "a": part.a, "b": part.b}
 
     def describe(self, *, differences: int = 10) -> str:
-        """Return a text: how far they agree in sentences, then concepts, films and differences."""
+        """Describe for a terminal: sentences, then concepts, films, levels and differences."""
         parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
         if self.pairs:
@@ -189,11 +189,11 @@ class AgreementReport:
 
     @property
     def name_columns(self) -> list[str]:
-        """The first columns of a table: the film and, where there are several, its annotators."""
+        """The first columns of a table: the film and, if there are several, its annotators."""
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """The cells of these columns."""
+        """Return the cells of these columns."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
@@ -227,18 +227,18 @@ def agreement_report(
 
 
 def digits(value: float | None) -> str:
-    """A measure to three digits; a dash where it is not defined."""
+    """Format a measure with three digits; a dash if it is undefined."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are defined, if any is."""
+    """Return the mean of the defined values, if any."""
     defined = [value for value in values if value is not None]
     return fmean(defined) if defined else None
 
 
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
-    """A row of agreement.csv."""
+    """Return a row of agreement.csv."""
     row = {"unpaired": pair.unpaired, **asdict(pair.ratings.gamma)}
     sure = pair.ratings.sure
     for name, value in asdict(sure or Gamma(0)).items():
@@ -247,7 +247,7 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
 
 
 def _summary(report: AgreementReport) -> Iterator[str]:
-    """Yield how far the annotators agree, who marks more, then the means over films."""
+    """Yield the agreement of pairs, who marks more, the means, and the baseline of gamma."""
     pairs = report.pairs
     if not pairs:
         yield f"{report.manifest}: no two label sets share a film."
@@ -282,7 +282,7 @@ def _describe_gamma(report: AgreementReport) -> Iterator[str]:
 
 
 def _mean_lines(report: AgreementReport) -> Iterator[str]:
-    """Yield the means over films in sentences, those of one line together."""
+    """Yield the means over films in sentences, one line per group."""
     means = {key: digits(mean) for key, mean in report.means.items()}
     for line in LINES:
         shown = [m for m in report.measures if m.line == line and m.sentence]
@@ -291,7 +291,7 @@ def _mean_lines(report: AgreementReport) -> Iterator[str]:
 
 
 def _describe_pair(agreement: LabelSetAgreement, report: AgreementReport) -> Iterator[str]:
-    """Yield how far two label sets agree, who marks more, and their score against each other."""
+    """Yield the agreement of two label sets, who marks more, and their score."""
     names = f"{agreement.first} and {agreement.second}"
     if len(report.overall) == 1:
         names = f"{report.manifest}: {names}"
@@ -324,11 +324,11 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
 
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:
-    """Kappa of each concept and how often each annotator marks it, the best agreed on first."""
+    """Return kappa and each annotator's clips by concept, the best agreed on first."""
     rows = []
     for concept in agreement.concepts_by_kappa():
         kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
-        if alone := agreement.only_by(concept):  # kappa is 0 then, whatever the clips
+        if alone := agreement.only_by(concept):  # kappa is 0 then, for any clips
             kappa = f"only {alone}"
         shares = concept.share_first, concept.share_second
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
@@ -338,7 +338,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
 
 
 def _films_table(report: AgreementReport) -> str:
-    """One row per film and pair: every measure."""
+    """Return one row per film and pair, with every measure."""
     pairs = report.pairs
     columns = {measure.key: measure.column for measure in report.measures if measure.column}
     header = [*report.name_columns, "clips", *columns.values()]
@@ -354,7 +354,7 @@ def _films_table(report: AgreementReport) -> str:
 
 
 def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
-    """How many clips got which two levels."""
+    """Count the clips by both annotators' levels."""
     rows = [
         [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
         for row in codes
@@ -364,8 +364,8 @@ def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
 
 
 def _differences_table(report: AgreementReport, limit: int) -> str:
-    shown = report.differences[:limit]
-    timed = any(run.start is not None for run in shown)
+    top_runs = report.differences[:limit]
+    timed = any(run.start is not None for run in top_runs)
     rows = [
         [
             *report.names_of(run),
@@ -378,7 +378,7 @@ def _differences_table(report: AgreementReport, limit: int) -> str:
             f"{run.clips:,}",
             f"{run.distance:.2f}",
         ]
-        for run in shown
+        for run in top_runs
     ]
     header = [*report.name_columns, "levels", *(["from", "to"] if timed else ["first clip"])]
     table = align([*header, "clips", "distance"], rows, left=len(report.name_columns) + 1)
@@ -393,4 +393,4 @@ def _first_levels(levels: Sequence[str]) -> str:
 
 def _more(rows: Sequence[object], limit: int) -> str:
     more = len(rows) - limit
-    return f"\nand {more:,} more; -o and --json name all" if more > 0 else ""
+    return f"\nand {more:,} more; -o and --json list all" if more > 0 else ""

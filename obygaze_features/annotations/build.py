@@ -1,4 +1,4 @@
-"""Rows of any source become timelines; a row with a problem is named, and the others are read."""
+"""Build timelines from rows of any source; report rows with a problem, and read the others."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ from obygaze_features.manifests.labels import (
 )
 
 FILM_COLUMNS = ("film", "title", "end")
-#: A frame of film at 23.976 frames per second, rounded up to the millisecond.
+#: The duration of a frame at 23.976 frames per second, rounded up to the millisecond.
 FRAME_S = 0.042
-#: Segments that are no further apart follow each other.
+#: The largest gap between segments that count as consecutive.
 MAX_BREAK_S = 1.0
-#: A stretch of one level is unusual from this length on, if it is so much longer than all others.
+#: A stretch of one level is unusual from this length, and this many times the next longest.
 LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
-#: Titles and ends of films by their names in the source, or a table with them.
+#: Titles and ends of films by name in the source, or a table of them.
 Films = Mapping[str, Film] | Path | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A segment as a source has it, and where: names as written there, times in seconds."""
+    """A segment and its location in the source: names as written there, times in seconds."""
 
     where: str
     segment: Segment
 
-    def remark(self, what: str, done: str = LEFT_OUT, code: str = "") -> Remark:
-        """A remark about this row."""
-        return Remark(self.where, self.segment.film, self.segment.annotator, what, done, code)
+    def remark(self, problem: str, done: str = LEFT_OUT, code: str = "") -> Remark:
+        """Return a remark about this row."""
+        return Remark(self.where, self.segment.film, self.segment.annotator, problem, done, code)
 
 
 def build_timelines(
@@ -68,12 +68,12 @@ def build_timelines(
     scheme: LabelScheme | None = None,
     **about: Any,
 ) -> Timelines:
-    """Timelines of the rows that an importer read, with a remark for all that is odd.
+    """Make timelines from the rows that an importer read, with remarks on all that is odd.
 
-    Left out: rows without a film, an annotator or a known level, rows that end before they start
-    or start past their film's end, and duplicates. Cut: what is past the film's end. Kept:
-    overlaps within one annotator, and concepts that the scheme does not list, as ones that cannot
-    be seen; a scheme without concepts takes them as they come.
+    Left out: rows without a film, an annotator or a known level, rows that end before they start or
+    start past their film's end, and duplicates. Cut: segments at their film's end. Kept: overlaps
+    within one annotator, and concepts that the scheme does not list, as concepts that cannot be
+    seen; a scheme without concepts accepts all.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def build_timelines(
 def _with_ids(
     rows: list[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
 ) -> list[SourceRow]:
-    """Return rows with ids in place of names; `rows` is emptied, so that none is held twice."""
+    """Replace names in rows by ids; `rows` is emptied to save memory."""
     changed = []
     for row in _consume(rows):
         segment = row.segment
@@ -155,7 +155,7 @@ def _sound_rows(
     ends: Mapping[str, float | None],
     remarks: list[Remark],
 ) -> list[SourceRow]:
-    """Return rows that can be used, with codes of levels; `rows` is emptied, `remarks` grows."""
+    """Return usable rows, with codes of levels; `rows` is emptied, `remarks` grows."""
     levels = {row.segment.level for row in rows}
     own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
     sound = []
@@ -176,7 +176,7 @@ def _sound_rows(
 
 
 def _consume(rows: list[SourceRow]) -> Iterator[SourceRow]:
-    """Yield the rows of a list in order, and take each out of it."""
+    """Yield the rows of a list in order, and remove each from it."""
     rows.reverse()
     while rows:
         yield rows.pop()
@@ -190,7 +190,7 @@ def _by_film(rows: list[SourceRow]) -> Iterator[list[SourceRow]]:
 
 
 def read_films(source: Films) -> dict[str, Film]:
-    """The films of a table ``film,title,end``, where it is one; titles and ends may be missing."""
+    """Read the films of a table ``film,title,end``; titles and ends may be missing."""
     if not isinstance(source, str | Path):
         return dict(source or {})
     path = Path(source)
@@ -201,7 +201,7 @@ def read_films(source: Films) -> dict[str, Film]:
         name, end_text = cells["film"].strip(), cells.get("end", "").strip()
         with at_row(table, row):
             if safe_id(name) in seen:
-                raise AnnotationError(f"film {shorten(name)} is there already")
+                raise AnnotationError(f"duplicate film {shorten(name)}")
             end = parse_time(end_text, "end", table.delimiter) if end_text else None
             if end == 0:
                 raise AnnotationError(f"film {shorten(name)} ends where it starts")
@@ -213,7 +213,7 @@ def read_films(source: Films) -> dict[str, Film]:
 def _problem(
     segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
-    """A code and text, if a row is to be left out."""
+    """Return a code and text if a row must be left out."""
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
@@ -222,7 +222,7 @@ def _problem(
         return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
-            return f"no-{noun}", f"names no {noun}"
+            return f"no-{noun}", f"has no {noun}"
         if problem := id_problem(name):
             return "", f"{noun}: {problem}"
     return _time_problem(segment, film_end)
@@ -247,7 +247,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
 def _with_concepts(
     rows: Sequence[SourceRow], scheme: LabelScheme
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
-    """Segments, each once, with their concepts as the scheme names them; and where they are."""
+    """Return distinct segments with the scheme's concept names, and their locations."""
     segments: dict[Segment, SourceRow] = {}
     in_order: dict[tuple[str, ...], tuple[str, ...]] = {}
     remarks = []
@@ -267,9 +267,9 @@ def _with_concepts(
 
 
 def _ids(noun: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]:
-    """Name -> id, of names that are not blank; those that differ by case are the same one.
+    """Map names that are not blank to ids; names that differ only by case share an id.
 
-    Its spelling is the most frequent one, not the first, so that the order of rows does not matter.
+    The most frequent spelling is used, so that the order of rows does not matter.
     """
     counts = Counter(filter(str.strip, names))
     spelling: dict[str, str] = {}
@@ -295,9 +295,9 @@ def _name_key(name: str) -> str:
 
 
 def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, SourceRow]:
-    """The concepts that the scheme does not list, and the first row that names each.
+    """Return the concepts that the scheme does not list, and the first row that names each.
 
-    In alphabetical order and not in the rows', which must not matter.
+    They are sorted by name, because the order of rows must not matter.
     """
     row_of = {name: row for row in reversed(rows) for name in row.segment.concepts}
     unlisted = sorted((n for n in row_of if not scheme.has_concept(n)), reverse=True)
@@ -306,7 +306,7 @@ def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[s
 
 
 def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
-    """A remark for each segment that starts before an earlier one of its annotator has ended."""
+    """Yield a remark for each segment that starts before its annotator's earlier one ends."""
     last: dict[tuple[str, str], Segment] = {}
     for segment in sorted(segments, key=lambda s: (s.start, s.end)):
         key = segment.film, segment.annotator
@@ -314,9 +314,9 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
         if earlier is not None and segment.start < earlier.end:
             shared = min(segment.end, earlier.end) - segment.start
             is_frame = shared <= FRAME_S
-            what = f"overlaps {segments[earlier].where} by {format_time(shared)}"
+            problem = f"overlaps {segments[earlier].where} by {format_time(shared)}"
             yield segments[segment].remark(
-                f"{what}, one frame" if is_frame else what,
+                f"{problem}, one frame" if is_frame else problem,
                 KEPT,
                 "overlap-of-a-frame" if is_frame else "overlap",
             )
@@ -325,10 +325,10 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
 
 
 def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[Remark]:
-    """Remark on a stretch of one level that is far longer than an annotator's others of a film.
+    """Remark on a stretch of one level that is far longer than the annotator's others in a film.
 
-    At least ten minutes, and three times as long. Of MObyGaze's 40 pairs of film and annotator, one
-    has a remark, at 3.9 times the next; the second highest ratio is 2.2.
+    It is at least ten minutes long, and three times as long as the next. Among MObyGaze's 40 pairs
+    of film and annotator, one has a remark, at 3.9 times the next; the second highest ratio is 2.2.
     """
     stretches: dict[tuple[str, str], list[SourceRow]] = {}
     for row in sorted(rows, key=lambda row: (row.segment.start, row.segment.end)):
@@ -346,10 +346,10 @@ def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[
         first, second, *_ = sorted(of_film, key=lambda row: -row.segment.seconds)
         longest, next_s = first.segment, second.segment.seconds
         if longest.seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s):
-            what = (
+            problem = (
                 f"{scheme.name_of[longest.level]} for {longest.seconds / 60:.1f} minutes without "
                 f"a break ({format_time(longest.start)} to {format_time(longest.end)}), the next "
                 f"longest of the film is {next_s / 60:.1f}; please check that this stretch was "
                 "annotated"
             )
-            yield first.remark(what, KEPT)
+            yield first.remark(problem, KEPT)

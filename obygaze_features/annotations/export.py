@@ -1,4 +1,4 @@
-"""Files that other programs open: timelines as ELAN's documents and as tables, and a template.
+"""Files for other programs: timelines as ELAN documents and tables, and an ELAN template.
 
 A file that ELAN makes from the template (``.etf``) is read by `annotations import elan`: the level
 is the annotation's text, each concept an annotation in the dependent tier.
@@ -43,18 +43,18 @@ from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
-#: Without it Excel reads UTF-8 in the local encoding.
+#: Without this mark, Excel reads UTF-8 in the local encoding.
 BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(
     timelines: Timelines, manifest: Manifest | None = None, links: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """An ELAN document for each film, named after its title: file name -> text.
+    """Return an ELAN document for each film, by file name, named after its title.
 
     It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
     labels of its clips, and where annotators' labels differ. `links` has the path to each film's
-    video; without, a manifest's clips name it. A text is made when it is asked for.
+    video; without, a manifest's clips name it. Texts are made on access.
     """
     return _ElanFiles(timelines, manifest, links or {})
 
@@ -70,7 +70,7 @@ def link_videos(timelines: Timelines, videos: Path, folder: Path) -> dict[str, s
 
 
 class _ElanFiles(Mapping[str, str]):
-    """The documents of `elan_files`, of which only names and differences are held."""
+    """The documents of `elan_files`; only names and differences are in memory."""
 
     def __init__(
         self, timelines: Timelines, manifest: Manifest | None, links: Mapping[str, str]
@@ -111,7 +111,7 @@ class _ElanFiles(Mapping[str, str]):
 
 
 def _document(timelines: Timelines, film: str) -> Document:
-    """A film's segments: one tier per annotator, concepts and comments in dependent tiers."""
+    """Return a film's segments: a tier per annotator, with dependent tiers for the rest."""
     details = timelines.films.get(film, Film())
     name_of = timelines.scheme.name_of
     tiers = []
@@ -138,7 +138,7 @@ def _document(timelines: Timelines, film: str) -> Document:
 
 
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
-    """By film the stretches of clips in which annotators differ (`find_disagreements`)."""
+    """Return each film's stretches of clips in which annotators differ (`find_disagreements`)."""
     scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
     names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
@@ -156,7 +156,7 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
 
 
 def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
-    """The labels of a film's clips, projected or merged."""
+    """Return the labels of a film's clips, projected or merged."""
     notes = []
     for item in items:
         assert item.start is not None
@@ -169,7 +169,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """The times that milliseconds round, unless two round to the same one."""
+    """Format the times that milliseconds would round, unless two round to the same."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
@@ -177,12 +177,11 @@ def _format_exact_times(times: Sequence[float]) -> str:
 
 
 def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
-    """Tables for spreadsheets: file name -> text.
+    """Return tables for spreadsheets by file name.
 
-    ``segments.csv`` and ``films.csv`` are what ``annotations import csv`` reads; ``clips.csv``
-    has a manifest's label sets side by side. ``title``, ``from`` and ``to`` are for readers:
-    they are not read again. A text that a spreadsheet would compute gets an
-    apostrophe before it.
+    ``annotations import csv`` reads ``segments.csv`` and ``films.csv``; ``clips.csv`` has a
+    manifest's label sets side by side. ``title``, ``from`` and ``to`` are for readers and are not
+    read again. A text that a spreadsheet would compute gets an apostrophe before it.
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
@@ -242,7 +241,7 @@ def _clips_table(
 
 
 def _clips_of(film: str, manifest: Manifest) -> list[Item]:
-    """The clips of a film that have a start and an end, in time."""
+    """Return the clips of a film that have a start and an end, in time."""
     rows = manifest.items.spans_by_film.get(film)
     return [] if rows is None else [manifest.items[row] for row in rows.tolist()]
 
@@ -255,7 +254,7 @@ def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
 
 
 def elan_template(scheme: LabelScheme) -> str:
-    """The text of a template with an annotator's tiers; in ELAN, more can be added alike."""
+    """Return the text of a template with one annotator's tiers; more can be added in ELAN."""
     return to_etf(_vocabularies(scheme), _scheme_property(scheme))
 
 
@@ -264,6 +263,6 @@ def _scheme_property(scheme: LabelScheme) -> dict[str, str]:
 
 
 def _vocabularies(scheme: LabelScheme) -> dict[str, dict[str, str]]:
-    """The levels and concepts of a scheme, with what they mean."""
+    """Return the levels and concepts of a scheme, with their meanings."""
     concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
     return {"levels": {level.name: level.about for level in scheme.levels}, "concepts": concepts}

@@ -1,5 +1,7 @@
-"""Figures: a film's timelines, projections and merge (the paper's figure 4); agreement as dots;
-films side by side, by who marks more and by what is marked.
+"""Figures: a film's timelines, agreement as dots, and films side by side.
+
+A film's figure has segments, projections and merge, as the paper's figure 4. Films are compared by
+who marks more and by what is marked.
 """
 
 from __future__ import annotations
@@ -46,17 +48,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_HEIGHT = 9.0
-"""Inches: at most so high is a figure of a page's width."""
+"""The largest height in inches of a figure that is as wide as a page."""
 USUAL_IN = 312 / 72
 """The width of a figure of rows, so narrow that no text is below 11 px on a phone."""
 ABOUT = "% of a film’s clips that have the concept, the mean over the annotators"
 TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
-"""The height of a row of one line, and what each further line adds, in points."""
+"""The height of a row of one line, and of each further line, in points."""
 HEAD = 130.0
 """The longest head of a column, in points."""
 MAX_FILMS = 30
-"""Of more films only those where annotators differ most."""
+"""The most films in a figure; of more, those where annotators differ most are shown."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,15 @@ class Band:
 
 
 def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
-    """The films that have both segments and clips, in the timelines' order."""
+    """Return the films that have both segments and clips, in the timelines' order."""
     by_film = manifest.items.spans_by_film
     return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
 def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
-    """Each annotator's segments above their projection, and merges last.
+    """Return each annotator's segments above their projection, and merges last.
 
-    The manifest's label sets are named by the annotators; it may lack projections and merges.
+    Annotators name the manifest's label sets; projections and merges may be missing.
     """
     check_levels(manifest.scheme, timelines.scheme)
     clips = [manifest.items[row] for row in manifest.items.spans_by_film[film].tolist()]
@@ -115,7 +117,7 @@ def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
 
 
 def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
-    """How many annotators and clips; by which threshold, and onto which grid."""
+    """Describe a film's annotators and clips, the threshold and the grid."""
     annotators = timelines.by_film[film]
     clips = len(manifest.items.spans_by_film[film])
     text = (
@@ -139,9 +141,9 @@ def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> 
 
 
 def agreement_figure(report: AgreementReport) -> Figure:
-    """Draw two label sets: by concept (kappa beside how often each marks it), and by film.
+    """Draw two label sets: by concept (kappa, and how often each marks it), and by film.
 
-    The first two of the report, where it compares more.
+    If the report compares more, they are its first two.
     """
     if not report.overall:
         raise AnnotationError(
@@ -161,7 +163,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
 
         concepts = agreement.concepts_by_kappa()
         width = figure_width(9.5)
-        # The shares of concepts are beside their kappa, or below.
+        # The shares of concepts are beside or below their kappa.
         rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
         heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
         around = 0.7 * len(rows) + 1
@@ -189,8 +191,8 @@ def agreement_figure(report: AgreementReport) -> Figure:
         add_heading(
             panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
         )
-        add_heading(panels["s"], "How often each marks it", marks, width=room, lines=lines)
-        about = "gamma: 0 as in a random order, 1 always the same level"
+        add_heading(panels["s"], "Share of clips marked by each", marks, width=room, lines=lines)
+        about = "gamma: 0 as in random order, 1 always the same level"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How far {names[0]} and {names[1]} agree"
         text = f"Levels: the same on {agreement.equal_levels:.0%} of "
@@ -202,7 +204,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
 
 
 def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
-    """One dot per row, the first on top, on an axis that has 0 and 1; gives its width."""
+    """Draw one dot per row, the first on top, on an axis with 0 and 1; return its width."""
     for row, value in enumerate(values):
         if value is not None:
             axes.plot(value, -row, "o", color=INK, markersize=6)
@@ -220,12 +222,12 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], heig
 
 
 def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
-    """The share of clips that each gives a concept: a filled and an open dot, joined by a line."""
+    """Draw each annotator's share of clips for a concept: two dots joined by a line."""
     concepts = agreement.concepts_by_kappa()
     for row, concept in enumerate(concepts):
         shares = 100 * concept.share_first, 100 * concept.share_second
         axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
-        # The open dot is the larger one, so that both are seen where they meet.
+        # The open dot is larger, so that both are visible where they meet.
         for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             axes.plot(share, -row, "o", markersize=size, **style)
@@ -235,19 +237,19 @@ def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
 
 
 def levels_by_film(marked: MarkedFilms) -> Figure:
-    """Draw how often each annotator gives the highest level: a row a film, a dot an annotator."""
+    """Draw each annotator's share of the highest level: a row per film, a dot per annotator."""
     names, films = marked.annotators, marked.by_difference
     if len(names) < 2:
-        raise AnnotationError("who marks more needs two annotators of a film; add another one's")
+        raise AnnotationError("comparing annotators needs two for a film; add another annotator's")
     widest = sorted(films, key=lambda film: -abs(marked.difference(film)))[:MAX_FILMS]
     titles = _short_titles(widest)
-    shown = [film for film in films if film.film in titles]
+    drawn = [film for film in films if film.film in titles]
     with figure_style():
         from matplotlib.ticker import PercentFormatter
 
         figure, axes = _new_figure()
         y, ticks = 0.0, dict[float, str]()
-        for leader, same in groupby(shown, key=lambda film: _leader(marked, film)):
+        for leader, same in groupby(drawn, key=lambda film: _leader(marked, film)):
             rows = [*same]
             if leader:
                 y += ROW + 3
@@ -265,17 +267,17 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.grid(axis="x")
         figure.set_figheight((y + 66 + 14 * len(names)) / 72)
-        left_out = f" ({len(shown)} of {len(films)} films, where they differ most)"
-        axes.set_xlabel(f"share of a film’s clips{left_out if len(shown) < len(films) else ''}")
+        left_out = f" ({len(drawn)} of {len(films)} films, where they differ most)"
+        axes.set_xlabel(f"share of a film’s clips{left_out if len(drawn) < len(films) else ''}")
         title = f"Who marks {marked.level} more, film by film"
         caption(figure, title)
-    numbers = [f"{film.title}: {_in_words(film.level)}" for film in shown]
+    numbers = [f"{film.title}: {_in_words(film.level)}" for film in drawn]
     describe(figure, title, "; ".join(numbers))
     return figure
 
 
 def _short_titles(films: Sequence[FilmShares]) -> dict[str, str]:
-    """Return titles by film, without years where they are not needed to tell films apart."""
+    """Return titles by film, without years unless they distinguish films."""
     times = Counter(without_year(film.title) for film in films)
     return {
         film.film: short if times[short := without_year(film.title)] == 1 else film.title
@@ -295,7 +297,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return which of two annotators marks more; empty if neither does, or of three or more."""
+    """Return which of two annotators marks more; "" for a tie, or for three or more."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""
@@ -332,15 +334,15 @@ def _add_legend(axes: Axes, names: Sequence[str]) -> None:
     for name in names:
         label = "".join(wrap(name, room, TEXT, 1))
         axes.add_line(Line2D([], [], color=_colour(name, names), label=label, **style))
-    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-    axes.legend(handletextpad=0.1, **place)
+    position: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    axes.legend(handletextpad=0.1, **position)
 
 
 def concepts_by_film(marked: MarkedFilms) -> Figure:
     """Draw the share of each film's clips that have each concept, as a table of shaded cells."""
     concepts, films = marked.concepts, marked.by_marks
     if not concepts:
-        raise AnnotationError("no clip of a film has a concept, so that there is nothing to draw")
+        raise AnnotationError("there is nothing to draw: no clip has a concept")
     titles = _short_titles(films)
     with figure_style():
         from matplotlib.colors import LinearSegmentedColormap
@@ -366,7 +368,7 @@ def concepts_by_film(marked: MarkedFilms) -> Figure:
         axes.spines["bottom"].set_visible(False)
         highest = max(text_width(name, TEXT) for name in heads)
         figure.set_figheight((ROW * len(films) + highest + 72) / 72)
-        title = "What is marked in which film"
+        title = "Concepts marked in each film"
         caption(figure, title, ABOUT)
     rows = [f"{film.title}: {_in_words(film.concepts)}" for film in films]
     describe(figure, title, "; ".join(rows))

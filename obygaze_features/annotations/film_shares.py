@@ -1,4 +1,4 @@
-"""Who marks more in which film, and which concepts: shares of each film's clips."""
+"""Shares of each film's clips: who marks more, and which concepts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MarkedFilms:
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return how much more the first of two marks than the second; of three the widest gap."""
+        """Return how much more the first of two marks than the second; of three, the widest gap."""
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]
@@ -62,7 +62,7 @@ class MarkedFilms:
 
     @cached_property
     def by_marks(self) -> list[FilmShares]:
-        """The films, the one with the most concepts to a clip first."""
+        """The films, the one with the most concepts per clip first."""
         return sorted(self.films, key=lambda film: -sum(film.concepts.values()))
 
     @cached_property
@@ -75,11 +75,11 @@ class MarkedFilms:
         return sorted(clips, key=lambda name: -clips[name])
 
     def levels_csv(self) -> str:
-        """Return a row a film: the share to which each annotator gave the level."""
+        """Return a row per film: the share of clips to which each annotator gave the level."""
         return format_rows({**_named(film), **film.level} for film in self.by_difference)
 
     def concepts_csv(self) -> str:
-        """Return a row a film: the share of each concept."""
+        """Return a row per film: the share of each concept."""
         names = self.concepts
         return format_rows(
             {**_named(film), **{name: film.concepts.get(name, 0.0) for name in names}}

@@ -25,10 +25,10 @@ from obygaze_features.items.items import (
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
-#: Times are rounded to whole microseconds, so that what a clip and a segment share may be off by
-#: one, and the share that is demanded by another.
+#: Times are rounded to whole microseconds, so the time that a clip and a segment share may be
+#: off by one, and the required share by another.
 ROUNDING_US = 2
-#: A mistyped length such as 0.001 would have more, and fill the memory.
+#: The most clips of a grid: a mistyped length such as 0.001 would fill the memory.
 MAX_CLIPS = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
@@ -37,7 +37,7 @@ FilmSpan = tuple[str, float, float]
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Return the number of each clip's stretch, of clips sorted by time. A gap starts a new one.
+    """Return the number of each clip's stretch, for clips sorted by time; a gap starts another.
 
     A clip without an end may last until the film's end.
     """
@@ -50,7 +50,7 @@ def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None
 def read_grid(
     grid: float | str | Path | Manifest, timelines: Timelines
 ) -> tuple[Manifest, list[Remark]]:
-    """The clips of a grid, and what is odd about them.
+    """Return the clips of a grid, and remarks on all that is odd about them.
 
     Parameters
     ----------
@@ -71,21 +71,21 @@ def read_grid(
         clips, remarks = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
     else:
         raise UsageError(
-            f"{name} is not a grid: give a number of seconds (60) or a manifest's folder; of a "
-            "table of shots, obygaze manifests import csv --column media=film --column film=film "
-            "makes one"
+            f"{name} is not a grid: pass a number of seconds (60) or a manifest's folder. Turn a "
+            "table of shots into a manifest with: obygaze manifests import csv "
+            "--column media=film --column film=film"
         )
     return clips, [*remarks, *_film_remarks(name, clips.items.spans_by_film, timelines)]
 
 
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
-    """Seconds as whole microseconds, in which spans compare exactly."""
-    whole: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
-    return whole
+    """Convert seconds to whole microseconds, in which spans compare exactly."""
+    rounded: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
+    return rounded
 
 
 def _parse_length(text: str) -> float | None:
-    """Seconds, if the text is a time."""
+    """Return seconds if the text is a time."""
     if match := _LENGTH.fullmatch(text):
         return float(match[1])
     try:
@@ -98,7 +98,7 @@ def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Remark
     blank = np.flatnonzero(np.isnan(grid.items.starts)).tolist()
     if len(blank) == len(grid):
         raise AnnotationError(
-            f"{location}: the items have no spans, so that nothing can be projected onto them; "
+            f"{location}: the items have no spans, so nothing can be projected onto them; "
             "give each a start and an end, in seconds of the film"
         )
     films = grid.items.films
@@ -118,7 +118,7 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
     counts = [max(1, -(-(end - 1) // step)) for end in ends]
     if sum(counts) > MAX_CLIPS:
         raise UsageError(
-            f"a grid of {length:g} s would have {sum(counts):,} clips; take longer ones"
+            f"a grid of {length:g} s would have {sum(counts):,} clips; use longer ones"
         )
     spans = [
         (film, number * step / 1e6, min((number + 1) * step, end) / 1e6)
@@ -135,7 +135,7 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
 
 
 def _grid_manifest(name: str, timelines: Timelines, spans: Sequence[FilmSpan]) -> Manifest:
-    """Clips of these spans, with what is known of their films."""
+    """Make clips of these spans, with the films' details."""
     numbers: Counter[str] = Counter()
     ids = []
     for film, _, _ in spans:
@@ -162,10 +162,10 @@ def _grid_manifest(name: str, timelines: Timelines, spans: Sequence[FilmSpan]) -
 def _film_remarks(
     location: str, by_film: Mapping[str, NDArray[np.intp]], timelines: Timelines
 ) -> list[Remark]:
-    """Films that only the timelines have, or only the grid."""
+    """Return remarks on films that only the timelines or only the grid have."""
     annotated = timelines.by_film
     if not annotated:
-        raise AnnotationError(f"the timelines {timelines.name!r} hold no segments")
+        raise AnnotationError(f"the timelines {timelines.name!r} have no segments")
     if not set(annotated) & set(by_film):
         raise AnnotationError(
             f"{location} has no clips of any film of the timelines: it has "

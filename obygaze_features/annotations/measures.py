@@ -1,12 +1,12 @@
-"""Measures of how far two sequences of levels agree: the paper's gamma, kappa and alpha.
+"""Measures of agreement between two sequences of levels: the paper's gamma, kappa and alpha.
 
 gamma = 1 - d/e: d is the mean distance of the two annotators' levels over their common clips, e
 the same for random sequences. The paper does not say how it draws them, so there are two ways:
 
 ``shuffled``
-    The levels of one annotator in random order: as many of each level as there are.
+    The levels of one annotator in random order, with the same number of each level.
 ``uniform``
-    Two sequences whose levels are drawn with equal chances.
+    Two sequences of levels that are drawn with equal probability.
 
 Both have a closed form, the limit of e with ever more sequences, which is reported beside it. A
 measure that is not defined is None, as kappa is where both annotators give every unit one level.
@@ -32,15 +32,15 @@ from obygaze_features.manifests.labels import LabelScheme
 
 GENERATORS = ("shuffled", "uniform")
 SAMPLES = 62
-"""As many random sequences as the paper draws."""
-#: Sums of the same distances in another order differ by less.
+"""The number of random sequences that the paper draws."""
+#: The tolerance for sums of the same distances in another order.
 SUM_TOLERANCE = 1e-9
 NOT_SURE = "NS"
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """A distance from 0 to 1 for each two levels; `name` is ``paper`` or ``even``."""
+    """A distance from 0 to 1 for each pair of levels; `name` is ``paper`` or ``even``."""
 
     name: str
     codes: tuple[str, ...]
@@ -48,18 +48,18 @@ class Distances:
 
     @cached_property
     def rank(self) -> dict[str, int]:
-        """Level -> row of the matrix."""
+        """The row of each level in the matrix."""
         return {code: row for row, code in enumerate(self.codes)}
 
     def without(self, code: str) -> Distances:
-        """The distances among the other levels."""
-        rows = [row for row, other in enumerate(self.codes) if other != code]
+        """Return the distances among the other levels."""
+        rows = [row for row, level in enumerate(self.codes) if level != code]
         codes = tuple(self.codes[row] for row in rows)
         return Distances(self.name, codes, self.matrix[np.ix_(rows, rows)])
 
 
 def distances_of(scheme: LabelScheme) -> Distances:
-    """The paper's distances for its four levels; for other levels, even steps.
+    """Return the paper's distances for its four levels; for other levels, even steps.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
 
 @dataclass(frozen=True)
 class Chance:
-    """How random sequences are drawn."""
+    """The way random sequences are drawn."""
 
     generator: str = "shuffled"
     samples: int = SAMPLES
@@ -89,15 +89,15 @@ class Chance:
 
     def __post_init__(self) -> None:
         if self.generator not in GENERATORS:
-            raise UsageError(f"the generator is one of {GENERATORS}, not {self.generator!r}")
+            raise UsageError(f"the generator must be one of {GENERATORS} (got {self.generator!r})")
 
 
 @dataclass(frozen=True)
 class Gamma:
-    """gamma and its parts; None where it is not defined.
+    """gamma and its parts; None if it is undefined.
 
     `expected` is the mean over random sequences, `closed` its closed form; `p` is the share of
-    random sequences that agree at least as well, the observed one counted among them.
+    random sequences that agree at least as well, counting the observed one.
     """
 
     clips: int
@@ -117,7 +117,7 @@ def gamma(
     *,
     stream: int = 0,
 ) -> Gamma:
-    """The paper's gamma of two sequences of levels; another `stream`, other random sequences.
+    """Compute the paper's gamma; another `stream` means other random sequences.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def gamma(
         drawn = [mean_distance(*random.integers(levels, size=size)) for _ in range(chance.samples)]
         closed = float(matrix.mean())
     distance, expected = mean_distance(left, right), fmean(drawn)
-    as_close = sum(other <= distance + SUM_TOLERANCE for other in drawn)
+    as_close = sum(random_distance <= distance + SUM_TOLERANCE for random_distance in drawn)
     return Gamma(
         clips=len(left),
         distance=distance,
@@ -162,21 +162,21 @@ def gamma(
 
 
 def gamma_ratio(distance: float, expected: float) -> float | None:
-    """1 - distance / expected; 1 where the distance is 0, whatever is expected."""
+    """Return 1 - distance / expected; 1 if the distance is 0, for any expected value."""
     if distance == 0:
         return 1.0
     return 1 - distance / expected if expected else None
 
 
 def random_stream(*names: str) -> int:
-    """A number for each film and pair, so that their random sequences are independent."""
+    """Return a number for each film and pair, so that random sequences are independent."""
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
 
 
 def confusion(
     a: Sequence[Hashable], b: Sequence[Hashable], codes: Sequence[Hashable]
 ) -> np.ndarray:
-    """How many clips got which two levels: `a` in rows, `b` in columns.
+    """Count the clips of each pair of levels: `a` in rows, `b` in columns.
 
     Examples
     --------
@@ -190,22 +190,22 @@ def confusion(
 
 
 def cohen_kappa(counts: np.ndarray) -> float | None:
-    """Cohen's kappa, every difference weighing the same; None where chance alone agrees in all."""
+    """Return Cohen's kappa with equal weights; None if chance alone gives full agreement."""
     kappa = float(cohen_kappas(counts))
     return None if np.isnan(kappa) else kappa
 
 
 def cohen_kappas(counts: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of each table of counts [..., K, K]; NaN where it is not defined."""
+    """Return Cohen's kappa of each table of counts [..., K, K]; NaN if it is undefined."""
     total = counts.sum(axis=(-1, -2))
     expected = (counts.sum(axis=-1) * counts.sum(axis=-2)).sum(axis=-1)
-    equal, most = np.trace(counts, axis1=-2, axis2=-1) * total, total**2
-    defined = expected != most
-    return np.where(defined, (equal - expected) / np.where(defined, most - expected, 1), np.nan)
+    equal, largest = np.trace(counts, axis1=-2, axis2=-1) * total, total**2
+    defined = expected != largest
+    return np.where(defined, (equal - expected) / np.where(defined, largest - expected, 1), np.nan)
 
 
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
-    """Krippendorff's alpha for two annotators who both labelled every clip.
+    """Return Krippendorff's alpha for two annotators who both labelled every clip.
 
     Parameters
     ----------
@@ -225,12 +225,12 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
 
 
 def nominal(counts: np.ndarray) -> np.ndarray:
-    """Two levels differ or they do not."""
+    """Return the differences of nominal levels: 0 if equal, else 1."""
     return 1.0 - np.eye(len(counts))
 
 
 def ordinal(counts: np.ndarray) -> np.ndarray:
-    """Two levels differ by the number of labels between them, half of their own included."""
+    """Return differences by the number of labels between two levels, counting half of each."""
     margins = (counts + counts.T).sum(axis=1)
     middles = np.cumsum(margins) - margins / 2
     squares: np.ndarray = (middles[:, None] - middles) ** 2
@@ -239,7 +239,7 @@ def ordinal(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """The levels that two annotators give the clips that both have, and what measures share."""
+    """The levels that two annotators give their common clips, and parts that measures share."""
 
     a: Sequence[str]
     b: Sequence[str]
@@ -269,7 +269,7 @@ class Ratings:
         return gamma(a, b, distances, self.chance, stream=self.stream)
 
 
-#: How the lines of a report's summary start, in their order.
+#: The starts of the lines of a report's summary, in order.
 OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
     "On average over films: ",
     "Krippendorff's alpha: ",
@@ -279,7 +279,7 @@ OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
 
 @dataclass
 class Measure:
-    """A number for two annotators in one film, and how it is shown; decorates what computes it.
+    """A number for two annotators in one film, with its display; decorates its computation.
 
     Parameters
     ----------
@@ -312,21 +312,21 @@ class Measure:
         return self
 
 
-#: All measures by key, in the order in which they are shown.
+#: All measures by key, in display order.
 MEASURES: dict[str, Measure] = {}
 
 
 @Measure(
     "gamma",
     "gamma",
-    "1 - d/e, where e is what d is for random sequences; 1 is agreement everywhere, 0 is chance",
+    "1 - d/e, where e is d for random sequences; 1 is full agreement, 0 is chance",
     "gamma {} (closed {closed_gamma})",
 )
 def _gamma(ratings: Ratings) -> float | None:
     return ratings.gamma.gamma
 
 
-@Measure("closed_gamma", "", "gamma by the closed form of e: the limit for many random sequences")
+@Measure("closed_gamma", "", "gamma with the closed form of e: the limit for many random sequences")
 def _closed_gamma(ratings: Ratings) -> float | None:
     return ratings.gamma.closed_gamma
 
@@ -348,7 +348,7 @@ def _closed_gamma_without_not_sure(ratings: Ratings) -> float | None:
     return ratings.sure.closed_gamma if ratings.sure else None
 
 
-@Measure("kappa", "kappa", "Cohen's kappa: each difference weighs the same", "kappa {}")
+@Measure("kappa", "kappa", "Cohen's kappa, with equal weights", "kappa {}")
 def _kappa(ratings: Ratings) -> float | None:
     return cohen_kappa(ratings.counts)
 

@@ -1,4 +1,4 @@
-"""Annotators' label sets merged into one by the highest level, and saved with their manifest."""
+"""Merge annotators' label sets by the highest level, and save them with their manifest."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MERGE_RULE = (
 
 @dataclass(frozen=True)
 class MergedLabels:
-    """The merged label set, and which films had only one annotator.
+    """The merged label set, and the films that had only one annotator.
 
-    The column ``annotators`` counts those of each clip. `of_all` counts the clips of each level
-    that have it from all of the `sources`.
+    The column ``annotators`` counts the annotators of each clip. `of_all` counts the clips of each
+    level for which all of the `sources` agree.
     """
 
     labels: LabelSet
@@ -45,7 +45,7 @@ class MergedLabels:
 class SavedLabels:
     """A manifest's default label set after saving, and the merges that were removed.
 
-    `removed`: name -> of which label sets it was merged.
+    `removed` maps the name of each removed merge to the label sets it was merged from.
     """
 
     default: str | None
@@ -55,9 +55,9 @@ class SavedLabels:
 def merge_labels(
     label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
 ) -> MergedLabels:
-    """Merge annotators' label sets, which have one scheme; their order does not matter."""
+    """Merge annotators' label sets, which share a scheme; their order does not matter."""
     if name in [labels.name for labels in label_sets]:
-        raise UsageError(f"{name!r} is one of the label sets to merge; give the result a new name")
+        raise UsageError(f"{name!r} is one of the label sets to merge; choose another name")
     scheme = manifest.shared_scheme(label_sets)
     codes = scheme.codes
     rank = {code: number for number, code in enumerate(codes)}
@@ -108,33 +108,33 @@ def merge_labels(
 
 
 def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
-    """The label sets to merge: the named ones, or those of all annotators of a manifest."""
+    """Return the label sets to merge: the named ones, or those of all annotators."""
     chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.annotators)]
     if len(chosen) < 2:
         present = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
-            f"merging needs the label sets of two annotators or more (got {present}); name "
+            f"merging needs label sets of at least two annotators (got {present}); name "
             "them: --labels A --labels B"
         )
     for labels in chosen:
-        if repeated := sorted({other.name for other in chosen} & set(labels.merged_from)):
+        if repeated := sorted({label_set.name for label_set in chosen} & set(labels.merged_from)):
             raise UsageError(
                 f"{labels.name!r} was merged from {repeated[0]!r}, which would count twice; merge "
-                "annotators' label sets"
+                "only annotators' label sets"
             )
     projected = [] if names else [labels for labels in chosen if "threshold" in labels.about]
     thresholds = {str(labels.about["threshold"]): labels.name for labels in projected}
     if len(thresholds) > 1:
         pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(
-            f"label sets of different thresholds ({pairs}); project all at the same, or name those "
-            "to merge: --labels A --labels B"
+            f"label sets have different thresholds ({pairs}); use one for all, or name those to "
+            "merge: --labels A --labels B"
         )
     return chosen
 
 
 def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
-    """The merged label sets that hold one of these, directly or by another merge -> all sources."""
+    """Return the sources of each merged label set that uses one of these, even indirectly."""
     sources = {name: manifest.labels(name).merged_from for name in manifest.label_names}
     merges: dict[str, list[str]] = {}
     while more := {
@@ -154,17 +154,17 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
 
 
 def _single_annotator(
-    label_sets: Sequence[LabelSet], has: NDArray[np.bool_], manifest: Manifest
+    label_sets: Sequence[LabelSet], has_clip: NDArray[np.bool_], manifest: Manifest
 ) -> list[Remark]:
-    """Films that have, in whole or in part, one annotator only."""
+    """Return films that have, in whole or in part, only one annotator."""
     clips: Counter[str] = Counter()
     single: Counter[tuple[str, str]] = Counter()
     films = manifest.items.span_films
-    annotators = has.sum(axis=0)
+    annotators = has_clip.sum(axis=0)
     for row in np.flatnonzero(annotators).tolist():
         clips[films[row]] += 1
         if annotators[row] == 1:
-            single[films[row], label_sets[int(has[:, row].argmax())].name] += 1
+            single[films[row], label_sets[int(has_clip[:, row].argmax())].name] += 1
     remarks = []
     for (film, annotator), count in single.items():
         share = "" if count == clips[film] else f"{count:,} of its "
@@ -175,18 +175,18 @@ def _single_annotator(
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
-    """Raise unless clips and timelines have the same levels, by whichever names."""
-    known = all(map(grid.has_level, timelines.codes))
-    if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
+    """Raise unless clips and timelines have the same levels, under any of their names."""
+    same_levels = all(map(grid.has_level, timelines.codes))
+    if not same_levels or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
             f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
-            f"({', '.join(timelines.codes)}); project these onto a grid without labels, such as "
+            f"({', '.join(timelines.codes)}); project them onto a grid without labels, such as "
             "60 (seconds)"
         )
 
 
 def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
-    """The grid's scheme and the concepts that only the other has; the other's without labels."""
+    """Return the grid's scheme with the timelines' concepts; the timelines' without labels."""
     if not grid.label_names and grid.scheme.codes != timelines.codes:
         return timelines
     check_levels(grid.scheme, timelines)
@@ -201,9 +201,9 @@ def save_labels(
     default: str | None = None,
     overwrite: bool = False,
 ) -> SavedLabels:
-    """Save label sets in their manifest's folder, or with all of it in another one.
+    """Save label sets in their manifest's folder, or the whole manifest in another folder.
 
-    Merges of a label set that is replaced are removed, as they are out of date. A manifest without
+    Merges of a label set that is replaced are out of date, so they are removed. A manifest without
     a default label set gets the `default`.
     """
     in_place = manifest.folder is not None and output.resolve() == manifest.folder.resolve()
@@ -215,15 +215,15 @@ def save_labels(
         existing = Manifest.load(output)
     if existing is None or existing.digest != manifest.digest:
         default = manifest.default_labels or default
-        whole = manifest.with_parts(labels=label_sets)
-        replace(whole, default_labels=default).save(output, overwrite=overwrite)
+        extended = manifest.with_parts(labels=label_sets)
+        replace(extended, default_labels=default).save(output, overwrite=overwrite)
         return SavedLabels(default, {})
     stale = merges_of(existing, [labels.name for labels in label_sets])
     removed = dict(sorted(stale.items(), key=lambda merge: merge[0] != existing.default_labels))
     candidates = (existing.default_labels, manifest.default_labels, default)
     default = next((name for name in candidates if name is not None and name not in removed), None)
     scheme = common_scheme(existing, manifest.scheme)
-    # The header first: a scheme may have concepts that no label has, but not the reverse.
+    # The header first: a scheme may have unused concepts, but labels need theirs.
     old = read_header(output)
     header = {**old, "default_labels": default, "label_scheme": scheme.to_json()}
     if header != old:
@@ -234,6 +234,6 @@ def save_labels(
     if in_place:
         save_parts(output, label_sets, overwrite=True)
     else:
-        whole = replace(manifest.with_parts(labels=label_sets), scheme=scheme)
-        replace(whole, default_labels=default).save(output, overwrite=True)
+        merged = replace(manifest.with_parts(labels=label_sets), scheme=scheme)
+        replace(merged, default_labels=default).save(output, overwrite=True)
     return SavedLabels(default, removed)

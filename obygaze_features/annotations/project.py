@@ -1,8 +1,8 @@
-"""From free segments to labels of clips, by the paper's rule.
+"""Project free segments onto clips, by the paper's rule.
 
-A segment counts for a clip if it covers at least a share of it, the threshold. Of the segments that
-count the highest level wins, with the concepts of all that have it. Where none counts, the clip
-has the lowest level.
+A segment counts for a clip if it covers at least a share of it, the threshold. The highest level
+among these segments wins, with the concepts of all segments that have it. A clip without such a
+segment gets the lowest level.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PROJECTION_RULE = (
 class ProjectedLabels:
     """A label set for each annotator, named after the annotator.
 
-    `grid` are the clips, their scheme with the concepts that only the timelines had.
+    `grid` are the clips; their scheme has the timelines' concepts, too.
     """
 
     label_sets: list[LabelSet]
@@ -62,11 +62,11 @@ class ProjectedLabels:
         return self.grid.with_parts(labels=self.label_sets)
 
     def merge_labels(self, name: str = MERGED) -> MergedLabels:
-        """One label set of the annotators' label sets."""
+        """Merge the annotators' label sets into one."""
         return merge_labels(self.label_sets, self.grid, name)
 
     def agreement(self, chance: Chance | None = None) -> AgreementReport:
-        """How far the annotators agree."""
+        """Measure the agreement of the annotators."""
         names = [labels.name for labels in self.label_sets]
         return agreement_report(self.manifest, names, chance)
 
@@ -75,7 +75,7 @@ class ProjectedLabels:
         folder = folder or self.grid.folder
         if folder is None:
             raise UsageError(
-                f"the grid {self.grid.name!r} is not a manifest on disk; name a folder"
+                f"the grid {self.grid.name!r} is not a manifest on disk; pass a folder"
             )
         return save_labels(self.grid, self.label_sets, Path(folder), overwrite=overwrite)
 
@@ -85,7 +85,7 @@ def project(
 ) -> ProjectedLabels:
     """Project segments onto clips; see `Timelines.project`."""
     if not 0 < threshold <= 1:
-        raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1, not {threshold}")
+        raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1 (got {threshold})")
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film
@@ -113,17 +113,17 @@ def project(
             end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
             reached = max(segment.end for segment in segments)
             if reached < end / 2:
-                what = (
+                problem = (
                     f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
-                    "did the annotator stop there?"
+                    "check if the annotator stopped there"
                 )
                 done = f"the rest counts as {scheme.levels[0].name}"
-                remark = Remark(timelines.name, film, annotator, what, done, "stopped-early")
+                remark = Remark(timelines.name, film, annotator, problem, done, "stopped-early")
                 remarks.append(remark)
             for segment in map(segments.__getitem__, outside):
                 span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
-                what = f"the segment from {span} ({segment.level}) is in no clip"
-                remark = Remark(timelines.name, film, annotator, what, LEFT_OUT, "in-no-clip")
+                problem = f"the segment from {span} ({segment.level}) is in no clip"
+                remark = Remark(timelines.name, film, annotator, problem, LEFT_OUT, "in-no-clip")
                 remarks.append(remark)
         label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
     clips = replace(clips, scheme=scheme)
@@ -146,7 +146,7 @@ class _Projection:
     def add(
         self, rows: NDArray[np.intp], segments: Sequence[Segment], threshold: float
     ) -> list[int]:
-        """Project a film's segments onto its clips; gives the segments outside all clips."""
+        """Project a film's segments onto its clips; return the segments outside all clips."""
         starts, ends = microseconds(self.items.starts[rows]), microseconds(self.items.ends[rows])
         segment_starts = microseconds([segment.start for segment in segments])
         segment_ends = microseconds([segment.end for segment in segments])
@@ -174,10 +174,10 @@ class _Projection:
         return np.flatnonzero(touched == 0).tolist()
 
     def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
-        """The label set of the clips of the films that were added."""
+        """Return the label set of the clips of the films that were added."""
         rows = np.flatnonzero(self.labelled)
         codes, names = self.scheme.codes, np.array(self.scheme.concept_names, object)
-        # There are few distinct sets of concepts and few distinct ratios.
+        # Distinct sets of concepts and distinct ratios are few.
         keys = [ticked.tobytes() for ticked in self.concepts[rows]]
         concepts = {key: tuple(names[np.frombuffer(key, bool)]) for key in set(keys)}
         ratios = self.ratio[rows].tolist()
@@ -198,9 +198,9 @@ def _overlapping_pairs(
     segment_starts: NDArray[np.int64],
     segment_ends: NDArray[np.int64],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pairs of a clip and a segment, among them all that have time in common.
+    """Return pairs of a clip and a segment, including all that overlap in time.
 
-    Clips are in order of their starts. Where they do not overlap one another, all pairs do.
+    Clips are in order of their starts. If clips do not overlap one another, all pairs do.
     """
     first = np.searchsorted(np.maximum.accumulate(ends), segment_starts, side="right")
     counts = np.maximum(np.searchsorted(starts, segment_ends, side="left") - first, 0)

@@ -1,6 +1,6 @@
-"""Remarks: what was odd in a source or in a result, and what was done about it.
+"""Remarks: oddities in a source or in a result, and what was done about them.
 
-On disk ``remarks.csv`` with the columns where, film, annotator, what, done and code.
+On disk they are ``remarks.csv`` with the columns where, film, annotator, what, done and code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12
-#: This many remarks of one kind, or more, are one line.
+#: From this many on, remarks of one kind are printed on one line.
 MIN_GROUPED = 4
 COLUMNS = ("where", "film", "annotator", "what", "done", "code")
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Something odd in a source or in a result.
+    """An oddity in a source or in a result.
 
-    `where` is a file and line, say; `done` is what was done: a segment was left out, cut, or
-    kept. Remarks of one `code` differ only by their numbers; without a code, each sentence is a
-    kind of its own.
+    `where` is for instance a file and line; `done` is what was done: a segment was left out, cut,
+    or kept. Remarks of one `code` differ only by their numbers; without a code, each sentence is a
+    separate kind.
     """
 
     where: str
@@ -41,12 +41,12 @@ class Remark:
     code: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """The remark under the names that its file and the commands' JSON use."""
+        """Return the remark with the names that its file and the commands' JSON use."""
         return asdict(self)
 
 
 def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
-    """By place: line 9 comes before line 10."""
+    """Sort remarks by location: line 9 comes before line 10."""
 
     def key(remark: Remark) -> list[tuple[int, str]]:
         parts = re.split("([0-9]+)", remark.where)
@@ -58,9 +58,9 @@ def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
 def describe_remarks(
     remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield remarks for a terminal, what was left out first; `rest` says where the others are.
+    """Yield remarks for a terminal, left-out rows first; `rest` says where the others are.
 
-    Many remarks of one kind are one line: the first, and how many more there are.
+    Many remarks of one kind are one line: the first, and the number of others.
     """
     titles = known_titles() | dict(titles or {})
     kinds: dict[tuple[str, str], list[Remark]] = {}
@@ -81,18 +81,18 @@ def describe_remarks(
 
 def _describe(remark: Remark, titles: Mapping[str, str]) -> str:
     names = filter(None, (remark.film, remark.annotator))
-    # The names of a row that was left out may be anything.
+    # A row that was left out may have any names.
     who = " ".join(titles.get(n) or (shorten(n) if id_problem(n) else n) for n in names)
     return f"{remark.where}: {f'{who}: ' if who else ''}{remark.what} ({remark.done})"
 
 
 def remarks_csv(remarks: Sequence[Remark]) -> str:
-    """Remarks as a table."""
+    """Format remarks as a table."""
     return format_table({name: [getattr(r, name) for r in remarks] for name in COLUMNS})
 
 
 def read_remarks(path: Path) -> list[Remark]:
-    """The remarks of a table that `remarks_csv` wrote; none where there is no such file."""
+    """Read the remarks of a table that `remarks_csv` wrote; return [] without a file."""
     if not path.exists():
         return []
     table = read_table(path, required=COLUMNS[:5])
@@ -100,20 +100,20 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """Return what is odd in label sets that are taken together: a merge's parts, timelines."""
+    """Return oddities of label sets that are used together: a merge with its parts, timelines."""
     where, remarks, names_of = manifest.name, list[Remark](), dict[str, list[str]]()
     for labels in sorted(label_sets, key=attrgetter("name")):
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
             names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
         sources = {*labels.merged_from, *labels.merged_annotators}
-        if parts := [other.name for other in label_sets if other.name in sources]:
-            what = (
+        if parts := [label_set.name for label_set in label_sets if label_set.name in sources]:
+            problem = (
                 f"contains the labels of {join_some(parts)}, from which it was merged, so "
                 "agreement with them is built in"
             )
-            remarks.append(Remark(where, "", labels.name, what, KEPT, "merge-of-compared"))
+            remarks.append(Remark(where, "", labels.name, problem, KEPT, "merge-of-compared"))
     if len(names_of) > 1:
         groups = "; ".join(join_some(names) for names in names_of.values())
-        what = f"projected from {len(names_of)} different timelines: {groups}"
-        remarks.append(Remark(where, "", "", what, "taken together", "different-timelines"))
+        problem = f"projected from {len(names_of)} different timelines: {groups}"
+        remarks.append(Remark(where, "", "", problem, "taken together", "different-timelines"))
     return remarks

@@ -1,8 +1,8 @@
 """Timelines: the segments that annotators cut freely from films, as a folder of two tables.
 
-The folder holds ``timelines.json`` (where they come from, the label scheme, the films),
-``segments.csv`` (one row per segment, in order of film, annotator and time) and ``remarks.csv``
-(what was odd in the source, and what was done about it).
+The folder holds ``timelines.json`` (the source, the label scheme, the films), ``segments.csv`` (one
+row per segment, in order of film, annotator and time) and ``remarks.csv`` (oddities of the source,
+and what was done about them).
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Segment:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Its duration."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class Film:
-    """A film's title, its length in seconds, and its name in the source, if that is not an id."""
+    """A film's title, its length in seconds, and its name in the source if that is not an id."""
 
     title: str = ""
     end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
@@ -69,9 +69,9 @@ class Film:
 
 
 class Coverage(NamedTuple):
-    """What an annotator marked in a film: seconds by level and in all, where overlaps count once.
+    """An annotator's marks in a film: seconds by level and in all, counting overlaps once.
 
-    `remarks` is how many remarks there are of it.
+    `remarks` is the number of remarks on them.
     """
 
     film: str
@@ -86,9 +86,9 @@ class Coverage(NamedTuple):
 class Timelines:
     """Segments by film and annotator.
 
-    Segments are in order of film, annotator, start, end and level, whatever the order in which
-    they came; films in the order in which they are first named. `names` are annotators' names in
-    the source, where these are not ids.
+    Segments are in order of film, annotator, start, end and level, regardless of their original
+    order; films are in the order of their first mention. `names` are annotators' names in the
+    source, if these are not ids.
     """
 
     name: str
@@ -105,13 +105,13 @@ class Timelines:
         return f"Timelines({self.name!r}, {self.describe_size()})"
 
     def describe_size(self) -> str:
-        """The numbers of segments, films and annotators, as text."""
+        """Return the numbers of segments, films and annotators, as text."""
         segments, films = counted(len(self.segments), "segment"), counted(len(self.by_film), "film")
         return f"{segments} of {films} by {counted(len(self.annotators), 'annotator')}"
 
     @cached_property
     def by_film(self) -> dict[str, dict[str, list[Segment]]]:
-        """Film -> annotator -> segments, in time."""
+        """The segments by film and annotator, in time."""
         by_film: dict[str, dict[str, list[Segment]]] = {}
         for segment in self.segments:
             of_film = by_film.setdefault(segment.film, {})
@@ -120,22 +120,22 @@ class Timelines:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """The title of each film, with the year where we know it; else its name in the source."""
-        known = known_titles()
+        """The title of each film, with the year if we know it; else its name in the source."""
+        shipped = known_titles()
         return {
-            film: known.get(film) or about.title or about.name or film
+            film: shipped.get(film) or about.title or about.name or film
             for film, about in self.films.items()
         }
 
     def of_films(self, films: Sequence[str]) -> Timelines:
-        """The timelines of these films alone."""
+        """Return the timelines of these films only."""
         segments = [segment for segment in self.segments if segment.film in films]
         remarks = [remark for remark in self.remarks if remark.film in films]
         about = {film: self.films[film] for film in self.films if film in films}
         return replace(self, segments=segments, remarks=remarks, films=about)
 
     def named_as(self, films: Iterable[str]) -> Timelines:
-        """The same under these names of films, of which importers make ids (`safe_id`)."""
+        """Return the timelines with these names of films, from which importers made ids."""
         names = {safe_id(film): film for film in films}
         segments = [replace(s, film=names.get(s.film, s.film)) for s in self.segments]
         about = {names.get(film, film): details for film, details in self.films.items()}
@@ -143,7 +143,7 @@ class Timelines:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the segments, as they are saved."""
+        """The SHA-256 of the segments, as they are saved."""
         return hashlib.sha256(self.to_csv().encode()).hexdigest()
 
     @property
@@ -152,7 +152,7 @@ class Timelines:
         return sorted({segment.annotator for segment in self.segments})
 
     def end_of(self, film: str) -> float:
-        """Where a film ends, in seconds; where that is unknown, the end of its last segment."""
+        """Return the end of a film in seconds; if it is unknown, the end of its last segment."""
         end = self.films[film].end if film in self.films else None
         if end is not None:
             return end
@@ -160,7 +160,7 @@ class Timelines:
 
     @cached_property
     def coverage(self) -> list[Coverage]:
-        """What each annotator marked in each film."""
+        """The marks of each annotator in each film."""
         remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
         return [
             Coverage(
@@ -179,7 +179,7 @@ class Timelines:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Facts of the timelines, of each film and of each annotator in it; times in seconds."""
+        """Return facts of the timelines, of each film and of each annotator; times in seconds."""
         films: dict[str, Any] = {
             film: {"title": details.title, "end": details.end, "annotators": {}}
             for film, details in self.films.items()
@@ -218,7 +218,7 @@ class Timelines:
 
         return project(self, grid, threshold)
 
-    # Importers, a file of `importers/` each: their commands follow.
+    # Importers, one file of `importers/` each: their commands follow.
     from_mobygaze = Importer("mobygaze")
     from_elan = Importer("elan")
     from_csv = Importer("csv_table")
@@ -249,7 +249,7 @@ class Timelines:
             order = s.annotator, s.start, s.end, level_rank[s.level]
             return *order, s.concepts, s.comment
 
-        # A film at a time: keys take more memory than segments.
+        # One film at a time, because keys take more memory than segments.
         of_film = group_by(segments, attrgetter("film"))
         ordered = tuple(s for film in films for s in sorted(of_film.pop(film, ()), key=key))
         origin = {"source": source, "licence": licence, "citation": citation}
@@ -263,7 +263,7 @@ class Timelines:
             write_text(new / "remarks.csv", remarks_csv(self.remarks))
 
     def to_csv(self) -> str:
-        """The segments as they are saved in ``segments.csv``."""
+        """Return the segments as they are saved in ``segments.csv``."""
         columns = {name: [getattr(s, name) for s in self.segments] for name in COLUMNS}
         for name in ("start", "end"):
             columns[name] = list(map(format_seconds, columns[name]))
@@ -271,7 +271,7 @@ class Timelines:
         return format_table(columns)
 
     def header(self) -> dict[str, Any]:
-        """The contents of ``timelines.json``."""
+        """Return the contents of ``timelines.json``."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -283,7 +283,7 @@ class Timelines:
 
     @classmethod
     def load(cls, folder: Path | str) -> Timelines:
-        """Read a folder that `save` wrote, or that somebody edited since."""
+        """Read a folder that `save` wrote, possibly edited since."""
         folder = Path(folder)
         content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
@@ -303,7 +303,7 @@ class Timelines:
 
 
 class _Header(msgspec.Struct):
-    """What is read of ``timelines.json``."""
+    """The fields of ``timelines.json`` that are read."""
 
     label_scheme: LabelScheme
     films: dict[str, Film]
@@ -315,7 +315,7 @@ class _Header(msgspec.Struct):
 
 
 def _covered(segments: Iterable[Segment]) -> float:
-    """How many seconds segments cover; where two overlap, the time counts once."""
+    """Return the seconds that segments cover; overlapping time counts once."""
     total = reached = 0.0
     for segment in sorted(segments, key=lambda s: s.start):
         total += max(0.0, segment.end - max(segment.start, reached))
@@ -324,7 +324,7 @@ def _covered(segments: Iterable[Segment]) -> float:
 
 
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
-    """Read a table of segments by column; where one of them is wrong, by row, to name its line."""
+    """Read a table of segments by column; if a cell is wrong, by row, to name its line."""
     segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
     if segments is None:
         segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)
@@ -332,7 +332,7 @@ def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
 
 
 def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
-    """Make segments of a table, whose times it loses; None if one of them is wrong."""
+    """Make segments from a table, and drop its times; return None if a cell is wrong."""
     films, annotators = table["film"], table["annotator"]
     if not are_ids([*{*films, *annotators}]):
         return None

@@ -1,4 +1,4 @@
-"""From a film clip to frames: which frames, and their pixels. Needs PyAV."""
+"""Turn a film clip into frames: which frames, and their pixels. Needs PyAV."""
 
 from obygaze_features.common.package import need
 

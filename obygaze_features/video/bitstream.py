@@ -1,4 +1,4 @@
-"""What a packet's bytes tell: whether decoding can start there, and whether other frames need it.
+"""Inspect a packet's bytes: if decoding can start there, and if other frames need it.
 
 A container's keyframe flag is only a hint: x264's intra refresh sets it too, and pictures build up
 slowly from there. So the packets of common codecs are parsed.
@@ -11,23 +11,24 @@ from collections.abc import Iterator
 _STARTS_AT_FLAGS = {"mpeg4", "mpeg2video", "vp9", "mjpeg", "prores", "dnxhd"}
 """Codecs in which no frame shown after a keyframe refers to a frame before it.
 
-MPEG-2 too: counted, frames of a damaged file would be lost in silence, and others take their place.
+MPEG-2 too: if its frames were counted, frames of a damaged file would be lost silently, and others
+would take their numbers.
 """
 
 PARSED_CODECS = _STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
-"""Codecs whose start points can be trusted."""
+"""The codecs whose start points can be trusted."""
 
 _H264_SLICES, _H264_IDR, _H264_PARAMETERS = range(1, 6), 5, range(7, 9)
 _H264_SEI, _H264_RECOVERY_POINT, _H264_EXACT_NOW = 6, 6, 0b110
-"""The last: recovery_frame_cnt 0, exact_match_flag, no broken_link."""
+"""The last means: recovery_frame_cnt 0, exact_match_flag, no broken_link."""
 _HEVC_SLICES, _HEVC_RANDOM_ACCESS = range(32), range(16, 22)
 _AV1_FRAMES, _AV1_SHOWN_KEY = (3, 6), 0b0001
-"""The last: show_existing_frame 0, frame_type key, show_frame 1."""
+"""The last means: show_existing_frame 0, frame_type key, show_frame 1."""
 _MPEG4_B, _MPEG2_B = 2, 3
 
 
 def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Whether all frames shown from a packet on, a keyframe by its flag, can be decoded from here.
+    """Return True if all frames shown from a flagged keyframe on can be decoded from there.
 
     See `index.codec_of` and `nal_length_bytes`.
     """
@@ -46,7 +47,7 @@ def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
 
 
 def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Whether no other frame refers to this one; False for newer codecs, which have layers."""
+    """Return True if no other frame refers to this one; False for newer codecs with layers."""
     if codec == "h264":
         for at in _nal_units(data, length_bytes):
             if data[at] & 31 in _H264_SLICES:
@@ -61,7 +62,7 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
 
 
 def nal_length_bytes(codec: str, extradata: bytes | None) -> int:
-    """How many bytes hold a NAL unit's length, as in mp4; 0 where start codes separate units."""
+    """Return the bytes of a NAL unit's length, as in mp4; 0 if start codes separate units."""
     if not extradata or extradata[0] != 1:
         return 0
     at = {"h264": 4, "hevc": 21}.get(codec)
@@ -69,7 +70,7 @@ def nal_length_bytes(codec: str, extradata: bytes | None) -> int:
 
 
 def _nal_units(data: bytes, length_bytes: int) -> Iterator[int]:
-    """Return the offset of each NAL unit's header."""
+    """Yield the offset of each NAL unit's header."""
     end = 0
     while True:
         if length_bytes:
@@ -85,7 +86,7 @@ def _nal_units(data: bytes, length_bytes: int) -> Iterator[int]:
 
 
 def _is_recovery_point(sei: bytes) -> bool:
-    """Whether H.264 promises that all frames shown from here on are exact."""
+    """Return True if H.264 promises that all frames shown from here on are exact."""
     sei, at = sei[:256].replace(b"\0\0\3", b"\0\0"), 0
     while at + 2 < len(sei) and (kind := sei[at]) != 255 and (size := sei[at + 1]) != 255:
         if kind == _H264_RECOVERY_POINT:

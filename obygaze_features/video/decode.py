@@ -1,14 +1,14 @@
-"""Frames of a film by number, with PyAV.
+"""Decode frames of a film by number, with PyAV.
 
 Frames are numbered in the order in which the decoder returns them, the only numbering that is right
-in every container. Where the index proves that order (see `FrameIndex.why_slow`), only the packets
-that the frames need are decoded, and each frame is recognised by its time. Elsewhere the film is
+in every container. If the index proves that order (see `FrameIndex.why_slow`), only the packets
+that the frames need are decoded, and each frame is recognised by its time. Otherwise the film is
 decoded from its start and frames are counted. If the film contradicts its index, it is also decoded
 from its start.
 
-A frame is returned exactly, or not at all: where the decoder reports damage, every frame that may
-have suffered is refused, up to the next packet that needs nothing before it. Damage that the
-decoder does not notice cannot be noticed here.
+A frame is returned exactly, or not at all: if the decoder reports damage, every frame that may have
+suffered is refused, up to the next packet that needs nothing before it. Damage that the decoder
+does not notice cannot be noticed here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_video, packets_of
 
 SEEK_PACKETS = 200
-"""From this many packets on, a seek is faster than reading on."""
+"""The number of packets from which a seek is faster than reading on."""
 EMPTY_MPEG4_BYTES = 20
 """MPEG-4 packets below this size may stand for a frame that was left out."""
 MAX_PIXELS = 100_000_000
-"""Of a picture, unless OBYGAZE_MAX_PIXELS says another number; 8K film has 33 million."""
-_CHANGED = "is not what its index says; it may have changed meanwhile"
+"""The most pixels of a picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
+_CHANGED = "does not match its index; it may have changed in the meantime"
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def decode_parts(
 ) -> Iterator[Frames]:
     """Decode frames in parts; a film that must be decoded from its start is decoded once.
 
-    `parts` are frame numbers, ascending. The others are as of `decode_frames`; `allocate` may
-    return the same memory for each part.
+    `parts` are frame numbers, ascending. The remaining parameters are those of `decode_frames`;
+    `allocate` may return the same memory for each part.
     """
     last = parts[-1][-1]
     if last >= len(index):
@@ -134,7 +134,7 @@ def divide_frames(
 
 
 def max_pixels() -> int:
-    """How many pixels a picture may have: `MAX_PIXELS`, or what OBYGAZE_MAX_PIXELS says."""
+    """Return the most pixels of a picture: `MAX_PIXELS`, or the value of OBYGAZE_MAX_PIXELS."""
     text = os.environ.get("OBYGAZE_MAX_PIXELS") or str(MAX_PIXELS)
     try:
         limit = int(text)
@@ -149,7 +149,7 @@ def max_pixels() -> int:
 
 
 def refuse_large(path: Path, width: int, height: int) -> None:
-    """Raise on pictures of more than `max_pixels`: they take many times as much memory."""
+    """Raise for pictures of more than `max_pixels`: they take many times as much memory."""
     limit = max_pixels()
     if width * height > limit:
         raise VideoError(
@@ -162,7 +162,7 @@ def refuse_large(path: Path, width: int, height: int) -> None:
 class _Pictures:
     """Decoded frames of a film as upright RGB pictures, filled in any order.
 
-    `numbers` are the frames' numbers, ascending; `allocate` returns the array of a shape.
+    `numbers` are the frames' numbers, ascending; `allocate` returns an array of a shape.
     """
 
     def __init__(
@@ -200,8 +200,8 @@ class _Pictures:
             (new_height, new_width, _), (_, height, width, _) = picture.shape, self._rgb.shape
             raise VideoError(
                 self.path,
-                f"changes its picture size midway: frame {number} is "
-                f"{new_width}x{new_height}, those before are {width}x{height}",
+                f"changes its picture size: frame {number} is "
+                f"{new_width}x{new_height}, earlier frames are {width}x{height}",
             )
         self._rgb[self._slots[number]] = picture
 
@@ -227,7 +227,7 @@ class _Pictures:
 def _fill(
     parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
 ) -> Iterator[_Pictures]:
-    """Decode the frames of each part, and yield it."""
+    """Decode the frames of each part, and yield the part."""
     if index.why_slow is not None:
         yield from _decode_counting(parts, index, tick)
         return
@@ -248,7 +248,7 @@ def _decode_by_time(pictures: _Pictures, index: FrameIndex, tick: Callable[[], N
 
 
 class _IndexMismatch(Exception):
-    """The film is not as its index says."""
+    """A film that does not match its index."""
 
 
 def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
@@ -310,7 +310,7 @@ class _TimedDecoding:
         first: int,
         last: int,
     ) -> int:
-        """Decode a run, of packets that start at `position`; return where they go on."""
+        """Decode a run of packets that start at `position`; return the next position."""
         context, since = stream.codec_context, int(self._stored[first])
         for packet in packets:
             self._tick()
@@ -321,14 +321,14 @@ class _TimedDecoding:
                     self._expected[packet.pts] = position
                 try:
                     self._take(context.decode(packet), since)
-                except MemoryError:  # FFmpeg's, too: the worker's limit, and no damage
+                except MemoryError:  # FFmpeg's, too: the worker's limit, not damage
                     raise
                 except av.FFmpegError:
                     self._damage.append(position)
             position += 1
             if position > last:
                 break
-        # Take the frames that the decoder still holds; then reset it for the next piece.
+        # Take the frames left in the decoder, then reset it for the next piece.
         with _damage_suppressed():
             self._take(context.decode(None), since)
         context.flush_buffers()
@@ -339,14 +339,14 @@ class _TimedDecoding:
     def _take(self, frames: Iterable[VideoFrame], since: int) -> None:
         for frame in frames:
             if frame.pts is None:
-                raise _IndexMismatch("gives frames without a time")
+                raise _IndexMismatch("has frames without a time")
             if frame.pts < since:
                 continue  # it refers to packets that were not read
             if self._fast and frame.interlaced_frame:
                 # Other frames may need one of its fields, which skipping would lose.
                 raise _IndexMismatch("is interlaced")
             if (position := self._expected.pop(frame.pts, None)) is None:
-                raise _IndexMismatch("gives frames at times that its packets do not have")
+                raise _IndexMismatch("has frames at times that its packets do not have")
             if frame.is_corrupt:
                 self._damage.append(position)
             if frame.pts in self._numbers:
@@ -355,7 +355,7 @@ class _TimedDecoding:
 
 @contextlib.contextmanager
 def _damage_suppressed() -> Iterator[None]:
-    """Suppress FFmpeg's errors, but for a lack of memory."""
+    """Suppress FFmpeg's errors, except a lack of memory."""
     try:
         yield
     except MemoryError:
@@ -365,7 +365,7 @@ def _damage_suppressed() -> Iterator[None]:
 
 
 def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
-    """Raise where a requested frame did not come, or may have suffered from damage before it.
+    """Raise if a requested frame is missing, or may have suffered from damage before it.
 
     The message names the first such frame, requested or not, so it is the same for every backbone.
     """
@@ -385,7 +385,7 @@ def _describe_damage(number: int, index: FrameIndex) -> str:
 def _seek(
     container: InputContainer, stream: VideoStream, index: FrameIndex, first: int
 ) -> tuple[Iterator[Packet[VideoStream]], int]:
-    """Seek to a packet, or to one before it; return the packets from there and its position."""
+    """Seek to a packet or an earlier one; return the packets from there and its position."""
     # Matroska seeks by presentation time; mp4 by decoding time, with which Matroska overshoots.
     for time in index.seeks[np.searchsorted(index.starts, first)].tolist():
         if time == NO_TIME:
@@ -400,14 +400,14 @@ def _seek(
             position = int(index.positions[number])
             if position <= first:
                 return itertools.chain([packet], packets), position
-    raise _IndexMismatch("cannot be seeked")
+    raise _IndexMismatch("does not support seeking")
 
 
 class _CountedDamage:
-    """The frames that may have suffered from damage, where frames are counted.
+    """The frames that may have suffered from damage, in films whose frames are counted.
 
     Damage spoils the frames up to the next keyframe, and back to the last frame that is not a
-    B-frame: frames in between may refer to the damaged one, or be shown in its stead.
+    B-frame: frames in between may refer to the damaged frame, or be shown instead of it.
     """
 
     def __init__(self) -> None:
@@ -430,7 +430,7 @@ class _CountedDamage:
         return self.number
 
     def refuse(self, pictures: _Pictures, index: FrameIndex) -> None:
-        """Raise if some of the pictures did not come, or may have suffered."""
+        """Raise if any of the pictures is missing or may have suffered."""
         spoiled = self._spoiled.union(range(self.number + 1, int(pictures.numbers[-1]) + 1))
         if not spoiled.isdisjoint(pictures.numbers.tolist()):
             first = min(lost for lost in spoiled if lost >= pictures.numbers[0])
@@ -440,7 +440,7 @@ class _CountedDamage:
 def _decode_counting(
     parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
 ) -> Iterator[_Pictures]:
-    """Decode once from the start and count frames, where only their order tells them apart."""
+    """Decode once from the start and count frames that only their order identifies."""
     last, damage = int(parts[-1].numbers[-1]), _CountedDamage()
     frames = _frames_in_order(parts[0].path, index, last, tick)
     ahead: list[tuple[int, VideoFrame]] = []
@@ -450,7 +450,7 @@ def _decode_counting(
             if number in pictures:
                 pictures.put(number, decoded)
         ahead = [entry for entry in ahead if entry[0] > end]
-        # Until a frame after the part shows that no later damage can reach back into it.
+        # Go on until a frame after the part shows that no later damage can reach into it.
         while pictures is parts[-1] or damage.anchor <= end:
             frame = next(frames, None)
             if frame is None:
@@ -469,8 +469,8 @@ def _frames_in_order(
 ) -> Iterator[VideoFrame]:
     """Yield the frames in order, up to the first packet that cannot be decoded.
 
-    Frames right after the last may follow, up to one that shows whether the last was damaged.
-    In AVI a packet is a frame: a packet that gave none, and was not empty, shifts all numbers.
+    Frames right after the last may follow, up to one that shows if the last was damaged. In AVI a
+    packet is a frame: a packet that gave no frame, and was not empty, shifts all numbers.
     """
     fed, received, ended, empty = 0, 0, False, len(index.spare) - len(index)
     with open_video(path) as (container, stream):

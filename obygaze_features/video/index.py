@@ -1,10 +1,10 @@
 """The frames of a film, from one pass over its packets.
 
-Where every packet has a presentation time, and nothing contradicts these times, frames are shown in
+If every packet has a presentation time, and nothing contradicts these times, frames are shown in
 the order of the times, and each can be decoded from the last keyframe before it. AVI has no such
-times: there only the decoder knows which frame comes when.
+times: there only the decoder knows the order of frames.
 
-Also here: opening a film, and its fingerprint.
+This file also opens films and computes their fingerprints.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from obygaze_features.video.bitstream import (
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
-"""A clip may always end so long after its film: ends are rounded, and sound is often longer."""
+"""The seconds by which a clip may always exceed its film: ends are rounded, sound is longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-"""Containers that give every frame's time and can seek to any of them."""
+"""Containers with every frame's time in which any frame can be seeked."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 """FFmpeg's names of formats that are lists of other files, or of addresses."""
 NO_PICTURES = "has no video, only"
-"""How the reason begins that a file without pictures is refused for."""
+"""The start of the reason for which a file without pictures is refused."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """DivX's note that it packs two frames into one packet, and none into the next."""
 _MICROSECONDS = 1_000_000
@@ -95,16 +95,16 @@ class FrameIndex:
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
         """Return the numbers of the frames with ``start <= time < end``; `path` is for messages.
 
-        Raises `VideoError` if there are none, or if most of the clip is after the film's end.
+        Raises `VideoError` for an empty range, or if most of the clip is after the film's end.
         """
-        # Spans are written with few digits; frame times are odd fractions of a second.
+        # Spans have few digits, but frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
         first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
         until = self.seconds if end is None else end
         if first >= last:
             raise VideoError(
                 path,
-                f": there is no frame from {0 if start is None else start:g} s to "
+                f": no frame from {start or 0:g} s to "
                 f"{until:g} s; the film is {self.seconds:.3f} s long",
             )
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
@@ -139,17 +139,17 @@ def open_media(path: Path) -> Iterator[InputContainer]:
     """Open a file with FFmpeg; its errors inside the block become a `VideoError`."""
     with translate(VideoError, path, "cannot be decoded: {}", foreign=(av.FFmpegError, OSError)):
         if not path.is_file():
-            # A pipe is not opened: it may never answer.
+            # A pipe is not opened, because it may never answer.
             raise VideoError(path, "is not a file")
         if path.stat().st_size == 0:
             raise VideoError(path, "is empty")
-        # Old AVI files hold titles in any encoding; they are not needed.
+        # Old AVI files have titles in any encoding, which are not needed.
         options = {"format_whitelist": _single_files()}
         try:
             container = av.open(path, metadata_errors="ignore", options=options)
         except av.ArgumentError:
             reason = (
-                "cannot be decoded: it is a list of other files, or damaged; give the film itself"
+                "cannot be decoded: it is a list of other files, or damaged; pass the film itself"
             )
             raise VideoError(path, reason) from None
         with container:
@@ -158,15 +158,15 @@ def open_media(path: Path) -> Iterator[InputContainer]:
 
 @cache
 def _single_files() -> str:
-    """Return FFmpeg's formats that hold a film themselves, as its option takes them."""
+    """Return FFmpeg's formats that contain the film itself, as its option expects them."""
     return ",".join(sorted(av.formats_available - {*LISTS}))
 
 
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a film's video stream, as `open_media`."""
+    """Open a film's video stream, like `open_media`."""
     with open_media(path) as container:
-        # The cover picture in a music file is a video stream too.
+        # The cover picture in a music file is also a video stream.
         streams = [
             stream
             for stream in container.streams.video
@@ -177,7 +177,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'nothing'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
-        # Slices: one clip on one core, without the delay and copies of frame threads.
+        # Slices: one clip per core, without the delay and copies of frame threads.
         streams[0].thread_type = "SLICE"
         streams[0].codec_context.thread_count = 1
         yield container, streams[0]
@@ -185,14 +185,14 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
     """Yield the non-empty packets, in the order of the file."""
-    reason = "cannot be decoded: a stream starts that its header does not list"
-    # PyAV looks up a stream that appeared after the file was opened.
+    reason = "cannot be decoded: it has a stream that its header does not list"
+    # PyAV fails on a stream that appeared after the file was opened.
     with translate(VideoError, Path(container.name), reason, foreign=IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
 
 
 def codec_of(stream: VideoStream) -> str:
-    """Return the codec's name, whichever decoder is used: ``av1``, not ``libdav1d``."""
+    """Return the codec's name, for any decoder: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
 
 
@@ -209,7 +209,7 @@ class _Packets:
 
     @property
     def have_own_times(self) -> bool:
-        """True unless packets may hold half a frame, or one that is not shown."""
+        """True unless packets may hold half a frame, or a hidden one."""
         times = np.unique(self.pts)
         return self.doubts is None and len(times) == len(self.pts) and NO_TIME not in times[:1]
 
@@ -219,9 +219,8 @@ def index_file(
 ) -> FrameIndex:
     """Index a film in any format that FFmpeg reads; `tick` is called at every packet.
 
-    Frames that only the decoder can number are decoded to number them. Without `decode`, their
-    packets are counted, where each has a time of its own: enough for the film's length and
-    fingerprint.
+    Frames that only the decoder can number are decoded to number them. Without `decode`, packets
+    with times are counted instead, which is enough for the film's length and fingerprint.
     """
     with open_video(path) as (container, stream):
         with _structure_errors(container) as errors:
@@ -237,7 +236,7 @@ def index_file(
     pts, starts = packets.pts[order], _clean_starts(packets)
     if why_slow is not None:
         order, starts = order[:0], starts[:0]
-        # In AVI a packet is a frame; elsewhere a packet may hold half a frame, or a hidden one.
+        # In AVI a packet is a frame; in other formats it may be half a frame, or a hidden one.
         if kind == "avi":
             pts = _packet_times(packets)
         elif packets.have_own_times and not decode:
@@ -272,7 +271,7 @@ def index_file(
 def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
     """Collect FFmpeg's error messages about a file's structure while the block reads it.
 
-    FFmpeg skips a damaged piece of a Matroska file silently, but for such a message.
+    FFmpeg skips a damaged piece of a Matroska file with no other sign than such a message.
     """
     level, errors = av.logging.get_level(), list[str]()
     av.logging.set_level(av.logging.ERROR)
@@ -312,7 +311,7 @@ def _read_packets(
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == TIMED[0] else 0
     if len(pts) < listed:
-        raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames are there")
+        raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames were found")
     return _Packets(
         np.array(pts, np.int64),
         np.array(dts, np.int64),
@@ -324,7 +323,7 @@ def _read_packets(
 
 
 def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
-    """Why the packets' times do not tell which frame comes when."""
+    """Return why the packets' times do not tell the order of frames, or None."""
     if kind == "avi":
         return "AVI does not say when frames are shown"
     if kind not in TIMED:
@@ -358,7 +357,7 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
-    """Return the times of frames that come one per packet, without those that no decoder returns.
+    """Return the times of frames that come one per packet and that a decoder returns.
 
     A film that was cut out of a longer one may begin with frames that refer to what was cut off.
     """

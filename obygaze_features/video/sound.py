@@ -1,8 +1,8 @@
 """The sound of a film or of a span of it: mono, at the rates that networks take.
 
 Samples are numbered by the film's clock, whose zero is that of `index.FrameIndex.times`: the n-th
-at a rate is heard at n / rate seconds. FFmpeg trims what an encoder put before the first sample.
-Where the track has no sound (before it starts, in a gap, after its end) there is silence.
+at a rate is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. Where the track
+has no sound (before it starts, in a gap, after its end) there is silence.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import MAX_BEYOND_S, TIMED, open_media
 
 PREROLL_S = 0.5
-"""Decoded before a span: lossy decoders and resamplers need some sound to get going."""
+"""The seconds to decode before a span: lossy decoders and resamplers need some sound first."""
 TAIL_S = 0.1
-"""Decoded after it, for the resampler."""
+"""The seconds to decode after a span, for the resampler."""
 MAX_JITTER_S = 0.02
-"""Clocks of files are rounded: a frame that starts this near the end of the last one follows it."""
+"""The gap in seconds up to which a frame continues the last one, as clocks are rounded."""
 SAMPLES_PER_STEP = 1 << 16
-"""Resampled together: a frame a time costs twice as much."""
+"""The samples to resample together: single frames cost twice as much."""
 MIX = {"rematrix_maxval": "1"}
-"""FFmpeg's weights of channels, made to sum to 1: the same sound in all channels stays as it is."""
+"""FFmpeg's weights of channels, made to sum to 1: equal channels stay unchanged."""
 
 MAX_SECONDS = 12 * 3600
 """The longest clip whose sound is decoded."""
 RATES = range(1_000, 1_000_001)
-"""Samples a second that a file may have."""
+"""The samples per second that a file may have."""
 MARGIN_S = 1.0
-"""Kept beyond the windows of a clip whose end is only known from its file's header."""
+"""The seconds kept beyond the windows of a clip whose end only its file's header states."""
 MAX_READINGS = 3
-"""The most readings of a clip: a seek may miss its start, and a header be wrong about its end."""
+"""The most readings of a clip: a seek may miss its start, and a header may misstate its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
-"""The processor's time that decoding may take, and more for each second that it has come to: sound
-is decoded some hundred times as fast as it plays."""
+"""The processor's time that decoding may take, and more for each second decoded: sound is decoded
+some hundred times as fast as it plays.
+"""
 _TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; divide it into shorter clips"
 
 
 Ranges = Sequence[tuple[int, int]]
 """The first sample of each stretch of a clip, and the one after its last; ascending and apart."""
 Windows = Callable[[int, int], Ranges]
-"""A function from a rate and a clip's number of samples to the stretches that are kept."""
+"""A function from a rate and a clip's number of samples to the stretches to keep."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """The excerpts of a clip at each rate; and the `track`, ``2 of 3 (fra)``, of several."""
+    """The excerpts of a clip at each rate, and the `track`, ``2 of 3 (fra)``, of several."""
 
     excerpts: dict[int, Excerpts]
     track: str
@@ -75,11 +76,11 @@ def decode_sound(
     windows: Windows = lambda rate, samples: [(0, samples)],
     allocate: Callable[[int], Samples] = lambda samples: np.empty(samples, np.float32),
 ) -> Sound:  # fmt: skip
-    """Decode the sound of a film from `start` to `end`, in seconds; all of it by default.
+    """Decode the sound of a film from `start` to `end`, in seconds (default: all).
 
-    At each rate these are ``round(end * rate) - round(start * rate)`` samples from -1 to 1; without
-    an end as many as there are. Raises `VideoError` if there is no sound, or most of the clip is
-    after the film's end.
+    The clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1 at each rate;
+    without an end, all that exist. Raises `VideoError` for a film without sound, or if most of the
+    clip is after the film's end.
 
     Parameters
     ----------
@@ -117,8 +118,8 @@ def decode_sound(
         _refuse_missing(path, reader, begin, until, seconds)
         excerpts = {rate: output.excerpts() for rate, output in outputs.items()}
         lengths = {rate: len(excerpt) for rate, excerpt in excerpts.items()}
-        wanted = {rate: windows(rate, length) for rate, length in lengths.items()}
-        if all(excerpts[rate].has(*span) for rate, spans in wanted.items() for span in spans):
+        kept_ranges = {rate: windows(rate, length) for rate, length in lengths.items()}
+        if all(excerpts[rate].has(*span) for rate, spans in kept_ranges.items() for span in spans):
             return Sound(excerpts, label)
     raise VideoError(path, "changes while it is read")
 
@@ -126,7 +127,7 @@ def decode_sound(
 def _refuse_missing(
     path: Path, reader: _Reader, begin: float, until: float, seconds: float
 ) -> None:
-    """Raise if there is no sound, if the file is cut short, or if most of the clip is after it."""
+    """Raise if the file has no sound or is cut short, or if most of the clip is after it."""
     last, reason = max(reader.reached, seconds), ""
     if reader.reached == -math.inf:
         reason = "has an empty sound track"
@@ -141,7 +142,7 @@ def _refuse_missing(
 
 
 def _merge(ranges: Ranges) -> list[tuple[int, int]]:
-    """Return the ranges that cover these, where they meet or overlap as one."""
+    """Merge ranges that meet or overlap."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if merged and first <= merged[-1][1]:
@@ -162,7 +163,7 @@ def _make_outputs(
     ranges: Mapping[int, Ranges], begin: float, end: float | None,
     allocate: Callable[[int], Samples],
 ) -> dict[int, _Output]:  # fmt: skip
-    """Return an output for each rate, one after the other in memory that is silent."""
+    """Return an output for each rate, one after the other in memory that starts silent."""
     sizes = {rate: sum(end - first for first, end in spans) for rate, spans in ranges.items()}
     memory, used = allocate(max(1, sum(sizes.values()))), 0
     memory[:] = 0
@@ -176,10 +177,10 @@ def _make_outputs(
 def _choose_track(
     path: Path, container: InputContainer, number: int | None
 ) -> tuple[AudioStream, str]:
-    """The sound track of this number, from 1, or the default one; its name, if it is not alone."""
+    """Return the sound track with a number from 1, or the default, and a name if several exist."""
     tracks = list(container.streams.audio)
     if len(tracks) < (number or 1):
-        reason = f"has {counted(len(tracks), 'sound track')}, so there is no track {number}"
+        reason = f"has {counted(len(tracks), 'sound track')}, so track {number} does not exist"
         raise VideoError(path, reason if tracks else "has no sound track")
     best: Any = container.streams.best("audio")
     stream = tracks[number - 1] if number else best or tracks[0]
@@ -206,10 +207,10 @@ class _Reader:
         self._zero = 0.0 if is_avi else (container.start_time or 0) / av.time_base
         self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
         """The end of the sound by the file's header."""
-        whole = self.listed if stream.duration else (container.duration or 0) / av.time_base
-        self.expected = min(whole, MAX_SECONDS)
+        expected_s = self.listed if stream.duration else (container.duration or 0) / av.time_base
+        self.expected = min(expected_s, MAX_SECONDS)
         self._grid: tuple[int, int] | None = None
-        """Of frames of one length: where one starts, and the length."""
+        """The start of a frame and the length, for frames of one length."""
 
     def time(self, pts: int) -> float:
         """Return a time of the file in seconds of the film's clock."""
@@ -218,7 +219,7 @@ class _Reader:
     def read(
         self, begin: float, until: float, outputs: Sequence[_Output], *, is_sought: bool
     ) -> bool:
-        """Read from `begin` to `until` into `outputs`; false if a seek missed the beginning."""
+        """Read from `begin` to `until` into `outputs`; return False if a seek missed the start."""
         since = begin - PREROLL_S
         if is_sought := is_sought and since > 0:
             try:
@@ -251,16 +252,16 @@ class _Reader:
         return not is_sought
 
     def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
-        """Raise on sound that would take more memory or time than any film's."""
+        """Raise for sound that would take more memory or time than any film's."""
         if rate not in RATES:
             bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
-            reason = f"has sound of {rate:,} samples a second; only {bounds} are decoded"
+            reason = f"has sound of {rate:,} samples per second; only {bounds} are decoded"
             raise VideoError(self._path, reason)
         if until == math.inf and second > begin + MAX_SECONDS:
             raise VideoError(self._path, _TOO_LONG)
 
     def _beat(self) -> None:
-        """Call `tick`, and raise where decoding takes far longer than that of any film."""
+        """Call `tick`, and raise if decoding takes far longer than that of any film."""
         self._tick()
         allowed = COMPUTING_S + COMPUTING_PER_SECOND * max(0.0, self.reached)
         if time.process_time() - self._began > allowed:
@@ -268,19 +269,21 @@ class _Reader:
             raise VideoError(self._path, reason)
 
     def _measure_frames(self) -> None:
-        """Where frames start, if the file's clock is coarser than a sample: after a seek, the clock
-        alone would put them up to a millisecond away. Most codecs have frames of one length.
+        """Measure where frames start, if the file's clock is coarser than a sample.
+
+        After a seek, the clock alone would put them up to a millisecond away. Most codecs have
+        frames of one length.
         """
         if self._unit * self._stream.codec_context.sample_rate > 1:
-            # No damage counts: nothing of this is heard.
+            # Damage does not matter here: nothing of this is heard.
             frames = self._place(self._frames(-math.inf, math.nan))
             _, (position, frame) = next(frames, None), next(frames, (0, None))
             self._grid = (position, frame.samples) if frame else None
 
     def _frames(self, since: float, begin: float) -> Iterator[AudioFrame]:
-        """The frames from the packet before a time on; `VideoError` if any after `begin` is lost.
+        """Yield frames from the packet before `since`; raise if any after `begin` is lost.
 
-        But at the end of the file: it may be cut short.
+        At the end of the file, losses are allowed: it may be cut short.
         """
         held, damaged = None, -math.inf
         for packet in self._container.demux(self._stream):
@@ -292,7 +295,7 @@ class _Reader:
             for due in [held, packet] if held else [packet]:
                 try:
                     frames = due.decode()
-                except MemoryError:  # FFmpeg's, too: the worker's limit, and no damage
+                except MemoryError:  # FFmpeg's, too: the worker's limit, not damage
                     raise
                 except av.FFmpegError:
                     damaged = begin if due.pts is None else self.time(due.pts)
@@ -304,7 +307,7 @@ class _Reader:
             held = None
 
     def _place(self, frames: Iterator[AudioFrame]) -> Iterator[tuple[int, AudioFrame]]:
-        """Each frame with the number of its first sample."""
+        """Yield each frame with the number of its first sample."""
         expected, rate, is_anchored = 0.0, 0, False
         for frame in frames:
             expected *= frame.sample_rate / (rate or 1)
@@ -324,14 +327,14 @@ class _Reader:
 
 
 def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_Output]) -> None:
-    """Return a frame, mixed, to the outputs; or None, which ends the run if there is one."""
+    """Pass a frame, mixed, to the outputs; None ends the current run."""
     for piece in [*mixer.resample(frame), *([] if frame else [None])]:
         for output in outputs:
             output.add(piece)
 
 
 class _Output:
-    """The samples of a clip at a rate, silent where there are none, in the ranges that are kept."""
+    """The samples of a clip at a rate, silent by default, in the ranges to keep."""
 
     def __init__(
         self, rate: int, begin: float, end: float | None, ranges: Ranges, memory: Samples
@@ -348,7 +351,7 @@ class _Output:
 
     def start(self, position: int, source: int) -> None:
         """Start a run by the number of its first sample and its rate."""
-        # From a sample on that both rates have, so that all have their numbers' times.
+        # From a sample on that both rates share, so that numbers match times.
         silence = position % (source // math.gcd(source, self._rate))
         self._next = (position - silence) * self._rate // source
         self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
@@ -359,7 +362,7 @@ class _Output:
             self.add(frame)
 
     def add(self, frame: AudioFrame | None) -> None:
-        """Add what follows in the run; None ends it."""
+        """Add the next samples of the run; None ends it."""
         for resampled in self._resampler.resample(frame):
             first, end = max(self._first, self._next), self._next + resampled.samples
             last = end if self._high is None else min(end, self._high)
@@ -370,13 +373,13 @@ class _Output:
             self._next = end
 
     def _keep(self, first: int, samples: Samples) -> None:
-        """Copy what is in the ranges of samples that start at a number of the clip's."""
+        """Copy the parts in the ranges from samples that start at a number of the clip's."""
         for at, piece in self._pieces:
             begin, end = max(at, first), min(at + len(piece), first + len(samples))
             if begin < end:
                 piece[begin - at : end - at] = samples[begin - first : end - first]
 
     def excerpts(self) -> Excerpts:
-        """Return what was kept, and perhaps silence after the clip's end."""
+        """Return the kept samples, and perhaps silence after the clip's end."""
         length = (self._reached if self._high is None else self._high) - self._low
         return Excerpts(length, self._pieces)

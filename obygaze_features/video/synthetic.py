@@ -4,8 +4,8 @@ Each frame carries its number as a strip of black and white squares along its to
 decoder's output can be checked against the picture itself. Below it, the three levels look
 different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
 with a small disc, Hard Negative in between. So models of them score between chance and one. In half
-of the scenes, whatever they look like, there is a voice instead of a tone, and in most of these
-something is understood.
+of the scenes, independent of their looks, there is a voice instead of a tone, and in most of these
+some words can be understood.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LEVELS = ("EN", "S", "HN", "S")
 """The levels of a film's scenes, repeated."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
 _SPREAD = 0.5
-"""How far the warmth of a level's scenes spreads, as a standard deviation."""
+"""The standard deviation of the warmth of a level's scenes."""
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
-"""How many concepts a scene of a level has."""
+"""The number of concepts in a scene of each level."""
 _SAID = ("Where were you?", "", "Look at me.", "Not here, please.", "Say something!")
-"""What the voice of a scene says, repeated; in some nothing is understood."""
+"""The words of a scene's voice, repeated; some scenes have none."""
 
 
 def write_synthetic_dataset(
@@ -50,12 +50,12 @@ def write_synthetic_dataset(
     titles: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; returns its path.
+    """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; return its path.
 
     Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. The column
-    ``heard`` says ``voice`` or ``tone``. With `titles`, each is a whole film in one file,
-    ``videos/TITLE.mp4``, with ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`
-    an earlier synthetic data set is replaced.
+    ``heard`` is ``voice`` or ``tone``. With `titles`, each is a whole film in one file,
+    ``videos/TITLE.mp4``, with ``videos/TITLE.srt``, and the clips are spans of it. With
+    `overwrite`, an earlier synthetic data set is replaced.
     """
     for title in titles:
         if Path(title).name != title:
@@ -114,12 +114,12 @@ def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint
 
 
 def has_voice(seed: int) -> bool:
-    """Whether a voice is heard in a scene; it does not depend on what is seen."""
+    """Return True if a scene has a voice, independent of its picture."""
     return bool(np.random.default_rng([seed, 1]).random() < 0.5)
 
 
 def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
-    """The sound of a frame: a steady tone, or syllables of a voice; the pitch tells nothing."""
+    """Draw the sound of a frame: a steady tone or a voice's syllables; pitch means nothing."""
     count = SOUND_RATE // FRAMES_PER_SECOND
     time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
     pitch = 180 + 10 * (seed % 13)
@@ -131,11 +131,11 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
 def _subtitles(scenes: Sequence[int], seconds: float) -> str:
     """Return the words that are understood in a film's scenes, as SRT."""
     voices = [n for n in scenes if has_voice(n)]
-    said = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
+    words_of = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
     lines = [
-        f"{_clock(at * seconds)} --> {_clock((at + 1) * seconds)}\n{said[n]}\n"
+        f"{_clock(at * seconds)} --> {_clock((at + 1) * seconds)}\n{words_of[n]}\n"
         for at, n in enumerate(scenes)
-        if said.get(n)
+        if words_of.get(n)
     ]
     return "\n".join(f"{number}\n{line}" for number, line in enumerate(lines, 1))
 
@@ -147,7 +147,7 @@ def _clock(seconds: float) -> str:
 
 
 def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
-    """Put the strip that tells a frame's number into a picture."""
+    """Draw a frame's number as a strip into a picture."""
     bits = (number >> np.arange(BITS)) & 1
     rgb[:SQUARE, : BITS * SQUARE] = np.repeat(bits, SQUARE)[:, None] * 255
 
@@ -155,7 +155,7 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 def draw_clip(
     level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
 ) -> Iterator[NDArray[np.uint8]]:
-    """Return the pictures of a clip that looks like a level; with different seeds they differ."""
+    """Yield the pictures of a clip that looks like a level; with different seeds they differ."""
     random = np.random.default_rng(seed)
     warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
     cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])

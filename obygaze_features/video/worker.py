@@ -40,15 +40,16 @@ from obygaze_features.video.index import FrameIndex, fingerprint, index_file, op
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
-"""Frames in one answer at most, in full size, and their bytes. A caller asks for the other parts of
-a clip, or has other processes asked, with each of the ``skips`` of the first answer."""
+"""The most frames of one answer, in full size, and their bytes. A caller requests the other parts of
+a clip, from this or other processes, with each of the ``skips`` of the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
-"""Memory that a worker may take, and more for each pixel that a picture may have: 4 GiB, unless
-OBYGAZE_MAX_PIXELS says otherwise. A decoder keeps up to 17 pictures."""
+"""The memory of a worker, and more per pixel of the largest picture: 4 GiB, unless
+OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
+"""
 READY = b"ready\n"
-"""Sent first: requests are answered from then on."""
+"""The first message: requests are answered from then on."""
 HEARTBEAT = b".\n"
-"""Sent at most once a second while a request makes progress."""
+"""Sent at most once per second while a request makes progress."""
 
 
 class Memory:
@@ -59,7 +60,7 @@ class Memory:
         self._map: mmap.mmap | None = None
 
     def array(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """Return the memory from its beginning, as an array of bytes."""
+        """Return the memory from its start, as an array of bytes."""
         size = int(np.prod(shape))
         if self._map is None or len(self._map) < size:
             if os.fstat(self._descriptor).st_size < size:
@@ -83,15 +84,15 @@ def main() -> None:
         except MemoryError:
             allowed = f"{limit / 2**30:.1f} GiB"
             answer = {"error": f"cannot be decoded: it takes more memory than {allowed}"}
-        except Exception as problem:  # a bug of ours costs this file alone, and is named
+        except Exception as problem:  # a bug of ours fails only this file, and is named
             answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
 
 
 def limit_memory() -> int:
-    """Keep this process from taking more memory; return how many bytes it may take.
+    """Keep this process from taking more memory; return the bytes that it may take.
 
-    A film of a few bytes can ask for any amount. Memory shared with the caller does not count.
+    A film of a few bytes can request any amount. Memory shared with the caller does not count.
     """
     limit = MEMORY_BYTES + MEMORY_BYTES_PER_PIXEL * max_pixels()
     if sys.platform == "win32":
@@ -113,7 +114,7 @@ def _listen(channel: socket.socket, requests: queue.SimpleQueue[dict[str, Any]])
         with channel.makefile("rb") as lines:
             for line in lines:
                 requests.put(json.loads(line))
-    finally:  # also if the caller was killed while it waited for an answer
+    finally:  # even if the caller was killed while it waited for an answer
         os._exit(0)
 
 
@@ -129,7 +130,7 @@ class _Heartbeat:
 
 
 class Worker:
-    """Answers requests; what a clip's next part needs is kept until then.
+    """Answers requests, and remembers what a clip's next part needs.
 
     Parameters
     ----------
@@ -145,10 +146,10 @@ class Worker:
         self._index: FrameIndex
         self._parts: Iterator[Frames] = iter(())
         self._next: object = None
-        """The clip whose parts these are, and how many of its frames were given."""
+        """The clip whose parts these are, and the number of its frames that were sent."""
 
     def _find_index(self, path: Path, changed: int, *, decode: bool) -> FrameIndex:
-        """Index a film, as `index_file`; the index is kept for its next span."""
+        """Index a film with `index_file`, and remember the index for its next span."""
         if self._indexed not in ((path, changed, True), (path, changed, decode)):
             self._index = index_file(path, tick=self._tick, decode=decode)
             self._indexed = path, changed, decode
@@ -161,7 +162,7 @@ class Worker:
         try:
             if request["task"] == "hear":
                 index = None
-                with contextlib.suppress(VideoError):  # a file may have sound alone
+                with contextlib.suppress(VideoError):  # a file may have only sound
                     index = self._find_index(path, changed, decode=False)
                 answer = self._hear(request, index)
             else:
@@ -244,7 +245,7 @@ class Worker:
 
 
 def frames_per_part(picture_bytes: int) -> int:
-    """Return how many pictures of a size an answer has at most.
+    """Return the most pictures of a size that fit one answer.
 
     Examples
     --------
@@ -269,7 +270,7 @@ def examine(
 
     Returns FFmpeg's names of ``codec`` and ``container``; ``width``, ``height`` and ``rotation``
     (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of the span;
-    ``decode_seconds``, and ``why_slow`` it is decoded from its start. Of its ``problems`` none
+    ``decode_seconds``, and ``why_slow`` it is decoded from its start. None of its ``problems``
     prevents extraction: ``short`` (fewer frames than a backbone takes: some are repeated or
     missing), ``ends early`` (the film ends before the span does), ``variable frame rate``,
     ``decoded in order`` and ``no sound``, for backbones that hear.
@@ -312,7 +313,7 @@ def examine(
 
 
 def _is_variable(times: NDArray[np.float64]) -> bool:
-    """Whether frames are shown for different times, beyond rounding to 1 ms."""
+    """Return True if frames are shown for different times, beyond rounding to 1 ms."""
     steps = np.diff(times)
     return len(steps) > 0 and bool(np.ptp(steps) > 0.1 * np.median(steps) + 0.002)
 

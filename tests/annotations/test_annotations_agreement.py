@@ -242,7 +242,7 @@ def test_the_command(agreement, tmp_path):
     longest, *_ = csv_rows(out / "differences.csv")
     assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
     assert "--overwrite" in agreement(films, "-o", out, code=1)
-    assert "and 2 more; -o and --json name all" in agreement(films, "--differences", 2)
+    assert "and 2 more; -o and --json list all" in agreement(films, "--differences", 2)
     assert "Where they differ" in printed
     assert "Where they differ" not in agreement(films, "--differences", 0)
     same = agreement({"f": {"ann": ["NS"] * 1201, "bea": ["NS"] * 1201}})
@@ -305,14 +305,14 @@ def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
 def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
     both = {"one": {"ann": A, "bea": B}}
     said = agreement(both, "--labels", "ann", "--labels", "ann", code=2)
-    assert "'ann' is the only one named" in said
-    assert "name the other annotator's too: --labels ann --labels bea" in " ".join(said.split())
+    assert "only 'ann' was named" in said
+    assert "add the other annotator's: --labels ann --labels bea" in " ".join(said.split())
     make_manifest(both | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
     result = obygaze("annotations", "agreement", tmp_path / "three", "--labels", "cleo")
     refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)
     make_manifest({"one": {"ann": A}}).save(tmp_path / "alone")
     result = obygaze("annotations", "agreement", tmp_path / "alone", "--labels", "ann")
-    refused(result, "no other annotator's labels", code=2)
+    refused(result, "no labels of another annotator", code=2)
 
 
 def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
@@ -344,7 +344,7 @@ def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
         rows = csv_rows(tmp_path / f"out/{name}.csv")
         assert {(row["film"], row["title"]) for row in rows} == {("tt0467406", "Juno (2007)")}
     svg = (tmp_path / "a.svg").read_text()
-    assert all(word in svg for word in ("Juno (2007)", "often each marks it", ">0.41<"))
+    assert all(word in svg for word in ("Juno (2007)", "clips marked by each", ">0.41<"))
 
 
 CONCEPTS = ["Look", "Body", "Speech"]
@@ -441,7 +441,7 @@ def test_rules_are_not_compared_as_annotators(tmp_path, obygaze):
         result = obygaze("annotations", "agreement", folder)
         refused(result, "two annotators", "by a rule (paper, raw, released)", code=2)
         refused(obygaze("annotations", "agreement", folder, *rules), "by a rule", code=2)
-        refused(obygaze("annotations", "merge", folder), "two annotators or more", code=2)
+        refused(obygaze("annotations", "merge", folder), "at least two annotators", code=2)
 
     assert of.Manifest.load(folder).labels("raw").origin == "rule"
     refuse()

@@ -55,7 +55,7 @@ def test_shares_are_those_of_a_table_of_all_labels(annotators):
     order = [film.film for film in marked.by_difference]
     assert sorted(gaps[order], reverse=True) == gaps[order].tolist()
     if annotators == 1:
-        with pytest.raises(AnnotationError, match="two annotators"):
+        with pytest.raises(AnnotationError, match="comparing annotators"):
             levels_by_film(marked)
 
 

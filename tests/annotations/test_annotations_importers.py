@@ -117,7 +117,7 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path):
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
         "f,a,1,2,": "has no level, at 0:00:01; choose one of Easy Negative",
-        ",a,1,2,S": "names no film",
+        ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
         "f,a,2,3,S,": "6 cells where the header has 5",
     }
@@ -159,9 +159,9 @@ def test_options_that_cannot_be(tmp_path, obygaze):
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     for option in (["--column", "film"], ["--delimiter", "ab"]):
         assert obygaze(*command, *option).exit_code == 2
-    for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "'é' is there already")]:
+    for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "duplicate film 'é'")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
-        refused(obygaze(*command, "--film-table", films), "line 3: film", fact)
+        refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
         ([HEADER], "marks holds no segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),

@@ -156,7 +156,7 @@ def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(result, f"obygaze annotations project {timelines} --grid 60 -o FOLDER")
     lone = saved(tmp_path / "lone", segments("one", [(0, 100, "S", "Look")]))
     assert obygaze("annotations", "project", lone, "--grid", spans).exit_code == 0
-    refused(obygaze("annotations", "merge", spans), "two annotators or more (got one", code=2)
+    refused(obygaze("annotations", "merge", spans), "at least two annotators (got one", code=2)
     write(spans / "labels/two.csv", "id,level,ratio", "film-0,S,half")
     result = obygaze("annotations", "merge", spans, *names("one", "two"))
     refused(result, "the label set 'two' has a bad ratio")
@@ -189,7 +189,7 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
     stopped = "film early: nothing is marked after 0:03:25 of 0:07:00"
-    assert f"{stopped}; did the annotator stop there? (the rest counts as" in text
+    assert f"{stopped}; check if the annotator stopped there (the rest counts as" in text
     assert "film late: nothing" not in text
 
 

@@ -241,12 +241,12 @@ def test_films_that_only_one_side_has():
 
 @pytest.mark.parametrize(("cells", "fact"), [
     ("0", "a grid needs clips longer than 0 s"),
-    ("0.00001", "would have 42,000,000 clips; take longer ones"),
+    ("0.00001", "would have 42,000,000 clips; use longer ones"),
     ("-60", "-60 is not a grid"),
     (grid(film="FILM"), "no clips of any film .*it has FILM.*did you mean FILM"),
 ])  # fmt: skip
 def test_what_is_no_grid_is_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):
         read_grid(cells, worked())
-    with pytest.raises(AnnotationError, match="hold no segments"):
+    with pytest.raises(AnnotationError, match="have no segments"):
         read_grid("60", of.Timelines.of("empty", []))

@@ -26,7 +26,7 @@ def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path):
         stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
         container.start_encoding()
     for path, reason in (
-        (half, r"half\.mp4 is cut short: .* of its 48 frames are there"),
+        (half, r"half\.mp4 is cut short: .* of its 48 frames were found"),
         (bare, r"bare\.mp4 has no video frames"),
     ):
         with pytest.raises(VideoError, match=reason):
@@ -68,7 +68,7 @@ def test_a_picture_size_that_changes_midway_is_named(tmp_path, name):
     ]
     path = tmp_path / f"joined{pieces[0].suffix}"
     copy_packets(pieces, path)
-    with pytest.raises(VideoError, match=r"changes its picture size midway: frame 30 is 128x96"):
+    with pytest.raises(VideoError, match=r"changes its picture size: frame 30 is 128x96"):
         decode_frames(path, [3, 30])
     assert numbers(decode_frames(path, [3, 20]).rgb) == [3, 20]
 

@@ -105,7 +105,7 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
     assert (default.track, second.track) == ("1 of 2 (fra)", "2 of 2 (deu)")
     np.testing.assert_allclose(default.samples[RATE], quiet, atol=1e-4)
     np.testing.assert_array_equal(second.samples[RATE], loud)
-    with pytest.raises(VideoError, match=r"two.mkv has 2 sound tracks, so there is no track 3"):
+    with pytest.raises(VideoError, match=r"two.mkv has 2 sound tracks, so track 3 does not exist"):
         cut(path, 0, 1, track=3)
     stereo = write_sound(tmp_path / "sides.flac", "flac", np.stack([loud, 0 * loud], 1))
     np.testing.assert_allclose(cut(stereo, 0, 1), loud / 2, atol=1e-6)

@@ -21,7 +21,7 @@ from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
-#: Meaning -> other names of its column.
+#: Further names of each meaning's column.
 MEANINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("film", "annotator", *TIMES, "concepts", "comment"), ()),
     "level": ("label",),
@@ -64,7 +64,7 @@ def import_timelines(
     films
         Titles and ends of the films, or a table with them.
     delimiter
-        What separates the cells; by default what the header has.
+        The character between cells (default: read from the header).
     levels
         Your levels, from the least to the most, with the concepts as they come; or a
         `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that
@@ -89,7 +89,7 @@ def import_timelines(
         return tuple(parse_time(cells[name], name, delimiter) for name in TIMES)
 
     rows += read_rows(table, read_span)
-    del table  # its cells take as much memory as the rows
+    del table  # whose cells take as much memory as the rows
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
@@ -99,7 +99,7 @@ def read_rows(
     read_span: Callable[[Mapping[str, str]], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
-    """The segments of a table whose columns are called after `MEANINGS`."""
+    """Yield the segments of a table whose columns are named after `MEANINGS`."""
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"

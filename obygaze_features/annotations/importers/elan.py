@@ -1,9 +1,9 @@
 """ELAN's own files as timelines.
 
-A tier is one annotator's: whom it names as its annotator, or else its participant, or else its
-own name, or, where files in several folders use that name for a tier, the file's folder. An
-annotation says a level, and behind a colon concepts: ``Sure: Body, Look``. Dependent
-tiers whose names have the word level, concepts or comment say these instead.
+Each tier belongs to one annotator: the one it names, or else its participant, or else its own name.
+If files in several folders use that name for a tier, the folder's name is used. An annotation has a
+level and, after a colon, concepts: ``Sure: Body, Look``. Dependent tiers whose names contain level,
+concepts or comment hold these instead.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 
-#: The kinds of tier that `annotations export` writes; all but the first are nobody's annotations.
+#: The kinds of tier that `annotations export` writes; only the first has annotations.
 SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discuss"
-#: The kinds that the zoo writes: a model's predictions are nobody's annotations.
+#: The kinds that the zoo writes: a model's predictions, not annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 FILE, SCHEME = "obygaze file", "obygaze scheme"
-#: What a file says of the data set that it is a part of: by its name in `Timelines` the property.
+#: The properties of a file's data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
-#: What ELAN and our template call a tier that nobody has named.
+#: The default names of tiers in ELAN and our template.
 UNNAMED_TIERS = ("annotator1", "default")
-#: A word in a dependent tier's name, in the singular -> the field that the tier has.
+#: The field of a dependent tier, by a word in its name, in the singular.
 _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
@@ -54,7 +54,7 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @renamed_option(
     "--film", "--film-name", "film",
-    help="The film that SOURCES are of; by default a file is named after it.",
+    help="The film of all SOURCES (default: each file's name).",
 )  # fmt: skip
 @film_table_option
 @levels_option
@@ -63,16 +63,15 @@ def import_timelines(
 ) -> Timelines:
     """Read ELAN's files.
 
-    SOURCES are .eaf files or folders of them. Each file is of one film. Each tier is of one
-    annotator: whom the tier names as its annotator, or else its participant, or else the folder
-    that the file is in within a SOURCE, or else the tier's own name.
+    SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
+    one annotator: the annotator that it names, or else its participant, or else the file's folder
+    within a SOURCE, or else the tier's own name.
 
-    An annotation says its level, and behind a colon its concepts: "Sure: Body, Look". Dependent
-    tiers whose names have the word level, concepts or comment say these instead. A tier in which
-    no annotation names a level is left out. Files of `obygaze annotations export`, and those made
-    of a template of `obygaze manifests thesaurus`, have their levels and concepts with them: no
-    option is needed. Nothing that a file refers to is fetched. Ends with exit code 3 if something
-    was left out.
+    An annotation has its level and, after a colon, its concepts: "Sure: Body, Look". Dependent
+    tiers whose names contain level, concepts or comment hold these instead. A tier without any
+    level is left out. Files from `obygaze annotations export`, and those made from a template of
+    `obygaze manifests thesaurus`, contain their levels and concepts, so no option is needed.
+    Nothing that a file refers to is fetched. Ends with exit code 3 if anything was left out.
 
     \b
     Examples:
@@ -88,7 +87,7 @@ def import_timelines(
     films
         Titles and ends of the films, or a table with them; they replace those in the files.
     film
-        The film that all files are of; by default each is of the film that it is named after.
+        The film of all files (default: the film that each file is named after).
     levels
         Your levels, as for a table; by default those that the files carry, or ObyGaze's.
     """
@@ -107,8 +106,8 @@ def import_timelines(
         name = names[path]
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
         rows += _rows(read[path], name, path.name, scheme, files[path], shared, hints)
-    for name, given in read_films(films).items():
-        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), given)
+    for name, listed in read_films(films).items():
+        details[safe_id(name)] = _update(details.get(safe_id(name), Film()), listed)
     rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
     return build_timelines(rows=rows, films=details, scheme=scheme, **_about([*files], documents))
 
@@ -116,7 +115,7 @@ def import_timelines(
 def _read_files(
     paths: Iterable[Path], rows: list[SourceRow | Remark], film: str | None, *, carried: bool
 ) -> tuple[dict[Path, Document], dict[Path, LabelScheme]]:
-    """Read files, and the label schemes that they carry; `rows` gets what is odd or left out."""
+    """Read files and the label schemes in them; `rows` gets remarks on odd or ignored parts."""
     documents: dict[Path, Document] = {}
     schemes: dict[Path, LabelScheme] = {}
     errors: list[AnnotationError] = []
@@ -134,7 +133,7 @@ def _read_files(
         for location, problem in left_out:
             rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
         if document.tiers and all(tier.kind in MODEL_KINDS for tier in document.tiers):
-            problem = "holds a model's predictions, and no annotations"
+            problem = "has a model's predictions, but no annotations"
             rows.append(Remark(path.name, name, "", problem, LEFT_OUT))
         rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     if not documents:
@@ -143,24 +142,24 @@ def _read_files(
 
 
 def _parse_scheme(text: str, path: Path) -> LabelScheme:
-    """Read the label scheme that a file carries."""
+    """Read the label scheme in a file."""
     try:
         return LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
     except ManifestError as error:
         raise AnnotationError(
-            f"{path}: its label scheme cannot be read ({error}); give one: --scheme FILE"
+            f"{path}: its label scheme cannot be read ({error}); pass another: --scheme FILE"
         ) from None
 
 
 def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
-    """Return the scheme that files carry, with all their concepts; raise if their levels differ."""
+    """Return the files' scheme, with all their concepts; raise if their levels differ."""
     scheme = None
     for path, own in schemes.items():
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(
                 f"{path} has other levels ({', '.join(own.codes)}) than {next(iter(schemes))} "
-                f"({', '.join(scheme.codes)}); import them one by one, or give the scheme of all: "
+                f"({', '.join(scheme.codes)}); import them one by one, or pass a common scheme: "
                 "--scheme FILE"
             )
         scheme = scheme.with_concepts(own.concepts)
@@ -168,15 +167,15 @@ def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
 
 
 def _about(paths: Sequence[Path], documents: Mapping[Path, Document]) -> dict[str, str]:
-    """Return what files say of their data set; where several are said, all but their names."""
-    said = {
+    """Return the files' statements about their data set; if they differ, only the names."""
+    stated = {
         name: [*dict.fromkeys(d.properties[key] for d in documents.values() if key in d.properties)]
         for name, key in ABOUT.items()
     }
-    about = {name: "; ".join(texts) for name, texts in said.items()}
+    about = {name: "; ".join(texts) for name, texts in stated.items()}
     first, *others = (path.name for path in paths)
     source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
-    if len(said["name"]) != 1:
+    if len(stated["name"]) != 1:
         about["name"] = "elan" if others else safe_id(Path(first).stem)
     return about | {"source": about["source"] or source}
 
@@ -186,7 +185,7 @@ def _update(before: Film, new: Film) -> Film:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Files and their folders' names, but for the only source's own name."""
+    """Yield files and their folders' names, except the name of the only source."""
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():
@@ -202,7 +201,7 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path, str]) -> set[str]:
-    """Names of tiers that are no annotator's: unnamed ones, and those in several folders."""
+    """Return names of tiers that identify no annotator: default names, and shared ones."""
     folders_of: dict[str, set[str]] = {}
     for path, document in documents.items():
         for tier in document.tiers:
@@ -211,7 +210,7 @@ def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path
 
 
 def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
-    """A remark if several annotators have no film in common: files may be named after people."""
+    """Yield a remark if no film has two annotators: files may be named after people."""
     annotators: dict[str, set[str]] = {}
     for segment in segments:
         annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))
@@ -225,7 +224,7 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
 
 
 def field_of(tier: str) -> str | None:
-    """Which field of a segment a dependent tier holds, by a word in its name.
+    """Return the field of a segment that a dependent tier holds, by a word in its name.
 
     Examples
     --------
@@ -237,7 +236,7 @@ def field_of(tier: str) -> str | None:
 
 
 def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[ReadTier]:
-    """Return the tiers of people's annotations, and these as segments of nobody yet."""
+    """Return the tiers of people's annotations, as segments without an annotator."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     offered = {text for texts in document.pick_lists.values() for text in texts}
     return [
@@ -250,14 +249,14 @@ def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[Read
 def _suggestions(
     documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
 ) -> dict[str, str]:
-    """Return how to read tiers whose levels are not known, by their names in all files."""
-    found: dict[str, set[str]] = {}
+    """Suggest how to read tiers with unknown levels, by their names in all files."""
+    texts_of: dict[str, set[str]] = {}
     order: dict[str, Sequence[str]] = {}
     for path, tiers in read.items():
         for tier, segments in tiers:
-            found.setdefault(tier.name, set()).update(segment.level for segment in segments)
+            texts_of.setdefault(tier.name, set()).update(segment.level for segment in segments)
             order.setdefault(tier.name, documents[path].pick_lists.get(tier.kind, ()))
-    return {name: suggest_levels(levels, order[name]) for name, levels in found.items()}
+    return {name: suggest_levels(levels, order[name]) for name, levels in texts_of.items()}
 
 
 def _rows(
@@ -269,7 +268,7 @@ def _rows(
     shared: set[str],
     hints: Mapping[str, str],
 ) -> Iterator[SourceRow | Remark]:
-    """The rows of a document; its only tier of a `shared` name is by whom `folder` names."""
+    """Yield the rows of a document; its only tier with a `shared` name belongs to `folder`."""
     have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
     unnamed = [
         tier.name
@@ -294,16 +293,16 @@ def _rows(
 
 
 def _film_of(document: Document) -> Film:
-    """The film's title and end that `annotations export` wrote."""
+    """Return the film's title and end that `annotations export` wrote."""
     text = document.properties.get(END, "")
     end = float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", text) else None
     return Film(document.properties.get(TITLE, ""), end or None)
 
 
 def film_name(document: Document, stem: str) -> str:
-    """The film's name that `annotations export` wrote; without one, the file's.
+    """Return the film's name that `annotations export` wrote; else the file's name.
 
-    A file that was renamed is of the film that it is now named after.
+    A renamed file belongs to the film that it is now named after.
     """
     name, written = (document.properties.get(key, "") for key in (NAME, FILE))
     return name if name and safe_id(stem) in (safe_id(name), safe_id(written)) else stem
@@ -316,7 +315,7 @@ def _segment(
     scheme: LabelScheme,
     offered: Collection[str],
 ) -> Segment:
-    """A segment whose annotator is not known yet; what a pick-list offers is one concept."""
+    """Return a segment without its annotator; an entry of a pick-list is one concept."""
     texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):
@@ -324,11 +323,11 @@ def _segment(
             texts.setdefault(name, []).extend(part for part in parts if part.strip())
     fields = {name: ", ".join(parts) for name, parts in texts.items() if parts}
     level, concepts = note.value, ""
-    if not scheme.has_level(level):  # which may have a colon
+    if not scheme.has_level(level):  # which may contain a colon
         level, _, concepts = level.partition(":")
     comment = fields.get("comment", "")
     if "level" in fields and not scheme.has_level(level):
-        # The annotation's own text is then a comment.
+        # Then the annotation's own text is a comment.
         concepts, comment = "", comment or note.value
     named = ((text,) if text in offered else parse_concepts(text) for text in texts["concepts"])
     names = (*chain(*named), *parse_concepts(concepts))
@@ -338,7 +337,7 @@ def _segment(
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:
-    """Millisecond -> exact time; a time that was moved in ELAN matches none."""
+    """Return exact times by millisecond; a time that was moved in ELAN matches none."""
     exact = {}
     for word in text.split():
         if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):

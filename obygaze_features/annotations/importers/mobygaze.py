@@ -56,8 +56,8 @@ def import_timelines(
     """
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
-    known = known_titles()
-    titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
+    film_titles = known_titles()
+    titled = {film: Film(film_titles.get(film, title)) for film, title in titles.items() if film}
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
@@ -66,7 +66,7 @@ def import_timelines(
 
 
 def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
-    """The table as published, with all columns that its segments need."""
+    """Read the table as published, with all columns that segments need."""
     with source_or_download("mobygaze", source, url) as path:
         table = map_columns(read_table(path, delimiter=None), {"index": [""]})
     if missing := [name for name in REQUIRED if name not in table.columns]:
@@ -78,12 +78,12 @@ def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
 
 
 def _concepts(cell: str) -> list[str]:
-    """The names of a list; a bar in one separates two, as in our tables."""
+    """Return the names in a list; a bar within a name separates two, as in our tables."""
     return [name for text in parse_list(cell) for name in split_concepts(text)]
 
 
 def _comment(cell: str) -> str:
-    """Comments are published as a list; any other cell is kept as it is."""
+    """Return comments, which are published as a list; keep any other cell unchanged."""
     try:
         return "; ".join(parse_list(cell))
     except ManifestError:
@@ -91,9 +91,9 @@ def _comment(cell: str) -> str:
 
 
 def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
-    """A segment's start and end in seconds, by its own frame rate.
+    """Return a segment's start and end in seconds, by its own frame rate.
 
-    The end frame belongs to the segment, so that the segment lasts until the next frame begins.
+    The end frame belongs to the segment, which therefore lasts until the next frame begins.
     """
     rate = _number(cells["framerate"], "framerate")
     first = _number(cells["start_frame"], "start_frame")
@@ -106,7 +106,7 @@ def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
 
 
 def _number(text: str, column: str) -> float:
-    """A spreadsheet may have saved it with a decimal comma, or a space."""
+    """Parse a number, which a spreadsheet may have saved with a decimal comma or a space."""
     plain = text.strip().replace(",", ".")
     if _NUMBER.fullmatch(plain) is None:
         raise ManifestError(f"{column} {shorten(text)} is not a number")
