@@ -40,8 +40,8 @@ from obygaze_features.video.index import FrameIndex, fingerprint, index_file, op
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
-"""The most frames of one answer, in full size, and their bytes. A caller requests the other parts of
-a clip, from this or other processes, with each of the ``skips`` of the first answer."""
+"""The most frames of one answer, in full size, and their bytes. A caller requests the other parts
+of a clip, from this or other processes, with each of the ``skips`` of the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
 """The memory of a worker, and more per pixel of the largest picture: 4 GiB, unless
 OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.

@@ -47,8 +47,8 @@ def train(
 
     Only one fold is held out, to stop the training: the last with clips of every class, or the last
     few if no single fold has. Nothing is left to test the model on, so run the experiment to see
-    how well such a model does. With the official protocol the test set is left out, and the model is
-    that of a run.
+    how well such a model does. With the official protocol the test set is left out, and the model
+    is that of a run.
 
     \b
     Examples:
