@@ -217,7 +217,8 @@ def reads_of(estimator: Any) -> str:
 
     Plug-ins have no registry entry that says so; their `predict_proba` and tags do.
     """
-    if "groups" in keywords(getattr(estimator, "predict_proba", estimator.predict)):
+    method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
+    if "groups" in keywords(getattr(estimator, method)):
         return "groups"
     return "frames" if reads_frames(estimator) else "features"
 

@@ -329,10 +329,17 @@ def fit_estimator(
     fit = _fit_model(fit, spec.name, X[learn], targets, known, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
-    if target.key == Ordered.key:
-        pool = all_train[target.takes_part(labels[all_train])]
+    pool = all_train[target.takes_part(labels[all_train])]
+    return _settle(fit, spec, data, validation, pool, labels)
+
+
+def _settle(
+    fit: Fit, spec: EstimatorSpec, data: ClipDataset, validation: Array, pool: Array, labels: Array
+) -> Fit:
+    """Choose the cut of two classes by validation clips, and the spread of levels by the pool."""
+    if fit.target == Ordered.key:
         spread = fit_spread(fit.probabilities(data, pool), labels[pool])
-        fit = replace(fit, spread=spread, seen=np.union1d(seen, pool))
+        return replace(fit, spread=spread, seen=np.union1d(fit.seen, pool))
     if spec.threshold:
         scores = fit.probabilities(data, validation)[:, 1]
         fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))

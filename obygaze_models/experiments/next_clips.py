@@ -17,7 +17,13 @@ from obygaze_models.experiments.predict import WrittenPredictions
 from obygaze_models.experiments.record import RECORD
 from obygaze_models.experiments.run_folder import load_run
 from obygaze_models.saved.about import read_about
-from obygaze_models.saved.inference import Predictions, feature_blocks, open_for, predict
+from obygaze_models.saved.inference import (
+    Predictions,
+    feature_blocks,
+    name_predictions,
+    open_for,
+    predict,
+)
 from obygaze_models.scoring.metrics import CONCEPTS, Array
 
 TIER = "to annotate next"
@@ -51,22 +57,16 @@ def predict_next(
     films = np.array([items.films[items.row(clip)] for clip in ids])
     X = np.nan_to_num(np.concatenate(blocks)).reshape(len(ids), -1)
     chosen = choose_next(gains, X, films, count)
-    first = replace(
-        parts[0],
-        ids=[ids[row] for row in chosen],
-        probabilities=table.mean(axis=0)[chosen],
-        predicted=[parts[0].predicted[rows[row]] for row in chosen],
-        seen=["no"] * len(chosen),
-    )
-    place = {clip: rank for rank, clip in enumerate(first.ids, start=1)}
-    written = [
-        replace(row, tier=f"{TIER} (by {row.tier})", cells={
-            "rank": place[row.cells["clip"]], **row.cells,
-            "gain": f"{gains[ids.index(row.cells['clip'])]:.6f}",
-        })
-        for row in model_rows(first, items)
-    ]  # fmt: skip
-    written.sort(key=lambda row: row.cells["rank"])
+    mean, names = table.mean(axis=0)[chosen], [ids[row] for row in chosen]
+    predicted = name_predictions(about, mean).tolist()
+    unseen = ["no"] * len(chosen)
+    first = replace(parts[0], ids=names, probabilities=mean, predicted=predicted, seen=unseen)
+    by_clip = {row.cells["clip"]: row for row in model_rows(first, items)}
+    written = []
+    for rank, row in enumerate(chosen, start=1):
+        own = by_clip[ids[row]]
+        cells = {"rank": rank, **own.cells, "gain": f"{gains[row]:.6f}"}
+        written.append(replace(own, tier=f"{TIER} (by {own.tier})", cells=cells))
     files, lines = export_files(
         written, TIER, outputs, warnings=first.warnings,
         levels=about.said.levels, concepts=about.said.senses,
@@ -75,8 +75,8 @@ def predict_next(
     text = [f"{counted(len(chosen), 'clip')} of {len(set(films[chosen])):,} films, by {fits}"]
     shown = itertools.islice(written, outputs.max_rows)
     text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in shown]
-    cells = [dict(row.cells) for row in written]
-    return WrittenPredictions(cells, files, [*text, *lines], first.warnings)
+    as_json = [dict(row.cells) for row in written]
+    return WrittenPredictions(as_json, files, [*text, *lines], first.warnings)
 
 
 def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[str]]:

@@ -463,6 +463,12 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
         annotators=annotators,
         groups=experiment.groups or "film",
     )
+    _check_features(data, experiment)
+    return Plan(experiment, manifest, store, problems, division, outside, data, join)
+
+
+def _check_features(data: ClipDataset, experiment: Experiment) -> None:
+    """Raise if a clip has features that are not finite numbers."""
     absent = np.isnan(data.X) & (experiment.missing == "mean")
     broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
     if len(broken):
@@ -473,7 +479,6 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
-    return Plan(experiment, manifest, store, problems, division, outside, data, join)
 
 
 def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:

@@ -241,14 +241,14 @@ def predict(
             with plugin_errors(modules_of(estimator)):
                 blocks.append(predict_outputs(estimator, features, kind, len(classes), str(folder)))
     probabilities = move_spread(move_cut(np.concatenate(blocks), info.cut), info.spread)
-    predicted = _name_predictions(about, probabilities)
+    predicted = name_predictions(about, probabilities)
     if band is not None:
         predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
     seen, warnings = _describe_clips(about, opened, clips)
     return Predictions(about, clips, probabilities, predicted.tolist(), seen, warnings)
 
 
-def _name_predictions(about: About, table: Array) -> Array:
+def name_predictions(about: About, table: Array) -> Array:
     """Return each clip's class, its nearest level, or its number as a text."""
     classes = np.array(about.said.classes, dtype=object)
     if about.target_key == NUMBER:
