@@ -219,7 +219,8 @@ def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.Monkey
     with serve(tmp_path) as served, bucket("lab-features"):
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
-        "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001", "(8, 32)",
+        "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001",
+        *["torch.Size([8, 8, 32]) 8", "torch.Size([4, 8, 32]) 4"] * 2, "(8, 32)",
         "12 (12, 8, 32)",
     ]  # fmt: skip
     assert tour.run(read("how-to/import-features")).endswith("\nTrue []\n")

@@ -6,7 +6,7 @@ A view has only the rows that are done; `Store.status` and `Store.failures` expl
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 
 TIMES = "frame_time"
+RUN_ROWS = 32
+"""Neighbouring rows that a stream reads together: one request behind a URL."""
 
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
@@ -168,6 +170,55 @@ class StoreDataset:
             facts = [self._facts[index] for index in indices]
             return [{**entry, "features": row} for entry, row in zip(facts, values, strict=True)]
         return [(store.ids[row], value) for row, value in zip(rows.tolist(), values, strict=True)]
+
+    def stream(
+        self,
+        *others: StoreDataset,
+        batch: int = 64,
+        seed: int = 0,
+        window: int = 1024,
+        part: tuple[int, int] = (0, 1),
+    ) -> Iterator[list[Any]]:
+        """Yield batches of this dataset's rows, and of others', shuffled in bounded memory.
+
+        Runs of 32 neighbouring rows are shuffled. Those of a window are read at once, and their
+        rows are shuffled again, so a store behind a URL takes few requests.
+
+        Parameters
+        ----------
+        others
+            Datasets of other stores, whose rows are mixed in.
+        batch
+            Rows in a batch, a list; the last may have fewer. `default_collate` of PyTorch makes
+            tensors of it.
+        seed
+            The same seed gives the same order. Take another for each epoch.
+        window
+            Rows read at once. Up to two windows are in memory.
+        part
+            Which part of the rows, and of how many: ``(rank, processes)``.
+        """
+        datasets, chance = (self, *others), np.random.default_rng(seed)
+        runs = [
+            (number, first)
+            for number, dataset in enumerate(datasets)
+            for first in range(0, len(dataset), RUN_ROWS)
+        ]
+        mine = chance.permutation(len(runs))[part[0] :: part[1]].tolist()
+        step, waiting = max(1, window // RUN_ROWS), list[Any]()
+        for start in range(0, len(mine), step):
+            chosen, rows = [runs[run] for run in mine[start : start + step]], list[Any]()
+            for number, dataset in enumerate(datasets):
+                firsts = [first for own, first in chosen if own == number]
+                ends = [min(first + RUN_ROWS, len(dataset)) for first in firsts]
+                spans = map(range, firsts, ends)
+                rows += dataset.__getitems__([row for span in spans for row in span])
+            waiting += [rows[row] for row in chance.permutation(len(rows)).tolist()]
+            while len(waiting) >= batch:
+                yield waiting[:batch]
+                del waiting[:batch]
+        if waiting:
+            yield waiting
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}

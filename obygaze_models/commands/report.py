@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_models as om
-from obygaze_features.common.cli import PATH, echo, overwrite_option
+from obygaze_features.common.cli import PATH, echo, film_option, overwrite_option
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import path_option, run_folders
 
@@ -49,11 +49,7 @@ if TYPE_CHECKING:
     "--videos",
     help="A folder of the films: the page plays each clip at its time, from this computer.",
 )
-@click.option(
-    "--film",
-    metavar="FILM",
-    help="Draw this film, by id or title, on a sheet: a PDF, SVG or PNG for -o.",
-)
+@film_option("Draw one film on a sheet instead, a PDF, SVG or PNG for -o.")
 @click.option(
     "--shape",
     type=click.Choice(["a5", "16:9"]),
@@ -78,9 +74,9 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report runs/frames --frames frames.csv --moments moments.csv
       obygaze report mobygaze/minutes --film "Gone Girl" -o gone-girl.pdf
     """
-    film, shape = options.pop("film"), options.pop("shape")
-    if film is not None:
-        _write_sheet(sources, film, output, shape or "a5", options)
+    films, shape = options.pop("films"), options.pop("shape")
+    if films:
+        _write_sheet(sources, films, output, shape or "a5", options)
         return
     if shape is not None:
         raise UsageError("--shape is for the sheet of one film; add --film TITLE")
@@ -102,7 +98,11 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
 
 
 def _write_sheet(
-    sources: tuple[Path, ...], film: str, output: Path | None, shape: Shape, options: dict[str, Any]
+    sources: tuple[Path, ...],
+    films: list[str],
+    output: Path | None,
+    shape: Shape,
+    options: dict[str, Any],
 ) -> None:
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
@@ -110,5 +110,5 @@ def _write_sheet(
         raise UsageError(f"--film draws a sheet, which has no {names}. Leave that out")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
-    path = om.fact_sheet(run_folders(sources), film, output, shape=shape, overwrite=overwrite)
+    path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)
     echo(f"Wrote {path}")

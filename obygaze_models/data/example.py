@@ -18,7 +18,7 @@ EXPERIMENTS = ("level.toml", "length.toml", "concepts.toml", "reasons.toml")
 ANNOTATORS = ("annotator1", "annotator2")
 
 
-class Example(Bunch):  # type: ignore[misc]  # scikit-learn has no types
+class Example(Bunch):  # type: ignore[misc]
     """What scikit-learn's loaders return, but printed in one line."""
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -64,7 +64,7 @@ MAX_NAMED = 3
 
 def fact_sheet(
     sources: Origin | Sequence[Origin],
-    film: str,
+    film: str | Collection[str],
     output: str | Path,
     *,
     shape: Shape = "a5",
@@ -80,7 +80,7 @@ def fact_sheet(
     sources
         As in `report`.
     film
-        Its id or title.
+        Its id or title, or a pattern that only it matches.
     output
         A PDF, SVG or PNG.
     shape

@@ -63,7 +63,7 @@ def test_the_option_is_one() -> None:
         for option in context.command.params:
             if isinstance(option, click.Option) and not option.hidden and "--film" in option.opts:
                 texts[context.command_path] = option.help.partition(". ")[2]
-    assert len(texts) == 9
+    assert len(texts) == 10
     assert len({*texts.values()}) == 1
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,11 @@ class Tab:
         """What each such element shows; or another property of it."""
         every = f"[...document.querySelectorAll({json.dumps(selector)})]"
         return list(self.run(f"{every}.map(e => e.{attribute})"))
+
+    def roles(self) -> Counter[str]:
+        """How many elements of each role a screen reader is told of."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        return Counter(node["role"]["value"] for node in nodes if not node["ignored"])
 
     def _call(self, method: str, parameters: Any = None) -> Any:
         self._last += 1

@@ -103,6 +103,19 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
             assert {clips["concepts"][place] for place in marks_of} == {*np.array(names)[marked]}
 
 
+def test_tables_are_tables_on_a_phone_without_roles_of_their_own(tab, films):
+    """Their rows are cards there, and their roles are those of the elements."""
+    tab.prefer()
+    tab.open(films, width=1280)
+    wide = tab.roles()
+    tab.open(films, width=390)
+    shown = tab.texts("table:not([hidden] *, details:not([open]) *)")
+    assert tab.roles()["table"] == wide["table"] == len(shown)
+    assert min(tab.roles()[role] for role in ("row", "cell", "rowheader", "columnheader")) > 20
+    own = re.findall(r"<(\w+)[^>]*? role=\"(\w+)\"", films.read_text(encoding="utf-8"))
+    assert {tag for tag, _ in own} <= {"div", "p", "span", "svg"}
+
+
 def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     tab.prefer()
     for width in (1280, 390):

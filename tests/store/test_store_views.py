@@ -150,6 +150,38 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
         open_store(path).dataset("native", manifest=few)
 
 
+def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
+    """Of two stores, one behind a URL: batches mix runs, and no window is larger than asked."""
+    for number, name in enumerate("ab"):
+        values = np.arange(600, dtype="float32")[:, None] + 1000 * number
+        toys.open_state(tmp_path / f"{name}.zarr", {"native": values}, block_rows=100)
+        open_store(tmp_path / f"{name}.zarr").finalise()
+    sizes, read = [], StoreDataset.__getitems__
+    with serve(tmp_path) as served:
+        near = open_store(tmp_path / "a.zarr").dataset()
+        far = open_store(f"{served.url}/b.zarr").dataset()
+
+        def counted(dataset, rows):
+            sizes.append(len(rows))
+            return read(dataset, rows)
+
+        monkeypatch.setattr(StoreDataset, "__getitems__", counted)
+
+        def numbers(**options):
+            batches = [[row[0] for _, row in own] for own in near.stream(far, batch=50, **options)]
+            assert {len(own) for own in batches[:-1]} == {50}
+            return batches
+
+        batches = numbers(window=256)
+        together = [number for own in batches for number in own]
+        assert sorted(together) == [*range(600), *range(1000, 1600)]
+        assert max(np.add(sizes[::2], sizes[1::2])) <= 256
+        assert all(len({*np.floor_divide(own, 32)}) > 5 for own in batches[:-1])
+        assert numbers(window=256) == batches != numbers(window=256, seed=1)
+        halves = [row for rank in (0, 1) for own in numbers(part=(rank, 2)) for row in own]
+        assert sorted(halves) == sorted(together)
+
+
 def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
     path = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
     dataset = StoreDataset(path, "native")

@@ -191,10 +191,10 @@ function list_row(clip, place, names) {
   const id = view.clips.ids[clip];
   names.set("clip", id);
   const link = make("a", { href: `#${names}`, class: "open", "aria-haspopup": "dialog", "data-clip": clip }, chosen.film.value === "" ? clip_title(clip) : scene(clip));
-  const cell = (title, ...parts) => make("td", { role: "cell", "data-title": title }, parts);
+  const cell = (title, ...parts) => make("td", { "data-title": title }, parts);
   return make("tr", { role: "row" },
     cell("", grouped(place + 1)),
-    make("th", { role: "rowheader", "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
+    make("th", { "data-title": "Clip", scope: "row" }, picture(id), link, make("small", {}, id_and_time(clip))),
     cell(find("label-head").textContent, level_chip(level_of(clip)), make("small", {}, concepts_of(clip).join(", ") || "no concept")),
     find("each-head") ? cell("Each annotator", label_sets(clip).map(([name, level, concepts]) =>
       make("div", {}, level_chip(level), ` ${name} `, make("small", {}, concepts.join(", "))))) : null,
