@@ -11,6 +11,14 @@ import torch
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError
+from tests.kit.models import write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoints")
+    names = ("tiny-xclip", "tiny-clap", "tiny-videomae")
+    return {name: write_checkpoint(name, folder / name) for name in names}
 
 
 @pytest.fixture
