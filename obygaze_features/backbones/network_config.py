@@ -23,6 +23,9 @@ RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantiz
 """Settings by which transformers fetches and runs what a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
 """Numbers that a network may have beside those of its weights, such as position tables."""
+POSITION_NUMBERS = 2**22
+"""Numbers that tables of positions may have beside those of the weights: some networks compute them
+one by one."""
 _REPEATED = re.compile(r"layer|depth|stage|block")
 """Names of the settings that count modules, which are built one by one."""
 
@@ -44,7 +47,33 @@ def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
                 f"{numbers:,} numbers. Download the checkpoint again"
             )
     with translate(BackboneError, path, "does not describe a network: {}"):
-        return config_class(**settings)
+        config = config_class(**settings)
+    for part in (config, *(getattr(config, name) for name in config_class.sub_configs)):
+        positions = count_positions(vars(part))
+        if positions > numbers + POSITION_NUMBERS:
+            raise BackboneError(
+                f"{path}: the positions of its patches have {positions:,} numbers, but the weights "
+                f"have {numbers:,}. Download the checkpoint again"
+            )
+    return config
+
+
+def count_positions(settings: Mapping[str, Any]) -> int:
+    """Return how many numbers there are where each patch of the input has a vector.
+
+    Examples
+    --------
+    >>> count_positions({"image_size": 224, "patch_size": 16, "hidden_size": 768})
+    150528
+    """
+    size, patch, width = (settings.get(f"{name}_size") for name in ("image", "patch", "hidden"))
+    frames, depth = settings.get("num_frames", 1), settings.get("tubelet_size", 1)
+    sides = [max(value) if isinstance(value, list | tuple) else value for value in (size, patch)]
+    values = [*sides, width, frames, depth]
+    if not all(isinstance(value, int) and value > 0 for value in values):
+        return 0
+    along, across = math.ceil(sides[0] / sides[1]), math.ceil(frames / depth)
+    return int(along**2 * across * width)
 
 
 def check_size(model_class: Any, config: Any, folder: Path, files: Sequence[Path]) -> None:

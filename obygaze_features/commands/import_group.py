@@ -12,8 +12,11 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
@@ -115,12 +118,27 @@ class ImportGroup(click.Group):
             if not isinstance(result, getattr(of, self.makes)):
                 kind = type(result).__name__
                 raise self.error(f"{plugin} returned a {kind}, not a {self.makes}")
+            self._refuse_unreadable(plugin, result)
             return result
 
         command = copy.copy(command)
         command.callback = checked
         command.help = f"{command.help or plugin.path}\n\nThis is {plugin}."
         return self._with_saving(plugin.name, command)
+
+    def _refuse_unreadable(self, plugin: Plugin, result: Any) -> None:
+        """Raise if what a plug-in returned could not be read once it is saved."""
+        with plugin_errors(plugin, self.error), TemporaryDirectory() as folder:
+            path = Path(folder, "saved")
+            result.save(path)
+            try:
+                saved = getattr(of, self.makes).load(path)
+                problems = saved.check() if self.makes == "Manifest" else []
+            except self.error as problem:
+                problems = [problem]
+            if problems:
+                reason = str(problems[0]).replace(f"{path}{os.sep}", "")
+                raise self.error(f"{plugin} returned a {self.makes} that cannot be read: {reason}")
 
     def _with_saving(self, name: str, importer: click.Command) -> click.Command:
         """Return the command that imports, and saves what is returned."""
@@ -135,7 +153,7 @@ class ImportGroup(click.Group):
 
         def run(**options: Any) -> None:
             ours = {name: options.pop(name) for name in options.keys() - names}
-            values = [value for name in positional for value in options.pop(name)]
+            values = [value for name in positional for value in options.pop(name, ())]
             self.save(function(*values, **options), **ours)
 
         command = copy.copy(importer)

@@ -66,6 +66,19 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
     disable_nagle_algorithm = True
 
+    def parse_request(self) -> bool:
+        """Read the head of a request, the last of its connection if a body follows.
+
+        A body is not read. Where it was taken for the next request, a web server in front of this
+        one gave the answer to somebody else.
+        """
+        if not super().parse_request():
+            return False
+        length = self.headers.get("Content-Length", "0")
+        if length != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+        return True
+
     def do_GET(self) -> None:
         """Send a file, or a range of it."""
         # A page on the Web could point its own host name here, and then read everything.

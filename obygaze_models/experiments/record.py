@@ -263,6 +263,11 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     fits: list[int]
     by_fit: list[Scores]
 
+    def __post_init__(self) -> None:
+        for group, scores in self.groups.items():
+            if missing := self.mean.keys() - scores.keys():
+                raise ValueError(f"the group {group!r} has no score {min(missing)!r}")
+
     @property
     def films(self) -> int:
         """How many groups count; 1 where all clips are scored together."""

@@ -336,6 +336,8 @@ DAMAGE = [
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 6'),
      ["format version 6", "run it again with: obygaze models run"]),
     ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are of other fits than"]),
+    ("run.json", edit(lambda r: next(iter(r["scores"][0]["groups"].values())).pop("auroc")),
+     ["no score 'auroc'", "`$.scores[0]`"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
     ("run.json", edit(lambda r: r["experiment"].pop("name")), ["`name`", "`$.experiment`"]),
     ("run.json", edit(lambda r: r["experiment"].update(seed="1")), ["`$.experiment.seed`"]),

@@ -31,7 +31,7 @@ long faults_count(void) { return count; }
 /* When the process was interrupted, by the monotonic clock in seconds; 0 if it was not. */
 static volatile double interrupted;
 double faults_interrupted(void) { return interrupted; }
-static void interrupt(void) {
+void faults_interrupt(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     interrupted = now.tv_sec + now.tv_nsec / 1e9;
@@ -66,7 +66,7 @@ static enum fate fate_of(int here, int needs_space) {
     if (mode == 2) return errno = EIO, FAILS;
     if (mode == 4) return LIES;
     if (mode == 5) return HALVES;
-    if (mode == 6) interrupt();
+    if (mode == 6) faults_interrupt();
     return GOES;
 }
 

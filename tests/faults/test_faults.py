@@ -1,14 +1,17 @@
 """Kill a command, or fail it, at each system call that changes a file: nothing is half done. After
 each the output is the old one or a whole new one, and the same command goes on."""
 
+import contextlib
 import ctypes
 import json
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,19 +24,24 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
+from obygaze_features.extraction.decoder import WORKER
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
+from obygaze_features.video.synthetic import write_synthetic_dataset
 from obygaze_models.commands.main import main
 from tests.conftest import run_obygaze
 from tests.golden.workspace import copy_data, draw_photos
 from tests.kit import store as toys
 from tests.kit.counts import keep_counts
+from tests.kit.servers import serve
 
 SOURCE = Path(__file__).with_name("failing.c")
 #: Of a store's writer; of a run, which has its fits until all else is there.
 LEFTOVERS = ("claims/", "fits/", "partial.json")
+#: Of a reproduction: they say how long it took.
+TIMED = ("report.html", "reproduction.json")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 5, "Ctrl-C": 6}
 CODES = {"killed": (-signal.SIGKILL,), "Ctrl-C": (0, 130)}
 """How a command may end in a mode; in another one with 0, 1 or the scenario's own code."""
@@ -73,6 +81,11 @@ def has_right_rows(path: Path) -> bool:
     return not [entry for entry in verify(path) if not entry.harmless] and all(
         np.array_equal(store.read(name, done), expected.read(name, done)) for name in store.arrays
     )
+
+
+def is_readable(path: Path) -> bool:
+    """An open store that is there as a whole, or not yet."""
+    return not (path / "zarr.json").exists() or not [e for e in verify(path) if not e.harmless]
 
 
 def keeps_intact_rows(path: Path) -> bool:
@@ -121,13 +134,34 @@ SCENARIOS = {
     "export": Scenario("stores export {data}/final.zarr -o {out}/x.h5", "x.h5"),
     "models run": Scenario("models run {data}/one.toml -o {out}/run", "run"),
 }  # fmt: skip
+LONG = {
+    "extract films": Scenario(
+        "features extract {data}/films --videos {data}/videos --backbone {data}/tiny-clap "
+        "--backbone {data}/tiny-xclip --device cpu --workers 2 -o {out}",
+        "tiny-xclip.zarr", is_sound=is_readable, keeps_leftovers=True,
+    ),
+    "import": Scenario("stores import hdf5 {data}/theirs.h5 --manifest {data}/eight "
+                       "-o {out}/x.zarr", "x.zarr", is_sound=is_readable, code=3,
+                       keeps_leftovers=True),
+    "import annotations": Scenario("annotations import csv {data}/segments.csv -o {out}/x", "x"),
+    "pull": Scenario("stores pull {url}/final.zarr -o {out}/x.zarr", "x.zarr"),
+    "models train": Scenario("models train {data}/three.toml -o {out}/x", "x"),
+    "models run of three": Scenario("models run {data}/three.toml -o {out}/run", "run"),
+    "report": Scenario("report {data}/manifest --timelines {data}/timelines -o {out}/x.html",
+                       "x.html"),
+    "reproduce": Scenario("reproduce table2 --manifest {data}/manifest --store "
+                          "xclip={data}/xclip.zarr --protocol released -o {out}/x", "x"),
+}  # fmt: skip
+"""Commands that take seconds. Calls of these are not counted; they are interrupted at any time."""
+ALL = SCENARIOS | LONG
 SCENARIOS |= {
     f"{name} without links": replace(SCENARIOS[name], has_links=False)
     for name in ("extract", "set open", "merge")
 }
 
 
-MAX_SECONDS = 60
+MAX_SECONDS = 120
+MOMENTS = 20
 WARM = (
     "h5py", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
     "transformers", "sklearn.tree", "skops.io", "msgspec",
@@ -136,11 +170,16 @@ WARM = (
     "obygaze_features.store.repair", "obygaze_features.extraction.extract",
     "obygaze_features.extraction.loop", "obygaze_models.commands.models",
     "obygaze_models.experiments.run", "obygaze_models.estimators.registry",
+    "obygaze_models.commands.report", "obygaze_models.commands.reproduce",
+    "obygaze_features.commands.annotations",
 )  # fmt: skip
 
 
-def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: Path) -> None:
-    """Ends with the command's exit code, or 99 after a traceback."""
+def run_in_fork(
+    arguments: list[str], folder: Path, point: int, mode: int, log: Path, moment: float = 0
+) -> None:
+    """Ends with the command's exit code, or 99 after a traceback. It may be interrupted at a
+    moment, in seconds after it began."""
     os.setpgid(0, 0)
     library = ctypes.CDLL(None)
     with log.open("w") as file:
@@ -150,12 +189,20 @@ def run_in_fork(arguments: list[str], folder: Path, point: int, mode: int, log: 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     library.faults_interrupted.restype = ctypes.c_double
     library.faults_arm(os.fsencode(folder), ctypes.c_long(point), ctypes.c_long(mode))
+    timer = threading.Timer(moment, library.faults_interrupt)
+    timer.daemon = True
+    if moment:
+        timer.start()
+    begin = time.monotonic()
     try:
         main(arguments, prog_name="obygaze")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc()
+    timer.cancel()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Path(f"{log}.seconds").write_text(str(time.monotonic() - begin))
     if interrupted := library.faults_interrupted():
         seconds = time.monotonic() - interrupted
         if seconds > MAX_INTERRUPTED_S:
@@ -236,7 +283,9 @@ def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]) -> Path:
+def data(
+    tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]
+) -> Iterator[Path]:
     from tests.kit.models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("faults")
@@ -257,23 +306,35 @@ def data(tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | N
     draw_photos(data)
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
     toys.pack(data / "final.zarr", data / "packed.zip")
-    write_checkpoint("tiny-clip", data / "tiny-clip")
-    return data
+    for name in ("tiny-clip", "tiny-clap", "tiny-xclip"):
+        write_checkpoint(name, data / name)
+    shutil.copytree(golden / "eight", data / "eight")
+    shutil.copy(golden / "segments.csv", data)
+    run_obygaze("stores", "export", golden / "final.zarr", "-o", data / "theirs.h5", code=0)
+    (data / "three.toml").write_text(experiment + 'estimators = ["mlp", "svm", "pcbm-tree"]\n')
+    write_synthetic_dataset(data / "made", scenes=6, seconds=3)
+    (data / "made/videos").rename(data / "videos")
+    Manifest.from_csv(data / "made/annotations.csv").save(data / "films")
+    with serve(data) as served:
+        (data / "url").write_text(served.url)
+        yield data
 
 
 class Trial:
     """A scenario in a folder of its own: what it starts from, and what it must give."""
 
     def __init__(self, name: str, data: Path, folder: Path, run: Callable[..., int | None]) -> None:
-        self.scenario, self.data, self.folder, self._run = SCENARIOS[name], data, folder, run
+        self.scenario, self.data, self.folder, self._run = ALL[name], data, folder, run
         self.out, self.log = data.parent / "out", folder / "log"
-        self.arguments = self.scenario.command.format(data=data, out=self.out).split()
+        words = {"data": data, "out": self.out, "url": (data / "url").read_text()}
+        self.arguments = self.scenario.command.format(**words).split()
         self.old = self._begin()
         assert self.run(-1, 0) == self.scenario.code, self.log.read_text()
         self.points = int(Path(f"{self.log}.count").read_text())
+        self.seconds = float(Path(f"{self.log}.seconds").read_text())
         self.new = self.read()
         assert self.new not in (None, self.old)
-        if name.startswith("extract"):
+        if name.startswith("extract") and name in SCENARIOS:
             output = self.out / self.scenario.output
             shutil.copytree(output, data / "extracted.zarr", dirs_exist_ok=True)
 
@@ -284,33 +345,36 @@ class Trial:
             shutil.copytree(self.data / start, self.out / self.scenario.output)
         return self.read()
 
-    def run(self, point: int, mode: int) -> int | None:
+    def run(self, point: int, mode: int, moment: float = 0) -> int | None:
         mode += 0 if self.scenario.has_links else NO_HARD_LINKS
-        return self._run(self.arguments, self.out, point, mode, self.log)
+        return self._run(self.arguments, self.out, point, mode, self.log, moment)
 
     def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
-        """What is compared; None if there is nothing. Logs and times are left out."""
+        """What is compared; None if there is nothing. Logs and what has times are left out."""
         path = self.out / self.scenario.output
         if not path.is_dir():
             return {"": path.read_bytes()} if path.is_file() else None
         contents = {
             name: data for name, data in toys.contents(path).items()
-            if leftovers or not ("/." in f"/{name}" or name.startswith(LEFTOVERS))
+            if name not in TIMED
+            and (leftovers or not ("/." in f"/{name}" or name.startswith(LEFTOVERS)))
         }  # fmt: skip
-        if record := contents.pop("run.json", None):
-            values = json.loads(record)
-            contents["run.json"] = json.dumps(values | {"started": "", "seconds": 0}).encode()
+        for name in [name for name in contents if name.endswith("run.json")]:
+            values = json.loads(contents[name])
+            contents[name] = json.dumps(values | {"started": "", "seconds": 0}).encode()
         return contents
 
-    def problem_at(self, point: int, mode: str) -> str:
-        """What is wrong after a fault at a system call; empty if nothing is."""
+    def problem_at(self, point: int, mode: str, moment: float = 0) -> str:
+        """What is wrong after a fault at a system call, or a moment; empty if nothing is."""
         self._begin()
         output, parts = self.out / self.scenario.output, self._parts()
-        code = self.run(point, MODES[mode])
+        code = self.run(point, 0 if moment else MODES[mode], moment)
         text = self.log.read_text()
         codes = *CODES.get(mode, (0, 1)), *([] if mode == "killed" else [self.scenario.code])
         if code not in codes:
             return f"ended with {code}: {text[-600:]}"
+        if left := decoding_processes(self.data.parents[1]):
+            return f"leaves the processes {left}"
         if code == 1 and text.count("Error: ") != 1:
             return f"says {text[-600:]!r}"
         state = self.read(leftovers=False)
@@ -361,6 +425,17 @@ class Trial:
         }
 
 
+def decoding_processes(folder: Path) -> list[str]:
+    """The decoders that commands in a folder started, and that still run."""
+    left = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if WORKER.encode() in (process / "cmdline").read_bytes():
+                is_ours = os.fsencode(folder) in (process / "environ").read_bytes()
+                left += [process.name] if is_ours else []
+    return left
+
+
 def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> list[str]:
     state, new = state or {}, new or {}
     return [name for name in {**state, **new} if state.get(name) != new.get(name)][:8]
@@ -393,4 +468,19 @@ def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tm
         sys.stdout.write(f"\n{name}: {counts}\n")
     tried = {f"{mode} at": len(spread) for mode in MODES}
     keep_counts("faults", name, **{"system calls": trial.points}, **tried, wrong=len(problems))
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["extract", "models run", "push", *LONG])
+def test_a_long_command_can_be_interrupted_at_any_moment(name, data, server, tmp_path, capsys):
+    trial = Trial(name, data, tmp_path, server)
+    dice = random.Random(os.environ.get("FAULTS_SEED", "") + name)
+    moments = [dice.uniform(0.02, trial.seconds) for _ in range(MOMENTS)]
+    found = [(trial.problem_at(-1, "Ctrl-C", moment), moment) for moment in moments]
+    problems = [f"after {moment:.3f} s: {problem}" for problem, moment in found if problem]
+    with capsys.disabled():
+        counts = f"{MOMENTS} moments in {trial.seconds:.1f} s, {len(problems)} wrong"
+        sys.stdout.write(f"\n{name}: {counts}\n")
+    keep_counts("interrupts", name, moments=MOMENTS, wrong=len(problems))
     assert not problems, "\n".join(problems)

@@ -4,11 +4,13 @@ import hashlib
 import io
 import json
 import random
+import re
 import shutil
+import struct
 import tomllib
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from obygaze_features import open_store
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models import save_model
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
@@ -29,6 +32,7 @@ from obygaze_models.saved.about import digest_of
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_fusion import ALONE, experiment, write_senses
 from tests.golden.workspace import copy_data, draw_photos
+from tests.kit.films import write_sound
 from tests.kit.models import write_checkpoint
 from tests.kit.run import to_toml
 from tests.kit.store import files_of
@@ -56,7 +60,24 @@ ESTIMATOR_LISTS: tuple[Any, ...] = (
 )  # fmt: skip
 KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seeds", "frames",
         "groups", "gap", "x")  # fmt: skip
-TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md")
+TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md", ".list.mp4")
+#: Where files of sound have numbers: of WAV, MP4, Matroska, Ogg and FLAC.
+MARKS = (
+    b"RIFF", b"fmt ", b"data", b"mvhd", b"mdhd", b"tkhd", b"elst", b"stts", b"ctts", b"stsc",
+    b"stsz", b"stco", b"mp4a", b"esds", b"\x2a\xd7\xb1", b"\x44\x89", b"\xb5\x88", b"\x9f\x81",
+    b"\x1f\x43\xb6\x75", b"OggS", b"OpusHead", b"fLaC",
+)  # fmt: skip
+NUMBERS = (0, 1, 7, 2**15 - 1, 2**16 - 1, 10**8, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+#: Texts that FFmpeg takes for films: lists of other files, or of addresses.
+LISTS = (
+    b"ffconcat version 1.0\nfile tone.wav\nduration 1000000\nfile tone.wav\n",
+    b"ffconcat version 1.0\n" + b"file tone.wav\noutpoint 0.01\n" * 5000,
+    b"ffconcat version 1.0\nfile ../../../etc/passwd\nfile http://127.0.0.1:9/x.wav\n",
+    b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\ntone.wav\n#EXT-X-ENDLIST\n",
+    b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 9 RTP/AVP 0\n",
+    b"[Reference]\nRef1=http://127.0.0.1:9/x.wav\n",
+    b"<MPD><Period><AdaptationSet><BaseURL>tone.wav</BaseURL></AdaptationSet></Period></MPD>\n",
+)  # fmt: skip
 
 
 def mutate(files: Files, dice: random.Random) -> Files:
@@ -72,6 +93,12 @@ def mutate(files: Files, dice: random.Random) -> Files:
         ways += [change_toml] * 8
     if name.endswith(".csv"):
         ways += [change_table] * 6
+    if name.endswith((".wav", ".mp4", ".mkv", ".ogg")):
+        ways += [change_number] * 8
+    if name.endswith(".wav"):
+        ways += [forge_wav] * 4
+    if name.endswith(".list.mp4"):
+        ways += [lambda data, dice: dice.choice(LISTS)] * 8
     if name.endswith(".safetensors"):
         ways += [forge_arrays] * 10
     if name.endswith(".skops"):
@@ -96,6 +123,32 @@ def change_bytes(data: bytes, dice: random.Random) -> bytes:
     if way == 3:
         return data[:at] + dice.randbytes(dice.choice((1, 4, 16))) + data[at + 16 :]
     return data[:at] + data[max(0, at - 50) :]
+
+
+def change_number(data: bytes, dice: random.Random) -> bytes:
+    """Of two, four or eight bytes in any order, behind one of the marks that there are."""
+    mark = dice.choice([mark for mark in MARKS if mark in data] or [b""])
+    places = [match.end() for match in re.finditer(re.escape(mark), data)]
+    at, size = dice.choice(places[:20]) + dice.randrange(40), dice.choice((2, 4, 8))
+    number = dice.choice((*NUMBERS, dice.getrandbits(8 * size))) % 2 ** (8 * size)
+    return data[:at] + number.to_bytes(size, dice.choice(("big", "little"))) + data[at + size :]
+
+
+def forge_wav(data: bytes, dice: random.Random) -> bytes:
+    """Any encoding, channels, rate and lengths, in a header that fits in itself or does not."""
+    rate = dice.choice((0, 1, 7, 999, 1000, 11_025, 192_000, 10**6, 10**6 + 1, 2**31, 2**32 - 1))
+    channels, bits = dice.choice((0, 1, 2, 6, 255, 65_535)), dice.choice((0, 1, 8, 16, 24, 64, 255))
+    encoding = dice.choice((1, 1, 1, 2, 3, 6, 7, 17, 80, 85, 353, 65_534, dice.randrange(65_536)))
+    frame = dice.choice((0, 1, 2, channels * bits // 8 % 65_536, 65_535))
+    size = dice.choice((0, 1, len(data) - 44, 2**31, 2**32 - 1))
+    form = struct.pack("<HHIIHH", encoding, channels, rate, rate * frame % 2**32, frame, bits)
+    return (
+        b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0"
+        + form
+        + b"data"
+        + struct.pack("<I", size)
+        + data[44:]
+    )
 
 
 def insert_piece(data: bytes, dice: random.Random) -> bytes:
@@ -393,6 +446,13 @@ KINDS: dict[str, Kind] = {
         100,
         ("config.json", "preprocessor", "tokenizer"),
     ),
+    "sound": Kind(
+        "sound",
+        ("features extract {data}/sounds --videos {x} --backbone tiny-clap --backbone tiny-xclip "
+         "--device cpu --workers 2 -o {out}",
+         "features probe {data}/sounds --videos {x} --workers 2"),
+        200,
+    ),
     "battery": Kind("battery.json", ("bias eat {x} --store {data}/words.zarr",), 150),
     "lexicon": Kind(
         "emotions.json", ("bias captions {data}/emotions.csv --minimum 0 --lexicon {x}",), 100,
@@ -437,7 +497,24 @@ def make_data(folder: Path) -> Path:
     draw_photos(data)
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
     write_checkpoint("tiny-clip", data / "checkpoint")
+    write_sounds(data)
     return data
+
+
+def write_sounds(data: Path) -> None:
+    """Three seconds in files of several kinds, clips of these and of their spans, and a list."""
+    folder, noise = data / "sound", np.random.default_rng(6).normal(0, 0.1, 48_000)
+    folder.mkdir()
+    write_sound(folder / "tone.wav", "pcm_s16le", noise[:24_000], rate=8000)
+    write_sound(folder / "film.mp4", "aac", noise, rate=16_000, pictures=3,
+                options={"movflags": "faststart"})  # fmt: skip
+    write_sound(folder / "film.mkv", "flac", noise, rate=16_000, pictures=3)
+    write_sound(folder / "song.ogg", "libopus", noise, rate=16_000)
+    (folder / "x.list.mp4").write_bytes(LISTS[0])
+    names = [path.name for path in sorted(folder.iterdir())]
+    items = [Item(name.replace(".", "-"), media=name) for name in names]
+    spans = [replace(item, id=f"{item.id}-2", start=1.25, end=2.5) for item in items]
+    Manifest("sounds", Items.of([*items, *spans])).save(data / "sounds")
 
 
 def write_subtitles(data: Path) -> None:

@@ -13,13 +13,14 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.manifests.manifest import check
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds
@@ -42,6 +43,8 @@ FORGED = (
 """Kinds with JSON that names something. An experiment is none of them: it is a program."""
 FINALISE = "stores finalise {x} --allow-incomplete"
 """It writes the dataset's card; after it, the store is no longer open."""
+DECODED: list[int] = []
+"""The bytes that each decoding process took in a command."""
 IN_TEST = 4
 """`make test` makes so many inputs of each kind."""
 
@@ -85,9 +88,22 @@ def asked(monkeypatch) -> list[object]:
     return addresses
 
 
-def memory(key: str) -> int:
-    status = Path("/proc/self/status").read_text()
+def memory(key: str, process: int | str = "self") -> int:
+    status = Path(f"/proc/{process}/status").read_text()
     return int(re.search(rf"{key}:\s+(\d+) kB", status)[1]) * 1024
+
+
+@pytest.fixture(autouse=True)
+def decoders(monkeypatch) -> None:
+    """The most memory that each decoding process took is a problem where it is too much."""
+    stop = Decoder.stop
+
+    def measure(self: Decoder) -> None:
+        with suppress(AttributeError, OSError, TypeError):  # it never started, or is gone
+            DECODED.append(memory("VmHWM", self._process.pid))
+        stop(self)
+
+    monkeypatch.setattr(Decoder, "stop", measure)
 
 
 @contextmanager
@@ -113,7 +129,8 @@ def limits() -> Iterator[list[int]]:
         signal.signal(signal.SIGALRM, previous)
         if linux:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-            used.append(memory("VmHWM") - before)
+            used.append(max([memory("VmHWM") - before, *DECODED]))
+            DECODED.clear()
 
 
 def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ import click
 import obygaze_features as of
 from obygaze_features.annotations import Segment
 from obygaze_features.errors import ManifestError
-from obygaze_features.manifests import Item, Items
+from obygaze_features.manifests import Item, Items, Split
 """
 SCENES = f'''{HEAD}
 @click.command()
@@ -143,6 +143,12 @@ BROKEN = {
     f"{COMMAND}\n{LOAD}: return {{}}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:11\)",
     f"{COMMAND}\n{LOAD}: return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "holds no items",
+    f"{COMMAND}\n{LOAD}: return of.Manifest('x', [1])": r"x:load of mylab 0.1.0: AttributeError: ",
+    f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([Item('a')]), licence=5)": (
+        "a Manifest that cannot be read: manifest.json: licence must be a text"
+    ),
+    f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([Item('a')])).with_parts("
+    "splits=[Split('s', ['b'], [0])])": "cannot be read: splits/s.csv, line 2: id 'b'",
     f"{COMMAND}\n{LOAD}: raise ManifestError('line 3: no film')": "Error: line 3: no film",
 }
 

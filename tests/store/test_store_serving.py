@@ -1,8 +1,10 @@
 """`obygaze stores serve`: files and ranges of them, of one folder and of nothing else."""
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import sys
 from functools import partial
 from http.client import HTTPConnection
@@ -68,6 +70,20 @@ def test_files_and_parts_of_them(port):
     hosts = {"localhost:8000": 200, "127.0.0.1": 200, "evil.example": 403, "localhost.evil": 403}
     for host, status in hosts.items():  # a page cannot read by a host name of its own
         assert ask(port, "/deep/data", host=host)[0] == status
+
+
+@pytest.mark.parametrize("body", [
+    b"Content-Length: 34\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["GET", "HEAD", "OPTIONS"])
+def test_a_body_is_not_taken_for_the_next_request(port, how, body):
+    """A web server in front would give the second answer to somebody else."""
+    head = f"{how} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(head + body + b"GET /deep/data HTTP/1.1\r\nA: b\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError), connection.makefile("rb") as answers:
+            assert answers.read().count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("path", [
