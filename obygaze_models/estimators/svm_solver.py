@@ -113,7 +113,9 @@ class LinearSVM:
     def part(self, rows: Array) -> LinearSVM:
         """Return the problem of some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
-        products = self.products()[np.ix_(rows, rows)] if self._is_small else None
+        products = None
+        if self._is_small:  # half the time of ``np.ix_``
+            products = self.products().take(rows, axis=0).take(rows, axis=1)
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
