@@ -19,7 +19,7 @@ from benchmarks.result import Result
 from obygaze_models.reproduce.reproduce import reproduce
 from tests.kit.authors import make_dataset
 
-RATIO, MEGABYTES = 12, 5
+RATIO, MEGABYTES = 15, 5
 CLIPS, WIDTH, HIDDEN, BATCH = 1_364, 512, 128, 16
 NETWORKS, EPOCHS, SVMS = 5, 30, 100
 
