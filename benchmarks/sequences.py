@@ -35,6 +35,8 @@ from obygaze_models.experiments.fit import FitResult
 
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
 BATCH = AttentionProbe().batch_size
+BESIDE_LOADER = 0.25
+"""A limit that holds on processors with and without AMX, which shortens the peer more than us."""
 Fit = tuple[Task, Fold, int]
 """What is learned, from which clips, in how many epochs."""
 
@@ -73,7 +75,7 @@ def measure() -> Iterator[Result]:
         files = (time.perf_counter() - begin) * epochs / sum(fit[2] for fit in sample)
         yield Result(
             f"{name} (file a clip, DataLoader; {len(sample)} of {len(fits)}, scaled)",
-            seconds, "s", files, seconds / files, 0.2,
+            seconds, "s", files, seconds / files, BESIDE_LOADER,
         )  # fmt: skip
         yield Result("their time (limit)", seconds, "s", LIMIT_S, seconds / LIMIT_S, 1)
         yield Result("their peak memory (limit)", peak, "MiB", LIMIT_MIB, peak / LIMIT_MIB, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -295,7 +296,7 @@ class ConceptBank(_Directions):
             raise ExperimentError(f"no concept can be learned: {reasons}")
         # With many clips, learn several concepts at a time, in threads that use one core each.
         workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
-        with threadpool_limits(1 if workers > 1 else None):
+        with threadpool_limits(1) if workers > 1 else nullcontext():
             learned = Parallel(workers, prefer="threads")(learners.values())
         return dict(zip(learners, learned, strict=True)), skipped
 
@@ -316,7 +317,7 @@ class ConceptBank(_Directions):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
         part = products
         if products is not None and len(rows) < len(X):
-            part = products[np.ix_(rows, rows)]
+            part = products.take(rows, axis=0).take(rows, axis=1)
         choice = choose_svm(
             LinearSVM(features, y == 1, self._class_weight, products=part),
             self._choices(name),

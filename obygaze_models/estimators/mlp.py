@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
@@ -124,7 +124,7 @@ class TorchClassifier(LogitClassifier):
         self._validate_params()
         check_both(X_val, y_val)
         # Steps this small take a hundred times longer when threads wait for each other.
-        with threadpool_limits(1), torch.inference_mode(not self._autograd):
+        with _thread_pools().limit(limits=1), torch.inference_mode(not self._autograd):
             self._fit(X, y, X_val, y_val)
         return self
 
@@ -336,6 +336,12 @@ class MLPProbe(TorchClassifier):
         for weight, offset in hidden:
             X = np.maximum(X @ weight + offset, 0)
         return np.asarray(X @ last[0] + last[1])
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the libraries whose threads can be limited; to look for them takes 4 ms."""
+    return ThreadpoolController()
 
 
 def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:

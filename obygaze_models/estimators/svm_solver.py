@@ -98,9 +98,7 @@ class LinearSVM:
     ) -> None:
         self.X, self.y, self._weight = X, np.asarray(y).astype(np.int64), class_weight
         self._is_small, self._products = len(X) <= GRAM_ROWS, products
-        self._costs = class_weight
-        if not isinstance(class_weight, np.ndarray):
-            self._costs = compute_sample_weight(class_weight, self.y)
+        self._costs = _weigh_clips(class_weight, self.y)
         self._signs = 2.0 * self.y - 1
         self._newton: _Newton | None = None
 
@@ -113,7 +111,9 @@ class LinearSVM:
     def part(self, rows: Array) -> LinearSVM:
         """Return the problem for some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
-        products = self.products()[np.ix_(rows, rows)] if self._is_small else None
+        products = None
+        if self._is_small:  # half the time of ``np.ix_``
+            products = self.products().take(rows, axis=0).take(rows, axis=1)
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
@@ -411,6 +411,16 @@ def _solve_positive(matrix: Array, vector: Array) -> Array:
         except LinAlgError:
             raised = 100 * raised or 1e-14 * float(np.diagonal(matrix).max())
             matrix[np.diag_indices_from(matrix)] += raised
+
+
+def _weigh_clips(class_weight: Any, y: Array) -> Array:
+    """Return the weight of each clip."""
+    if isinstance(class_weight, np.ndarray):
+        return class_weight
+    counts = np.bincount(y, minlength=2)
+    if isinstance(class_weight, str) and class_weight == "balanced" and counts.all():
+        return np.asarray((len(y) / (2 * counts))[y])  # scikit-learn's bits, sooner
+    return np.asarray(compute_sample_weight(class_weight, y))
 
 
 def _duality_gap(
