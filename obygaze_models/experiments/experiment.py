@@ -367,7 +367,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                     f"{self.name!r}: {name} cannot learn several concepts at once; take one that "
                     'reads features alone, such as logistic, or target = "classes"'
                 )
-        for name, spec in specs.items() if self.target in (Classes.key, Concepts.key) else ():
+        classes_only = self.target in (Classes.key, Concepts.key) or len(self.stores) > 1
+        for name, spec in specs.items() if classes_only else ():
             if spec.predicts_numbers:
                 raise ExperimentError(
                     f"{self.name!r}: {name} predicts numbers and tells no classes apart; take a "
