@@ -16,6 +16,7 @@ from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.outputs import fit_spread, move_spread
+from obygaze_models.experiments.fit import PlannedFit
 from obygaze_models.scoring.values import weighted_kappa
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import labelled, write_experiment, write_store
@@ -299,3 +300,52 @@ def test_predictions_commit_to_levels_as_the_labels_do():
     )
     constant = np.full((5, 1), 1.5)
     assert (move_spread(constant, fit_spread(constant, labels)) == constant).all()
+
+
+@pytest.mark.parametrize("kind", ["number", "ordered"])
+def test_an_interrupted_run_resumes_to_the_same_predictions(
+    kind, rated, ordered, tmp_path, monkeypatch
+):
+    experiment = numbers(rated[0], estimators=["ridge"])
+    if kind == "ordered":
+        experiment = structs.replace(ordered[1].record.experiment, estimators=("ordered",))
+    whole = om.run_experiment(experiment, tmp_path / "whole")
+    real, fits = PlannedFit.compute, []
+
+    def compute(planned, *arguments):
+        if len(fits) == 2:
+            raise KeyboardInterrupt
+        fits.append(planned)
+        return real(planned, *arguments)
+
+    monkeypatch.setattr(PlannedFit, "compute", compute)
+    with pytest.raises(KeyboardInterrupt):
+        om.run_experiment(experiment, tmp_path / "run")
+    fits.clear()
+    monkeypatch.setattr(PlannedFit, "compute", lambda *values: fits.append(values) or real(*values))
+    said = []
+    again = om.run_experiment(experiment, tmp_path / "run", log=said.append)
+    assert len(fits) == len(whole.fits()) - 2, said
+    for name in ("predictions.csv", "fits.csv"):
+        assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
+    table = run.predictions()
+    own = table[table["model"] == "ridge"]
+    own[["id", "value"]].to_csv(tmp_path / "mine.csv", index=False)
+    experiment = numbers(rated[0], estimators=["ridge"], predictions=[tmp_path / "mine.csv"])
+    scores = om.run_experiment(experiment, tmp_path / "run").record.scores
+    assert scores[0].mean == scores[1].mean
+    (tmp_path / "mine.csv").write_text("id,value\ntt0-000,nan\n")
+    with pytest.raises(ExperimentError, match="line 2: a value is nan, not a finite number"):
+        om.run_experiment(experiment, tmp_path / "other")
+
+
+def test_regressors_do_not_fuse_stores(rated):
+    stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
+    with pytest.raises(ExperimentError, match="reads one store"):
+        numbers(rated[0], store=stores)
+    keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
+    with pytest.raises(ExperimentError, match="ridge predicts numbers"):
+        numbers(rated[0], store=stores, **keys)
