@@ -202,7 +202,8 @@ def _score(
             means = pd.DataFrame(values, dtype=np.float64).mean()
             change = None if before is None else estimate_mean(_array(means - before))
             score = restrict(estimate_mean(_array(means)), metric, [len(data)])
-            points.append(CurvePoint(model, test, size, score, change))
+            title = plan.experiment.title_of(model)
+            points.append(CurvePoint(title, test, size, score, change))
             before = means
     return Curve(points, metric, draws, group_noun(data.grouped_by))
 
