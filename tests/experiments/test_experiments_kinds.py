@@ -121,7 +121,9 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
     assert asked.probabilities[:, 0] == pytest.approx(model.predict(X), rel=1e-4)
     out = ("-o", tmp_path / "p.csv")
-    obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    printed = obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    low, high = asked.probabilities.min(), asked.probabilities.max()
+    assert f"{CLIPS} clips: from {low:.4g} to {high:.4g}" in printed.stdout
     [first, *_] = csv_rows(tmp_path / "p.csv")
     assert float(first["value"]) == pytest.approx(asked.probabilities[0, 0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
