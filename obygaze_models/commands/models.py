@@ -23,6 +23,7 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, for_shell, redact_url
+from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -30,7 +31,6 @@ from obygaze_models.commands._shared import (
     run_folders,
     verbose_option,
 )
-from obygaze_models.commands.curve import curve
 from obygaze_models.commands.explain import evaluate_moments, explain, moments
 from obygaze_models.commands.predict import evaluate, export, predict, train
 from obygaze_models.data.warnings import RunWarning
@@ -331,6 +331,51 @@ def compare(
 
 
 @models.command()
+@folder_argument("experiment")
+@click.option("--films", default="2,5,10,15", show_default=True, help="Numbers of films.")
+@click.option(
+    "--draws",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often the annotated films are drawn for each number.",
+)
+@figure_options
+@output_options("A figure: .svg, .pdf or .png.", required=False)
+@json_option
+def curve(
+    experiment: Path, films: str, draws: int, output: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """Score an EXPERIMENT by the number of annotated films, to see if more would help.
+
+    Each model is trained on the clips of a number of films of each training set, which are drawn
+    several times, and tested as in a run. A score is a mean over the tested films, with its 95%
+    interval; the last columns say by how much it changes from one number of films to the next.
+
+    \b
+    Examples:
+      obygaze models curve mobygaze/level.toml
+      obygaze models curve mobygaze/level.toml --films 3,6,12 --draws 10 -o curve.svg
+    """
+    if output:
+        check_figure_path(output, overwrite=overwrite)
+    try:
+        sizes = [int(size) for size in films.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--films: these are not whole numbers (got {films}). Write 2,5,10."
+        ) from None
+    drawn = om.learning_curve(experiment, sizes, draws=draws, log=lambda line: echo(line, err=True))
+    if as_json:
+        echo_json(asdict(drawn))
+    else:
+        echo(str(drawn))
+    if output:
+        save_figure(drawn.figure(), output, overwrite=overwrite)
+        echo(f"Wrote {output}", err=as_json)
+
+
+@models.command()
 @folder_argument("run")
 @json_option
 def check(run: Path, as_json: bool) -> None:
@@ -355,5 +400,5 @@ def check(run: Path, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-for command in (curve, train, evaluate, predict, moments, evaluate_moments, explain, export):
+for command in (train, evaluate, predict, moments, evaluate_moments, explain, export):
     models.add_command(command)

@@ -41,8 +41,6 @@ class CurvePoint:
     ----------
     model, test, films
         The model, the test set and the number of annotated films.
-    clips
-        How many clips trained, on average.
     score
         The mean over the tested films, each of which is averaged over the draws.
     change
@@ -52,7 +50,6 @@ class CurvePoint:
     model: str
     test: str
     films: int
-    clips: float
     score: Estimate
     change: Estimate | None = None
 
@@ -70,14 +67,14 @@ class Curve:
         title = METRICS[self.metric].title
         rows = [
             [
-                point.model, point.test, point.films, round(point.clips),
+                point.model, point.test, point.films,
                 _number(point.score.value), _ends(point.score),
                 "-" if point.change is None else format_signed(point.change.value or 0.0, 3),
                 "-" if point.change is None else _ends(point.change),
             ]
             for point in self.points
         ]  # fmt: skip
-        head = ["model", "test", f"{self.noun}s", "clips", title, "95%", "change", "95% of it"]
+        head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95% of it"]
         note = (
             f"Each point is {title} as a mean over tested {self.noun}s, of "
             f"{counted(self.draws, 'draw')} of annotated {self.noun}s. The change is from the "
@@ -134,7 +131,6 @@ def learning_curve(
         plan = make_plan(structs.replace(experiment, balance="none"))
     sizes, failed = sorted({*films}), 0
     tables: dict[tuple[int, int], list[pd.DataFrame]] = {}
-    clips: dict[tuple[str, int], list[int]] = {}
     todo = [(fit, draw, size) for fit in plan.fits() for draw in range(draws) for size in sizes]
     with threadpool_limits(1):
         for planned, draw, size in progress(todo, "train", unit="fit"):
@@ -143,13 +139,12 @@ def learning_curve(
             if part is None or result is None or result.table is None:
                 failed += 1
                 continue
-            clips.setdefault((planned.name, size), []).append(len(part.fold.train))
             own = tables.setdefault((size, draw), [])
             what = plan.data, planned.problem, planned.name, planned.fold, result.table
             own += test_predictions(*what)
     if failed:
         log(f"{counted(failed, 'fit')} of {len(todo):,} lacked clips of a class and are left out")
-    return _score(plan, tables, clips, draws)
+    return _score(plan, tables, draws)
 
 
 def _restrict(
@@ -188,7 +183,6 @@ def _restrict(
 def _score(
     plan: Plan,
     tables: dict[tuple[int, int], list[pd.DataFrame]],
-    clips: dict[tuple[str, int], list[int]],
     draws: int,
 ) -> Curve:
     """Return the points: scores by film, averaged over the draws, and their mean over films."""
@@ -208,8 +202,8 @@ def _score(
             means = pd.DataFrame(values, dtype=np.float64).mean()
             change = None if before is None else estimate_mean(_array(means - before))
             score = restrict(estimate_mean(_array(means)), metric, [len(data)])
-            trained = float(np.mean(clips[model, size]))
-            points.append(CurvePoint(model, test, size, trained, score, change))
+            title = plan.experiment.title_of(model)
+            points.append(CurvePoint(title, test, size, score, change))
             before = means
     return Curve(points, metric, draws, group_noun(data.grouped_by))
 

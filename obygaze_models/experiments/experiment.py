@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import chain
@@ -357,33 +357,35 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if len(self.stores) > 1:
             yield f'target = "{self.target}" reads one store; take one, or classes'
 
-    def _check_estimators(self, specs: Mapping[str, EstimatorSpec]) -> None:
-        """Raise if an estimator does not predict what the target asks for."""
-        for name, spec in specs.items() if self.target == Number.key else ():
-            if not spec.predicts_numbers:
-                raise ExperimentError(
-                    f"{self.name!r}: {name} tells classes apart and predicts no numbers; take "
-                    f"{', '.join(REGRESSORS)}, or a regressor of scikit-learn's as "
-                    "package.module:Class"
-                )
-        for name, spec in specs.items() if self.target == Concepts.key else ():
-            if not spec.fuses or spec.has_bank:
-                raise ExperimentError(
-                    f"{self.name!r}: {name} cannot learn several concepts at once; take one that "
-                    'reads features alone, such as logistic, or target = "classes"'
-                )
-        for name, spec in specs.items() if self.target in (Classes.key, Concepts.key) else ():
-            if spec.predicts_numbers:
-                raise ExperimentError(
-                    f"{self.name!r}: {name} predicts numbers and tells no classes apart; take a "
-                    'classifier, such as logistic, or target = "ordered" or "number"'
-                )
-        cuts = [name for name, spec in specs.items() if spec.threshold]
-        if cuts and (len(self.levels) > 2 or self.target != Classes.key):
-            raise ExperimentError(
-                f"{self.name!r}: {CUT} is for two classes, and {cuts[0]} tells {len(self.levels)} "
-                "apart; leave it out"
+    def _estimator_slip(self, name: str, spec: EstimatorSpec) -> str:
+        """Say why an estimator does not go with the other keys; empty if it does."""
+        if self.target == Number.key and not spec.predicts_numbers:
+            return (
+                f"{name} tells classes apart and predicts no numbers; take "
+                f"{', '.join(REGRESSORS)}, or a regressor of scikit-learn's as package.module:Class"
             )
+        if self.target == Concepts.key and (not spec.fuses or spec.has_bank):
+            return (
+                f"{name} cannot learn several concepts at once; take one that reads features "
+                'alone, such as logistic, or target = "classes"'
+            )
+        tells_apart = self.target in (Classes.key, Concepts.key) or len(self.stores) > 1
+        if spec.predicts_numbers and tells_apart:
+            return (
+                f"{name} predicts numbers and tells no classes apart; take a classifier, such as "
+                'logistic, or one store and target = "ordered" or "number"'
+            )
+        if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
+            return (
+                f"{CUT} is for two classes, and {name} tells {len(self.levels)} apart; leave it out"
+            )
+        weighs = spec.takes_weights or find_entry(spec.name).before_balancing
+        if self.is_soft and not weighs:
+            return (
+                f"soft targets weigh a clip's labels, and {name} takes no sample_weight; leave it "
+                "out, or take logistic or a class of scikit-learn's"
+            )
+        return ""
 
     def _option_slips(self) -> Iterator[str]:
         """Yield a sentence for each option in the protocol's table that does not fit."""
@@ -444,17 +446,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                         raise self._called_twice(other, name)
                     folders.add(folder)
                     specs[other] = dataclasses.replace(spec, use=names, variant_of=listed)
-        self._check_estimators(specs)
-        unweighted = [
-            name
-            for name, spec in specs.items()
-            if not spec.takes_weights and not find_entry(spec.name).before_balancing
-        ]
-        if self.is_soft and unweighted:
-            raise ExperimentError(
-                f"{self.name!r}: soft targets weigh a clip's labels, and {unweighted[0]} takes no "
-                "sample_weight; leave it out, or take logistic or a class of scikit-learn's"
-            )
+        for name, spec in specs.items():
+            if slip := self._estimator_slip(name, spec):
+                raise ExperimentError(f"{self.name!r}: {slip}")
         return specs
 
     def check_models(self, models: Sequence[str]) -> None:

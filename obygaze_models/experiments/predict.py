@@ -18,6 +18,8 @@ from obygaze_models.experiments.exports import Outputs
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.saved.about import read_about, say_seen
 from obygaze_models.saved.inference import Predictions, open_for, predict
+from obygaze_models.scoring.metrics import CONCEPTS
+from obygaze_models.scoring.values import NUMBER
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ def _describe_rows(shown: list[dict[str, Any]], predictions: Predictions) -> lis
         lines.append(align(["clip", "prediction", *predictions.classes], cells, left=2))
         if (more := total - len(shown)) > 0:
             lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
+    kind = predictions.about.target_key
+    if kind == NUMBER and total:
+        values = predictions.probabilities
+        return [*lines, f"{counted(total, 'clip')}: from {values.min():.4g} to {values.max():.4g}"]
     counts = Counter(predictions.predicted)
+    if kind == CONCEPTS:
+        counts = Counter(name for text in predictions.predicted for name in text.split("|") if name)
     predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     return [*lines, f"{counted(total, 'clip')}: {predicted}"]

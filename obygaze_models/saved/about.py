@@ -129,7 +129,7 @@ class About(dict[str, Any]):
         if self.target_key != CLASSES:
             raise ExperimentError(
                 f"{self._where}: {what} needs a model that tells classes apart (got target = "
-                f'"{self.target_key}"). Use models run, compare, predict or evaluate.'
+                f'"{self.target_key}"). Use models run, compare or predict.'
             )
 
     def __missing__(self, key: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+import msgspec
 import numpy as np
 
 from obygaze_models.scoring.annotators import AnnotatorComparison, Rater
@@ -27,41 +28,36 @@ def compare_ordered(
     """Compare models with each annotator, and these with each other, by the same weighted kappa.
 
     Parameters and result are as of `compare_with_annotators`; a model's predictions [N] are
-    positions on the scale of the levels.
+    positions on the scale of the levels. The clips are those that every annotator labelled and
+    every model was asked about.
     """
-    labelled = np.logical_and.reduce([labels >= 0 for labels in votes.values()])
-    asked = np.logical_or.reduce([np.isfinite(values) for values in models.values()])
-    rows = np.flatnonzero(labelled & asked)
+    answered = [labels >= 0 for labels in votes.values()]
+    answered += [np.isfinite(values) for values in models.values()]
+    rows = np.flatnonzero(np.logical_and.reduce(answered))
     if not len(rows) or len(votes) < 2:
         return None
     columns, count = group_columns([films[row] for row in rows.tolist()])
     weights = weigh_groups(count)[:, columns]
     own = {name: labels[rows].astype(np.float64) for name, labels in votes.items()}
-
-    def agreement(part: Array) -> Array:
-        """Return the annotators' mean kappa with each other on a part of the clips."""
-        pairs = combinations(own.values(), 2)
-        kappas = [weighted_kappa(a[part], b[part], weights[:, part]) for a, b in pairs]
-        return np.asarray(np.mean(kappas, axis=0))
-
+    said = {("model", name): values[rows] for name, values in models.items()}
+    said |= {("annotator", name): values for name, values in own.items()}
+    kappas = {
+        rater: {who: weighted_kappa(truth, values, weights) for who, truth in own.items()}
+        for rater, values in said.items()
+    }
+    pairs = [kappas["annotator", first][second] for first, second in combinations(own, 2)]
+    agreement = np.mean(pairs, axis=0)
     raters = []
-    for name, values in models.items():
-        part = np.isfinite(values[rows])
-        if part.any():
-            kappas = _kappas(own, values[rows], weights, part)
-            differences = np.mean([*kappas.values()], axis=0) - agreement(part)
-            estimate = estimate_weighted(differences)
-            raters.append(
-                Rater(
-                    name=name, kind="model", clips=int(part.sum()), kappa=_firsts(kappas),
-                    difference=estimate.value, interval=estimate.interval,
-                )
-            )  # fmt: skip
-    every = np.ones(len(rows), dtype=bool)
-    for name, labels in own.items():
-        others = {other: values for other, values in own.items() if other != name}
-        mutual = _firsts(_kappas(others, labels, weights, every))
-        raters.append(Rater(name=name, kind="annotator", clips=len(rows), kappa=mutual))
+    for name in models:
+        each = kappas["model", name]
+        estimate = estimate_weighted(np.mean([*each.values()], axis=0) - agreement)
+        beside, interval = _firsts(each), estimate.interval
+        rater = Rater(name=name, kind="model", clips=len(rows), kappa=beside, interval=interval)
+        raters.append(msgspec.structs.replace(rater, difference=estimate.value))
+    for name in own:
+        mutual = {who: kappa for who, kappa in kappas["annotator", name].items() if who != name}
+        rater = Rater(name=name, kind="annotator", clips=len(rows), kappa=_firsts(mutual))
+        raters.append(rater)
     counts = [np.bincount(labels[rows], minlength=len(classes)) for labels in votes.values()]
     return AnnotatorComparison(
         annotators=[*votes],
@@ -69,19 +65,9 @@ def compare_ordered(
         clips=len(rows),
         films=count,
         too_few=too_few(np.min(counts, axis=0).tolist(), count),
-        agreement=estimate_weighted(agreement(every)).value,
+        agreement=estimate_weighted(agreement).value,
         raters=raters,
     )
-
-
-def _kappas(
-    truths: Mapping[str, Array], values: Array, weights: Array, part: Array
-) -> dict[str, Array]:
-    """Return the kappa with each annotator, by each row of weights."""
-    return {
-        name: weighted_kappa(truth[part], values[part], weights[:, part])
-        for name, truth in truths.items()
-    }
 
 
 def _firsts(kappas: Mapping[str, Array]) -> dict[str, float | None]:

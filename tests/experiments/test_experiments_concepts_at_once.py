@@ -80,7 +80,9 @@ def test_a_table_has_a_row_a_concept_with_p_values_adjusted_by_holm(together):
 
 def test_its_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, tmp_path):
     folder = together.folder / together.fits()["folder"][0]
-    obygaze("models", "predict", folder, marked.store, "-o", tmp_path / "p.csv", code=0)
+    printed = obygaze("models", "predict", folder, marked.store, "-o", tmp_path / "p.csv", code=0)
+    shown = sum("Look" in row["prediction"] for row in csv_rows(tmp_path / "p.csv"))
+    assert f"{shown} Look" in printed.stdout
     for row in csv_rows(tmp_path / "p.csv"):
         likely = [name for name in CONCEPTS if float(row[f"probability_{name}"]) > 0.5]
         assert row["prediction"] == "|".join(likely)

@@ -28,7 +28,6 @@ def test_at_all_films_the_curve_is_the_run(by_film, tmp_path):
     assert (few.films, every.films) == (2, 4)
     assert every.score.value == pytest.approx(run.record.scores[0].mean["auroc"])
     assert every.score.interval == pytest.approx(run.record.scores[0].interval["auroc"])
-    assert few.clips < every.clips
     assert every.change.value == pytest.approx(every.score.value - few.score.value)
 
 

@@ -16,6 +16,7 @@ from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.outputs import fit_spread, move_spread
+from obygaze_models.experiments.fit import PlannedFit
 from obygaze_models.scoring.values import weighted_kappa
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import labelled, write_experiment, write_store
@@ -120,7 +121,9 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
     assert asked.probabilities[:, 0] == pytest.approx(model.predict(X), rel=1e-4)
     out = ("-o", tmp_path / "p.csv")
-    obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    printed = obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    low, high = asked.probabilities.min(), asked.probabilities.max()
+    assert f"{CLIPS} clips: from {low:.4g} to {high:.4g}" in printed.stdout
     [first, *_] = csv_rows(tmp_path / "p.csv")
     assert float(first["value"]) == pytest.approx(asked.probabilities[0, 0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
@@ -299,3 +302,69 @@ def test_predictions_commit_to_levels_as_the_labels_do():
     )
     constant = np.full((5, 1), 1.5)
     assert (move_spread(constant, fit_spread(constant, labels)) == constant).all()
+
+
+@pytest.mark.parametrize("kind", ["number", "ordered"])
+def test_an_interrupted_run_resumes_to_the_same_predictions(
+    kind, rated, ordered, tmp_path, monkeypatch
+):
+    experiment = numbers(rated[0], estimators=["ridge"])
+    if kind == "ordered":
+        experiment = structs.replace(ordered[1].record.experiment, estimators=("ordered",))
+    whole = om.run_experiment(experiment, tmp_path / "whole")
+    real, fits = PlannedFit.compute, []
+
+    def compute(planned, *arguments):
+        if len(fits) == 2:
+            raise KeyboardInterrupt
+        fits.append(planned)
+        return real(planned, *arguments)
+
+    monkeypatch.setattr(PlannedFit, "compute", compute)
+    with pytest.raises(KeyboardInterrupt):
+        om.run_experiment(experiment, tmp_path / "run")
+    fits.clear()
+    monkeypatch.setattr(PlannedFit, "compute", lambda *values: fits.append(values) or real(*values))
+    said = []
+    again = om.run_experiment(experiment, tmp_path / "run", log=said.append)
+    assert len(fits) == len(whole.fits()) - 2, said
+    for name in ("predictions.csv", "fits.csv"):
+        assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
+    table = run.predictions()
+    own = table[table["model"] == "ridge"]
+    own[["id", "value"]].to_csv(tmp_path / "mine.csv", index=False)
+    experiment = numbers(rated[0], estimators=["ridge"], predictions=[tmp_path / "mine.csv"])
+    scores = om.run_experiment(experiment, tmp_path / "run").record.scores
+    assert scores[0].mean == scores[1].mean
+    (tmp_path / "mine.csv").write_text("id,value\ntt0-000,nan\n")
+    with pytest.raises(ExperimentError, match="line 2: a value is nan, not a finite number"):
+        om.run_experiment(experiment, tmp_path / "other")
+
+
+def test_regressors_do_not_fuse_stores(rated):
+    stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
+    with pytest.raises(ExperimentError, match="reads one store"):
+        numbers(rated[0], store=stores)
+    keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
+    with pytest.raises(ExperimentError, match="ridge predicts numbers"):
+        numbers(rated[0], store=stores, **keys)
+
+
+def test_the_next_clips_to_rate_are_those_on_which_fits_differ(rated, run, obygaze, tmp_path):
+    folder, truth, _ = rated
+    store = folder / "toy.zarr"
+    out = ("-o", tmp_path / "next.csv")
+    obygaze("models", "predict", run.folder, store, "--next", 9, *out, code=0)
+    rows = csv_rows(tmp_path / "next.csv")
+    unrated = truth.index[np.arange(CLIPS) % 40 == 39]
+    assert sorted(row["clip"] for row in rows) == sorted(unrated)
+    fits = [om.predict(row["folder"], store, ids=[*unrated]).probabilities[:, 0]
+            for row in run.models()]  # fmt: skip
+    spread = np.std(fits, axis=0) / np.std(fits, axis=0).max()
+    gains = {row["clip"]: float(row["gain"]) for row in rows}
+    assert gains == pytest.approx(dict(zip(unrated, spread, strict=True)), abs=1e-5)
+    one = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
+    refused(one, "one fit is never unsure", "a run")
