@@ -156,8 +156,9 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 @click.option("--licence", help="Of the features, such as CC-BY-4.0.")
 @click.option("--citation", help="What to cite.")
 @click.option("--name", help="Its name.")
+@click.option("--published", metavar="DATE", help="When it was published, such as 2026-11-23.")
 def set_(store: Path, **texts: str | None) -> None:
-    """Change what a store says of itself: licence, citation, name.
+    """Change what a store says of itself: licence, citation, name, date.
 
     The features stay as they are. A final store gets a new card and new checksums, in one step;
     push it again where you pushed it.
@@ -170,7 +171,7 @@ def set_(store: Path, **texts: str | None) -> None:
     from obygaze_features.store import open_store
 
     facts = open_store(store).set(**texts).attributes
-    echo(describe_facts({key: facts[key] or NOT_STATED for key in texts}))
+    echo(describe_facts({key: facts[key] or NOT_STATED for key in texts if key in facts}))
 
 
 @stores.command()

@@ -15,6 +15,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ from obygaze_features.store.writer import (
     write_probe,
 )
 
-TEXTS = ("licence", "citation", "name")
+TEXTS = ("licence", "citation", "name", "published")
 """The texts about a store that do not describe its features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
@@ -96,6 +97,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     """Change some of the `TEXTS` of a store; see `Store.set`."""
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
+    _check_date(texts.get("published", ""))
     path = store.path
     refuse_while_written(store)
     require_plain_file(path / fmt.LOG, StoreError)
@@ -128,6 +130,16 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
                 for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
                     make_read_only(folder / name)
     return store.refresh()
+
+
+def _check_date(text: str) -> None:
+    """Raise `UsageError` for a text that is no date; an empty one is not stated."""
+    try:
+        date.fromisoformat(text or "2000-01-01")
+    except ValueError:
+        raise UsageError(
+            f"published must be a date as YYYY-MM-DD (got {text!r:.80}); write it like 2026-11-23"
+        ) from None
 
 
 def refuse_while_written(store: Store) -> None:
@@ -343,6 +355,7 @@ def _croissant(
         ],
     }
     optional = {"license": facts["licence"], "citeAs": facts["citation"]}
+    optional["datePublished"] = facts.get("published")
     return {**described, **{key: value for key, value in optional.items() if value}}
 
 

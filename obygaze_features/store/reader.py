@@ -540,15 +540,18 @@ class Store:
         name: str | None = None,
         licence: str | None = None,
         citation: str | None = None,
+        published: str | None = None,
     ) -> Store:
-        """Change the name, licence or citation, also in a final store's card.
+        """Change the name, licence, citation or date of publication (``2026-11-23``).
+
+        A final store's card is changed, too. The date is in ``croissant.json``.
 
         The store is replaced in one step by one that shares the files of its features, so that it
         is complete at any moment.
         """
         from obygaze_features.store.finalise import set_texts
 
-        texts = {"name": name, "licence": licence, "citation": citation}
+        texts = {"name": name, "licence": licence, "citation": citation, "published": published}
         return set_texts(self, {key: text for key, text in texts.items() if text is not None})
 
     def verify(self) -> list[Damage]:

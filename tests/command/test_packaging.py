@@ -61,7 +61,9 @@ def test_versions_are_those_of_this_checkout() -> None:
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
     version = PROJECT["project"]["version"]
-    assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {version}" in citation
+    assert re.search(r"^date-released: \d{4}-\d\d-\d\d$", citation, re.MULTILINE)
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
     # Of Python only what is tested is claimed.
     claimed = [c for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]

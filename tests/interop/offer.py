@@ -17,6 +17,8 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.errors import ObygazeError
+from obygaze_models.mediaeval.measure import trec_average_precision
+from obygaze_models.mediaeval.runs import format_run
 
 STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr"}
 
@@ -74,6 +76,19 @@ def offer_table(demo: Path, folder: Path) -> None:
         (folder / "expected" / "predictions.json").write_text(json.dumps(list(csv.reader(file))))
 
 
+def offer_ranking(demo: Path, folder: Path) -> None:
+    """Write a run's predictions as a run file of trec_eval's, the truth, and our own score."""
+    table = om.load_run(demo / "runs/level").predictions()
+    ids, scores = table["id"].tolist(), table["probability"].to_numpy()
+    positives = set(table.loc[table["label"] == 1, "id"])
+    (folder / "level.run").write_text(format_run("level", ids, scores, "demo"))
+    truth = (f"level 0 {name} {int(name in positives)}\n" for name in ids)
+    (folder / "level.qrels").write_text("".join(truth))
+    score = trec_average_precision(ids, scores, positives)
+    expected = {"scores": dict(zip(ids, scores.tolist(), strict=True)), "ap": score}
+    (folder / "expected" / "ranking.json").write_text(json.dumps(expected))
+
+
 def main(demo: Path, folder: Path) -> None:
     """Write the files of every kind, each with its expected values."""
     (folder / "stores").mkdir(parents=True)
@@ -88,6 +103,7 @@ def main(demo: Path, folder: Path) -> None:
     offer_model(demo, folder)
     offer_annotations(folder)
     offer_table(demo, folder)
+    offer_ranking(demo, folder)
 
 
 if __name__ == "__main__":

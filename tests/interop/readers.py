@@ -246,6 +246,36 @@ def read_onnx(folder: Path, _: str) -> Iterator[Pair]:
     yield "model.onnx", bool(np.abs(probabilities - expected).max() < 1e-6)
 
 
+@reader("ir_measures")
+def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
+    """Read a run file of trec_eval's, and score it: average precision agrees to a millionth."""
+    import ir_measures
+
+    expected = json.loads((folder / "expected" / "ranking.json").read_text())
+    run = list(ir_measures.read_trec_run(str(folder / "level.run")))
+    yield "level.run", {line.doc_id: line.score for line in run} == expected["scores"]
+    truth = list(ir_measures.read_trec_qrels(str(folder / "level.qrels")))
+    [score] = ir_measures.calc_aggregate([ir_measures.AP], truth, run).values()
+    yield "level.run: average precision", abs(score - expected["ap"]) < 1e-6
+
+
+@reader("huggingface_hub")
+def read_cards(folder: Path, _: str) -> Iterator[Pair]:
+    """Read the card of each store as the Hub does: tags, size and licence."""
+    from huggingface_hub import DatasetCard
+
+    sizes = {1_000: "n<1K", 10_000: "1K<n<10K"}
+    for name in STORES:
+        store = folder / "stores" / f"{name}.zarr"
+        facts = json.loads((store / "zarr.json").read_text())["attributes"]["obygaze"]
+        data = DatasetCard.load(store / "README.md").data
+        yield f"{name}: tags", {"zarr", "croissant", facts["backbone"]["name"]} <= {*data.tags}
+        size = next(size for limit, size in sizes.items() if facts["n"] < limit)
+        yield f"{name}: size", data.size_categories == [size]
+        stated = data.to_dict().get("license_name", data.license)
+        yield f"{name}: licence", (stated or "").lower() == facts["licence"].lower()
+
+
 @reader("mlcroissant")
 def read_croissant(folder: Path, _: str) -> Iterator[Pair]:
     """Read the records that a store's Croissant file describes."""

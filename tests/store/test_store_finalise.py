@@ -163,6 +163,18 @@ def test_licence_and_citation_are_set_and_nothing_else(
         open_store(path).set(licence="CC0")
 
 
+def test_the_date_of_publication_is_set_and_not_inherited(copy, obygaze, tmp_path):
+    path = copy("final")
+    shown = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
+    assert "published  2026-11-23" in shown
+    assert json.loads((path / "croissant.json").read_text())["datePublished"] == "2026-11-23"
+    assert verify(path) == []
+    store = open_store(path)
+    assert "published" not in store.subset(tmp_path / "part.zarr", ids=store.ids[:2]).attributes
+    refused = obygaze("stores", "set", path, "--published", "today", code=2).stderr
+    assert "YYYY-MM-DD (got 'today')" in refused
+
+
 @pytest.mark.gate
 # Of rdflib, which mlcroissant reads JSON-LD with.
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
@@ -173,7 +185,7 @@ def test_croissant_is_valid(sound, caplog):
         dataset = mlcroissant.Dataset(path / "croissant.json")
     issues = dataset.metadata.ctx.issues
     assert not issues.errors
-    # Where it will be published, by whom and when, a store cannot know.
+    # Where and by whom it will be published, a store cannot know; when, only if it is told.
     unknown = ("url", "creator", "datePublished")
     of_us = [w for w in issues.warnings if not any(f"schema.org/{u}" in w for u in unknown)]
     assert of_us == []
