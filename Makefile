@@ -27,7 +27,7 @@ help:
 	@echo "make gpu-hour  every benchmark of a GPU, the most telling first; needs make gpu-wheels"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
-	@echo "make picture the picture of a report in README, docs/report.png"
+	@echo "make picture the pictures that are committed, in docs/pictures and README"
 	@echo "make clean   remove the environment and what was built"
 
 $(SMALL): pyproject.toml constraints.txt
@@ -99,4 +99,4 @@ picture: $(READY)
 	@$(BIN)/python -m docs.pictures
 
 clean:
-	rm -rf .venv .interop build dist demo docs/_build docs/notebooks docs/pictures docs/reference/commands .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .interop build dist demo docs/_build docs/notebooks docs/reference/commands .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

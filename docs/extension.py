@@ -20,7 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
-from docs.pictures import write_pictures
+from docs.pictures import MADE, write_pictures
 from obygaze_features.annotations.measures import MEASURES
 from obygaze_models.experiments.experiment import describe_key
 
@@ -42,12 +42,12 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages and the pictures; copy the notebooks into the site's folder."""
+    """Write the commands' pages and the live pages; copy the notebooks into the site's folder."""
     docs = Path(app.srcdir)
     write_pages(docs / "reference/commands")
-    write_pictures(docs / "pictures")
+    write_pictures(MADE)
     app.outdir.mkdir(parents=True, exist_ok=True)
-    for page in (docs / "pictures").glob("*.html"):
+    for page in MADE.glob("*.html"):
         shutil.copy(page, app.outdir)
     notebooks = docs / "notebooks"
     notebooks.mkdir(exist_ok=True)

@@ -1,7 +1,8 @@
-"""The site's pictures and live pages: what tutorials make if somebody does what they say.
+"""The site's pictures and live pages: what pages make if somebody does what they say.
 
-``python -m docs.pictures`` makes those that are committed: ``docs/report.png``, the picture in
-README, and, where ``OBYGAZE_TEST_DATA`` names the authors' files, ``docs/obygaze12.png``.
+``python -m docs.pictures`` makes those that are committed: ``docs/pictures``, small enough for a
+checkout, ``docs/report.png``, the picture in README, and, where ``OBYGAZE_TEST_DATA`` names the
+authors' files, ``docs/obygaze12.png``. The site's build makes the live pages.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from click.testing import CliRunner
 from PIL import Image
 
 from docs.blocks import blocks
+from docs.diagrams import write_diagrams
 from obygaze_models.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
+SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
+#: Of a shipped picture: its bytes, and the widths and numbers of colours that are tried.
+MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (64, 32, 16)
 #: What a page makes and the site shows: figures, folders of stills, and reports, which the site
 #: has beside their pictures.
 PRODUCTS = {
@@ -41,18 +46,31 @@ PRODUCTS = {
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
+    "how-to/association": ("eat/professions.svg",),
+    "how-to/captions": ("captions/rates.svg",),
     "how-to/films-page": ("gone-girl.png",),
+    "how-to/gender-score": ("gender/leanings.svg",),
     "how-to/moments": ("when/moments.png",),
+    "how-to/papers": ("who.png",),
+    "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
+    "how-to/search": ("words.png",),
 }  # fmt: skip
 #: Pages that go on in one folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/films-page",),
-           ("how-to/moments",))  # fmt: skip
+           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
+           ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
+           ("how-to/moments",), ("how-to/papers",), ("how-to/saliency",),
+           ("how-to/search",))  # fmt: skip
 #: Pictures of a report: width, height, what its address ends with, parts that are left out, and
 #: parts that get a number. The first is of each report.
-FIRST_SCREEN = (1080, 1560, "", ".explorer, nav, .terms, #theme", [])
+AGREEMENT = "section[aria-labelledby=agreement]"
+FIRST_SCREEN = (1080, 1120, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
+    "real-report-beside": (
+        1080, 560, "", f"header, nav, main > :not({AGREEMENT}), {AGREEMENT} > :not("
+        "h3:nth-last-of-type(1)):not(h3:nth-last-of-type(1) ~ *)", [],
+    ),
     "scholars-report-top": (
         1080, 1560, "", ".explorer, nav, .terms, #theme",
         ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
@@ -110,7 +128,9 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
 
 def show(product: Path, pictures: Path, page: str) -> None:
     """Put a figure, stills side by side, or a report and pictures of it into a folder."""
-    picture = pictures / f"{page}-{product.stem}.png"
+    picture = (
+        pictures / f"{page}-{product.stem}{product.suffix if product.suffix == '.svg' else '.png'}"
+    )
     if product.is_dir():
         stills = [np.asarray(Image.open(path)) for path in sorted(product.glob("*.jpg"))[:4]]
         Image.fromarray(np.hstack(stills)).save(picture)
@@ -141,9 +161,36 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
         image.convert("RGB").quantize(192).save(output, optimize=True)
 
 
+def shrink(picture: Path) -> bytes:
+    """Return a picture as a small PNG, as large and as colourful as fits; an SVG as it is."""
+    if picture.suffix == ".svg":
+        return picture.read_bytes()
+    with Image.open(picture) as image:
+        original = image.convert("RGB")
+    content = b""
+    for width in (original.width, *(width for width in WIDTHS if width < original.width)):
+        size = width, round(original.height * width / original.width)
+        small = original.resize(size, Image.Resampling.LANCZOS)
+        for colours in COLOURS:
+            file = io.BytesIO()
+            small.quantize(colours).save(file, "PNG", optimize=True)
+            content = file.getvalue()
+            if len(content) < MAX_BYTES:
+                return content
+    return content
+
+
+def ship(made: Path, shipped: Path) -> None:
+    """Replace the shipped pictures by those that were made."""
+    shutil.rmtree(shipped, ignore_errors=True)
+    shipped.mkdir()
+    for picture in sorted([*made.glob("*.png"), *made.glob("*.svg")]):
+        (shipped / picture.name).write_bytes(shrink(picture))
+
+
 def write_pictures(folder: Path) -> None:
-    """Write the site's pictures and live pages, unless they are there and of these sources."""
-    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
+    """Write pictures and live pages, unless they are there and of these sources."""
+    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
     # A page shows what any room computes, draws or says.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
@@ -159,6 +206,7 @@ def write_pictures(folder: Path) -> None:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
     for job in jobs:
         job.result()
+    write_diagrams(folder)
     if browser:
         mark.write_text(source)
     else:
@@ -166,6 +214,8 @@ def write_pictures(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    write_pictures(MADE)
+    ship(MADE, SHIPPED)
     FIRST_SCREEN = SHOTS["readme"]
     with tempfile.TemporaryDirectory() as work:
         follow(["tutorials/scholars"], Path(work))

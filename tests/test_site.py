@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -9,11 +10,14 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
+from PIL import Image
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.extension import describe_measures, describe_scheme, foreign_addresses, redirect_links
+from docs.pictures import MADE, MAX_BYTES, SHIPPED, SHOTS, ship, write_pictures
 from obygaze_features.common.figures import css_colours
 from tests.kit.page import open_tab
 
@@ -85,6 +89,46 @@ def test_the_site_in_a_browser() -> None:
         tab.run("new Promise((resolve) => setTimeout(resolve, 3000))")
         (excerpt, *_) = tab.texts("#search-results p.context")
         assert "prevalence" in excerpt.lower()
+
+
+def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
+    named = {
+        name
+        for page in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+        if "_build" not in page.parts
+        for name in re.findall(r"!\[[^\]]+\]\([^)]*pictures/([^)]+)\)", page.read_text())
+    }
+    sizes = {path.name: path.stat().st_size for path in SHIPPED.iterdir() if path.suffix != ".html"}
+    assert named == sizes.keys()
+    assert max(sizes.values()) < MAX_BYTES
+    assert sum(sizes.values()) < 1_000_000
+
+
+@pytest.mark.gate
+def test_pictures_are_what_their_pages_make(tmp_path: Path) -> None:
+    """Figures to the pixel, but for rounding; pages' pictures roughly, as fonts differ."""
+    write_pictures(MADE)
+    ship(MADE, tmp_path / "again")
+    shots = {path.stem for path in MADE.glob("*.html")} | {*SHOTS}
+    stale = []
+    for made in sorted((tmp_path / "again").iterdir()):
+        kept, bound = SHIPPED / made.name, 12.0 if made.stem in shots else 2.0
+        if not kept.exists() or difference(made, kept) > bound:
+            stale.append(made.name)
+    assert stale == [], "make picture"
+
+
+def difference(first: Path, second: Path) -> float:
+    """How far two pictures differ: letters of SVG, or grey values of the smaller picture."""
+    if first.suffix == ".svg":
+        texts = [re.findall("<text[^>]*>([^<]*)<", path.read_text()) for path in (first, second)]
+        return 0.0 if texts[0] == texts[1] else math.inf
+    with Image.open(first) as one, Image.open(second) as other:
+        if abs(one.width / one.height - other.width / other.height) > 0.01:
+            return math.inf
+        size = min(one.size, other.size)
+        greys = [np.asarray(image.convert("L").resize(size), float) for image in (one, other)]
+    return float(np.abs(greys[0] - greys[1]).mean())
 
 
 def test_the_site_has_no_colours_but_the_reports() -> None:
