@@ -1,4 +1,4 @@
-"""The contract of a backbone, and what a family of checkpoints provides."""
+"""The contract of a backbone, and the parts that a family of checkpoints provides."""
 
 from __future__ import annotations
 
@@ -152,9 +152,9 @@ class Backbone:
         """Make a backbone of a torch module, which is switched to ``eval()``.
 
         Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
-        is `frames`, and `native` is its mean. What else there is between is averaged: the positions
-        of ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also
-        ``[B,T,C,h,w]``), and tokens that do not go by frames.
+        is `frames`, and `native` is its mean. Axes in between are averaged: the positions of
+        ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also ``[B,T,C,h,w]``),
+        and tokens that do not match frames.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Backbone:
         )
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
-        """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
+        """Embed a batch of clips: return a float32 tensor ``[B, ...]`` for each of `arrays`.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ class Backbone:
         present
             ``[B,T]``, false where a clip has no frame and `pixels` is padding.
         """
-        # Some networks accept any multiple of their frame count, and would mix clips.
+        # Some networks accept any multiple of their frame count, which would mix clips.
         count = self.sampling.frames
         assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
@@ -218,13 +218,13 @@ class Backbone:
         )
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Embed preprocessed images ``[B,3,h,w]``: ``[B,D]`` in float32, not normalised."""
+        """Embed preprocessed images ``[B,3,h,w]`` as ``[B,D]`` in float32, not normalised."""
         spec, encode = self.image_text_embedding(), self.encode_images
         assert encode
         return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts: ``[B,D]`` in float32, in the same space as images."""
+        """Embed texts as ``[B,D]`` in float32, in the same space as images."""
         tokens, spec = self.tokenizer(texts), self.image_text_embedding()
         tower = self._loaded_text_tower
 
@@ -241,7 +241,7 @@ class Backbone:
     def _encode(
         self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """Run the network on `count` inputs; check what it gives."""
+        """Run the network on `count` inputs, and check its output."""
         import torch
 
         with (
@@ -252,7 +252,7 @@ class Backbone:
             outputs = encode()
             for spec in specs:
                 if spec.name not in outputs:
-                    raise BrokenBackbone(f"{self.label} gives no array {spec.name}")
+                    raise BrokenBackbone(f"{self.label} returns no array {spec.name}")
                 shape = tuple(outputs[spec.name].shape)
                 if shape != (count, *spec.shape):
                     raise BrokenBackbone(
@@ -263,7 +263,7 @@ class Backbone:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what another package's code raises as `BrokenBackbone`, but not a GPU's errors."""
+        """Raise what another package's code raises as `BrokenBackbone`, except a GPU's errors."""
         try:
             yield
         except (Exception, SystemExit) as problem:
@@ -274,12 +274,12 @@ class Backbone:
 
     @property
     def hears(self) -> bool:
-        """Whether its input is a clip's sound, not its frames."""
+        """True if its input is a clip's sound, not its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
     def label(self) -> str:
-        """Its name, and that of a plug-in with its package, for messages."""
+        """Its name for messages, with the package of a plug-in."""
         return f"{self.name} ({self.plugin})" if self.plugin else self.name
 
     @cached_property
@@ -290,26 +290,26 @@ class Backbone:
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """Return the array of an image's or a text's embedding; `UsageError` if it has none."""
+        """Return the array of an image's or a text's embedding; raise if it has none."""
         if self.embedding is None:
-            raise self._reads_no("texts and no single images")
+            raise self._reads_no("texts or single images")
         return self.embedding
 
     def check_reads_texts(self) -> None:
-        """Raise `UsageError` if it reads no texts."""
+        """Raise `UsageError` if it does not read texts."""
         self.image_text_embedding()
         if self.text_tower is None:
             raise self._reads_no("texts, only images")
 
-    def _reads_no(self, what: str) -> UsageError:
+    def _reads_no(self, inputs: str) -> UsageError:
         family = self.about.get("family")
         return UsageError(
-            f"{self.name}: the family {family} reads no {what}; choose one that does: "
+            f"{self.name}: the family {family} does not read {inputs}; choose another: "
             "obygaze features backbones"
         )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """The same backbone, to fill a store of images and texts: its only array is `embedding`.
+        """Return the backbone for a store of images and texts: its only array is `embedding`.
 
         With `texts` or `images` it must read these.
         """
@@ -320,12 +320,12 @@ class Backbone:
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
-        """Only its sampling and preprocessing, for processes that prepare its input."""
+        """Return only its sampling and preprocessing, for processes that prepare its input."""
         nothing = dict.fromkeys(("module", "encode_clips", "encode_images", "text_tower"))
         return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """Return a copy with other fields; unlike `dataclasses.replace` also of any subclass."""
+        """Return a copy with other fields; unlike `dataclasses.replace`, also for subclasses."""
         clone = copy(self)
         for name in ("tokenizer", "_loaded_text_tower"):
             vars(clone).pop(name, None)
@@ -375,7 +375,7 @@ class KnownCheckpoint:
 
     @property
     def hears(self) -> bool:
-        """Whether it takes a clip's sound, not its frames."""
+        """True if it takes a clip's sound, not its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
@@ -387,7 +387,7 @@ class KnownCheckpoint:
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """The published checkpoints of a family, in ``published.toml``; `arrays` takes their sizes."""
+    """Return a family's published checkpoints from ``published.toml``; `arrays` takes sizes."""
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(

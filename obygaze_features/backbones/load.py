@@ -1,4 +1,4 @@
-"""`load_backbone`: from what a user types to a network on a device."""
+"""`load_backbone`: from the user's text to a network on a device."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def load_backbone(
     device = choose_device(device)
     if not isinstance(spec, str | Path):
         backbone = _take(spec, mode)
-    elif found := find_maker((split := split_name(str(spec)))[1]):
+    elif maker := find_maker((split := split_name(str(spec)))[1]):
         name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
-        backbone = _make(*found, name, split[1], mode)
+        backbone = _make(*maker, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
     if backbone.for_clips:
@@ -129,7 +129,7 @@ def _take(source: Any, mode: str) -> Backbone:
         raise UsageError(
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
             f"one, or a torch module with a transform (got a {type(source).__name__}); "
-            "make one of any other module: of.Backbone.from_torch(net, frames=, size=)"
+            "wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
         )
     own: Any = (source, getattr(source, "encode_clips", None), type(source))
     origin = next(part for part in own if hasattr(part, "__qualname__"))
@@ -174,13 +174,13 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
             *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
         ):
             if not isinstance(value, kind):
-                given = type(value).__name__
-                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
+                actual = type(value).__name__
+                raise BrokenBackbone(f"{plugin}: {name} has a {actual}, not a {kind.__name__}")
     return backbone
 
 
 def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
-    """Return the arrays that are requested of this backbone; None if all are taken."""
+    """Return the arrays that are requested of this backbone; None for all."""
     if requested is None:
         return None
     pairs = [entry.rpartition(":") for entry in requested]
@@ -190,7 +190,7 @@ def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Those of a backbone's arrays that are requested."""
+    """Return a backbone's requested arrays."""
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:

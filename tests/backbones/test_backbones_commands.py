@@ -170,7 +170,7 @@ def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     (folder / "config.json").write_text('{"model_type": "bert"}')
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)
-    assert "unknown model_type 'bert'; known types are: xclip, vivit" in refused.stderr
+    assert "unknown model_type 'bert'; choose from xclip, vivit" in refused.stderr
     assert asked(hub) == {"config.json"}
 
 

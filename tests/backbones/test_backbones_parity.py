@@ -300,7 +300,7 @@ def test_the_record_tells_two_tokenizers_apart(copy):
     (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
     (lambda folder: kit.edit_json(
         folder / "vocab.json", **{f"more{number}</w>": number for number in range(566, 575)}),
-     "575 tokens, but the network knows 566"),
+     "575 tokens, but the network has 566"),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
 ])  # fmt: skip
 def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
