@@ -1,4 +1,4 @@
-"""What an extraction is to do: its options, its stores, and the blocks that these lack."""
+"""The work of an extraction: its options, its stores, and the blocks that these lack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
 STALL_TIMEOUT_S = 60.0
-"""Seconds without progress after which a file is given up."""
+"""The seconds without progress after which a file is given up."""
 
 _COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
@@ -38,14 +38,14 @@ _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
     "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
     "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
 }
-"""Option -> its type, the least and the greatest number, and these in words."""
+"""Each option's type, its smallest and largest number, and a description of these."""
 
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to extract; the same object from the front door to the engine.
+    """The options of an extraction; one object from the front door to the engine.
 
     Parameters
     ----------
@@ -131,12 +131,12 @@ class Options:
                 raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """The rows of the selected items, done or not; a part is of blocks of so many rows."""
+        """Return the selected rows, done or not; parts are made of blocks of `block_rows` rows."""
         films = np.array([item.film for item in manifest])
         rows = np.arange(len(films))
         if self.films:
-            wanted = find_films(self.films, titles_in(manifest.items))
-            rows = np.flatnonzero(np.isin(films, wanted))
+            chosen_films = find_films(self.films, titles_in(manifest.items))
+            rows = np.flatnonzero(np.isin(films, chosen_films))
         rows = rows[: self.limit]
         blocks = rows // (block_rows or default_block_rows(len(films)))
         return rows[is_in_part(blocks, self.part)] if self.part else rows
@@ -144,7 +144,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's number, and the rows of it that each store lacks, by the store's name."""
+    """A block's number, and its rows that each store lacks, by the store's name."""
 
     number: int
     missing: dict[str, list[int]]
@@ -155,15 +155,15 @@ class Block:
         return sorted(set().union(*self.missing.values()))
 
     def names(self, row: int) -> list[str]:
-        """The stores that lack a row."""
+        """Return the stores that lack a row."""
         return [name for name, rows in self.missing.items() if row in rows]
 
     def pieces(self) -> Iterator[Block]:
-        """Its rows in pieces, which bound memory; no batch crosses them, however large a block."""
+        """Yield its rows in pieces, which bound memory; no batch crosses them in large blocks."""
         for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
             piece = set(group)
-            both = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
-            yield Block(self.number, {name: rows for name, rows in both.items() if rows})
+            cut = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
+            yield Block(self.number, {name: rows for name, rows in cut.items() if rows})
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Job:
 
     @cached_property
     def missing(self) -> dict[str, Rows]:
-        """The selected rows that each store lacks, by its name."""
+        """The selected rows that each store lacks, by the store's name."""
         retry_failed = self.options.retry_failed
         return {
             name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
@@ -215,7 +215,7 @@ class Job:
 
     @property
     def noun(self) -> str:
-        """What its items are called in messages."""
+        """The noun for its items in messages."""
         return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
 
 
@@ -226,7 +226,7 @@ def plan_job(
     output: Path,
     options: Options,
 ) -> Job:
-    """Compare the stores of a folder with what is wanted; nothing is created.
+    """Compare the stores of a folder with the requested rows; nothing is created.
 
     Each backbone fills the store of its name; for None only the items are compared. Raises
     `StoreError` if a store cannot be continued.
@@ -250,32 +250,30 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
-        raise UsageError(
-            f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"
-        )
+        raise UsageError(f"two backbones are called {duplicates[0]!r}; rename them with NAME=PATH")
 
 
 def _shared_block_rows(stores: Iterable[Store]) -> int | None:
-    """The rows per block of stores, which must agree; None without stores."""
+    """Return the rows per block of stores, which must agree; None without stores."""
     sizes = {store.block_rows: store.path for store in stores}
     if len(sizes) > 1:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
-        raise UsageError(f"{described} rows a block; extract into them one after the other")
+        raise UsageError(f"{described} rows per block; extract into them one after the other")
     return next(iter(sizes), None)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
-    """Refuse a manifest with items of other kinds, before anything is computed."""
+    """Raise if a manifest has items of other kinds, before anything is computed."""
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(f"{item.id} is of the kind {item.kind!r}; this takes {plural} only")
+            raise UsageError(f"{item.id} is of the kind {item.kind!r}; only {plural} are accepted")
 
 
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
-    """Raise `VideoError` if not a single one of the rows' files is there.
+    """Raise `VideoError` if no file of the rows exists.
 
-    In a mistyped folder every clip would otherwise be recorded as missing.
+    In a mistyped folder, every clip would otherwise be recorded as missing.
     """
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)
@@ -286,7 +284,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """How a store's rows are made, including the sampling of clips or the cutting of texts."""
+    """Return the recipe of a store's rows, with the sampling of clips or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

@@ -1,4 +1,4 @@
-"""What a run does: its progress, which backbones broke, and in the end its summary."""
+"""The progress of a run, the backbones that broke, and its summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.store.writer import append_to_log
 logger = logging.getLogger(__name__)
 
 TIME_MARGIN = 1.25
-"""How much longer than the average before it a block may take when time is short."""
+"""The factor by which a block may exceed the average time when time is short."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,16 @@ class Counts:
 
 @dataclass
 class BrokenBackbones:
-    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
+    """The reasons why backbones were left out of a run of `count`, by name.
+
+    The run goes on while any backbone is left.
+    """
 
     count: float
     reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, problem: BrokenBackbone) -> None:
-        """Leave out a backbone; raises the error if it is the last."""
+        """Leave out a backbone; raise the error if it is the last."""
         if name in self.reasons:
             return
         self.reasons[name] = str(problem)
@@ -81,7 +84,7 @@ class BrokenBackbones:
 
 @dataclass
 class Progress:
-    """How far a run is, and where its time went.
+    """The progress of a run, and where its time went.
 
     Parameters
     ----------
@@ -139,13 +142,13 @@ class Progress:
         return has_time
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """Return each stage's share of a time; the rest of it is loading and planning."""
+        """Return each stage's share of a time; the rest is loading and planning."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
         times["start"] = max(0.0, seconds - sum(times.values()))
         return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
     def note(self) -> str:
-        """Describe speed, where the time goes, and the bottleneck, for a line of progress."""
+        """Describe speed, stages and the bottleneck, for a line of progress."""
         if not self.items and self.waiting_for:
             return self.waiting_for
         seconds = time.monotonic() - self.work_begin
@@ -159,7 +162,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Counts):
-    """What an extraction did, and what is told of the items that it read.
+    """The results of an extraction, and facts about the items that it read.
 
     Parameters
     ----------
@@ -206,12 +209,12 @@ class Summary(Counts):
 
     @property
     def clips_a_second(self) -> float:
-        """Items a second."""
+        """The items per second."""
         return self.clips / self.seconds
 
     @property
     def frames_a_second(self) -> float:
-        """Frames a second."""
+        """The frames per second."""
         return self.frames / self.seconds
 
     @property
@@ -220,7 +223,7 @@ class Summary(Counts):
         return max(self.shares, key=lambda stage: self.shares[stage])
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the rates."""
+        """Return JSON values, with the rates."""
         return {
             **vars(self),
             "stores": [str(path) for path in self.stores],
@@ -235,7 +238,7 @@ class Summary(Counts):
 def summarise(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
 ) -> Summary:
-    """Summarise a run, from what its stores hold now."""
+    """Summarise a run, from the current content of its stores."""
     rows, seconds = job.rows, time.monotonic() - progress.begin
     broken = progress.broken.reasons
     names = [name for name in writers if name not in broken] or list(writers)
@@ -267,7 +270,7 @@ def summarise(
 
 
 def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
-    """The kind of failure -> id -> reason, with the names of its stores if not all have it."""
+    """Return reasons by kind of failure and id, with the store's name if not all have them."""
     names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():

@@ -154,12 +154,12 @@ def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path
     decoder = Decoder(stall_timeout=10)
     answer = decoder.ask({"path": "a.mp4"})
     decoder.discard()
-    assert answer["error"] == "cannot be decoded: the decoder died over it (SIGKILL)"
+    assert answer["error"] == "cannot be decoded: the decoder died (SIGKILL)"
 
 
 def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(VideoError, match=r"the processes that decode cannot start \(exit code 1\)"):
+    with pytest.raises(VideoError, match=r"the decoding processes cannot start \(exit code 1\)"):
         of.extract(rows(20), films, tiny, tmp_path)
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
@@ -189,14 +189,14 @@ SLIPS = {
     "no count": (ONE, None, {"sampling": "2 fps", "window": 0}, UsageError, "got 2 fps, window=0"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
                       "tiny-clap: .* hears windows of 1 s; extract it without --sampling"),
-    "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap reads no im"),
+    "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
     "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips.* manifests subtitles"),
     "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
     "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
-              "reads no texts, only images"),
+              "does not read texts, only images"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),

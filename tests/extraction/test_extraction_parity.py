@@ -102,5 +102,5 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
     command += ["--backbone", "tiny-xclip", "--sampling", "24 fps", "--frames", "48"]
     result = obygaze(*command, "--window", "16", "--stride", "8", code=0)
-    assert "1 clip with more frames at the rate" in result.stdout
+    assert "1 clip had more frames at this rate" in result.stdout
     assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)

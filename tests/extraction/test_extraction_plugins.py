@@ -55,7 +55,7 @@ BROKEN = {
         "arrays has a str, not a ArraySpec",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "gives no array max",
+    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "returns no array max",
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has the shape \(1, 4\), not \(1, 3\)",
     "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":

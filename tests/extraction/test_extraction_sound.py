@@ -97,7 +97,7 @@ def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, o
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
     printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
-    assert "1 clip with more windows of sound (up to 67) than are heard" in printed
+    assert "1 clip had more windows of sound (up to 67) than --frames" in printed
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     few, every = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
     assert summary.unheard == {}
