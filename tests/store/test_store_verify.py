@@ -285,7 +285,7 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
         return
     toys.fill(toys.resume(path), [0])
     flip_bit(path / SHARD, 4)
-    assert f"as it was: {aside}-2 (remove it" in obygaze("stores", "repair", path, "--yes").stdout
+    assert f"previous files: {aside}-2 (rem" in obygaze("stores", "repair", path, "--yes").stdout
     assert kept.items() <= toys.contents(aside).items()
 
 

@@ -58,11 +58,11 @@ class _Rows(NamedTuple):
     help="The scale of the values in ACCEDEranking.txt.",
 )
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
+    """Read violence, valence and arousal of LIRIS-ACCEDE.
 
-    SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
-    MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect classes, they are
-    computed from the values in ACCEDEranking.txt.
+    SOURCE is the folder of text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
+    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect
+    classes, they are computed from the values in ACCEDEranking.txt.
 
     \b
     Examples:
