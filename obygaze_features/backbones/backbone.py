@@ -46,11 +46,11 @@ class TextTower:
     Parameters
     ----------
     modules
-        Hold the weights; they move to the device on first use.
+        The modules with the weights; they move to the device on first use.
     encode
-        Token ids (a tokenizer's output) to embeddings ``[B,D]``.
+        From token ids (a tokenizer's output) to embeddings ``[B,D]``.
     load_tokenizer
-        Reads the tokenizer of the checkpoint.
+        A function that reads the checkpoint's tokenizer.
     """
 
     modules: Sequence[Module]
@@ -67,11 +67,11 @@ class Backbone:
     Parameters
     ----------
     module
-        Holds the weights of the vision side.
+        The module with the weights of the vision side.
     sampling
-        Which frames of a clip the network sees, or which windows of its sound it hears.
+        The frames of a clip that the network sees, or the windows of sound that it hears.
     preprocessing
-        How frames and images become its input (`Preprocessing`), or sound (`SoundPreprocessing`).
+        The way frames and images (`Preprocessing`), or sound (`SoundPreprocessing`), become input.
     arrays
         The arrays that `embed_clips` returns.
     encode_clips
@@ -79,34 +79,34 @@ class Backbone:
         padding, and the names of the requested arrays, to those arrays (and possibly others).
         Tokens of padding are NaN.
     weights
-        The files that were read.
+        The files of weights.
     config
         The checkpoint's configuration.
     embedding
-        The array of an image's or a text's embedding; None for networks of clips alone.
+        The array of an image's or a text's embedding; None for networks that take only clips.
     encode_images
         From input ``[B,3,h,w]`` to embeddings ``[B,D]``.
     text_tower
         The part that reads texts.
     per_frame
-        Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
-        then has no arrays but `frames` and their pools, such as `native`, `mean` and `max`.
+        True if it embeds each frame of a clip separately, by `encode_images`. At a rate of frames
+        it then has only the array `frames` and its pools, such as `native`, `mean` and `max`.
     mask_on_cpu
-        Whether `encode_clips` only counts what its mask says, so that it gets the mask on the CPU:
-        to read it from a GPU would be to wait for all that this has to do.
+        True if `encode_clips` only counts the mask's values, and so gets the mask on the CPU:
+        reading it from a GPU would mean waiting for the GPU's work.
     licence, citation, paper
-        Of the weights, if they are known; the paper by its address.
+        Credits of the weights, if known; the paper by its address.
     name
-        Name of its store.
+        The name of its store.
     device
-        Where it runs.
+        The device that it runs on.
     precision
-        Number format of its computations.
+        The number format of its computations.
     about
-        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and what is known of
-        `CREDITS`, for the store.
+        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and `CREDITS`, for the
+        store.
     for_clips
-        Whether `arrays` are those of clips; see `for_images_and_texts`.
+        True if `arrays` are those of clips; see `for_images_and_texts`.
     plugin
         The object of another package that made it.
     """
@@ -161,22 +161,21 @@ class Backbone:
         net
             The network.
         frames
-            How many frames of a clip it gets, evenly spread.
+            The number of frames that it gets from a clip, evenly spread.
         size, mean, std
             The shorter side of a frame is scaled to this many pixels, and the middle is cropped;
-            then it is normalised, from values of 0 to 1.
+            then values from 0 to 1 are normalised.
         transform
-            Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
+            Replaces this: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
         name
-            The name of the store; by default that of the network's class.
+            The name of the store (default: that of the network's class).
         layer
-            Take the output of this layer, such as ``blocks.10``, a name in
-            ``net.named_modules()``.
+            Take the output of this layer, such as ``blocks.10``: a name in ``net.named_modules()``.
         layout
-            What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``;
-            by default the first of the three that it accepts.
+            The network's input: clips as ``BTCHW`` or ``BCTHW``, or each frame separately, ``BCHW``
+            (default: the first of the three that it accepts).
         licence, citation, paper
-            Of the weights, for the store.
+            Credits of the weights, for the store.
 
         Examples
         --------
@@ -347,21 +346,21 @@ class KnownCheckpoint:
     Parameters
     ----------
     name
-        What users type.
+        The name that users type.
     title
-        One line for people.
+        One line of description.
     sampling
-        Which frames of a clip it takes, or windows of its sound; none for models of texts.
+        The frames of a clip that it takes, or windows of its sound; none for models of texts.
     arrays
-        All arrays that a store can keep of it.
+        All arrays that a store can hold.
     repository
         Its repository on the Hugging Face hub.
     write
-        Writes it into an empty folder, from a seed: a checkpoint of random weights.
+        A function that writes it into an empty folder from a seed: a checkpoint of random weights.
     how_to_get
-        For people, if it is neither on the hub nor of random weights.
+        Instructions for users, if it is neither on the hub nor made of random weights.
     credits
-        What is known of `CREDITS`.
+        The known entries of `CREDITS`.
     """
 
     name: str
@@ -415,19 +414,19 @@ class Family:
     Parameters
     ----------
     name
-        As recorded in stores.
+        The name recorded in stores.
     model_type
         ``model_type`` in ``config.json``; None for a layout without such a file.
     checkpoints
         The checkpoints that users can name.
     load
-        From a checkpoint's path and a preprocessing mode to its network.
+        From a checkpoint's path and a preprocessing mode to its backbone.
     embeds_texts
-        Whether it also embeds texts, and images if it sees.
+        True if it also embeds texts, and images if it sees.
     embeds_images
-        Whether it also embeds images.
+        True if it also embeds images.
     plugin
-        The entry point of another package that it is from; set by the registry.
+        The entry point of the package that provides it; set by the registry.
     """
 
     name: str

@@ -38,13 +38,13 @@ class Checkpoint:
     Parameters
     ----------
     name
-        Name of its store.
+        The name of its store.
     path
         Its folder or file.
     revision, repository
-        Where it comes from, if from the hub.
+        Its origin, if it is from the hub.
     known_name
-        Its name as a `KnownCheckpoint`, if it is one.
+        Its name as a `KnownCheckpoint`, if it has one.
     """
 
     name: str
@@ -89,7 +89,8 @@ def resolve(
     accept
         Called with a folder that has only ``config.json``; may raise before more is downloaded.
     required
-        Files to download besides ``config.json`` and the weights: of each, the first that exists.
+        Files to download besides ``config.json`` and the weights: of each group, the first that
+        exists.
     list_command
         The command that lists the names.
     """
@@ -269,7 +270,7 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     from huggingface_hub import constants, errors
 
     page = f"https://huggingface.co/{repository}"
-    or_folder = f"or give {name.rpartition('/')[2]}=FOLDER"
+    or_folder = f"or pass {name.rpartition('/')[2]}=FOLDER"
     if isinstance(problem, errors.GatedRepoError):
         return (
             f"{repository} requires that you agree to its terms: do so at {page}, log in with: "

@@ -45,25 +45,25 @@ def load_backbone(
     Parameters
     ----------
     spec
-        A name that `known_checkpoints` lists; ``OWNER/NAME`` on the Hugging Face hub; the path of
-        a checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it gives its store
-        another name. What the hub's cache lacks is downloaded. Or an object: a `Backbone`, a
+        A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
+        checkpoint of a known layout; the name of another package's entry point, or
+        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it renames its
+        store. Files that the hub's cache lacks are downloaded. Or an object: a `Backbone`, a
         function that makes one, or a torch module with a `transform`.
     device
-        ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
+        ``cpu``, ``cuda``, ``cuda:1``, ``mps`` (default: a GPU if there is one).
     mode
-        How frames are preprocessed, see `read_preprocessing`: ``standard`` or ``author``.
+        The preprocessing of frames, see `read_preprocessing`: ``standard`` or ``author``.
     precision
         ``float32``, or for speed on a GPU ``tf32``, ``bfloat16`` or ``float16``. Results are always
         float32.
     arrays
-        The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
-        to the backbone of that name.
+        The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
+        the backbone of that name.
     sampling
-        Frames at a rate in place of the backbone's own sampling; see `resample`.
+        Frames at a rate instead of the backbone's own sampling; see `resample`.
     track
-        The number of the sound track to hear, from 1; by default each file's own default.
+        The number of the sound track to hear, from 1 (default: each file's own default).
     """
     check_precision(precision)
     device = choose_device(device)

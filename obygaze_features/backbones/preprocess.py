@@ -49,24 +49,24 @@ class Preprocessing:
     ----------
     shortest_edge
         Frames are scaled so that their shorter edge has this many pixels; if None, to the size of
-        `crop`, whatever their aspect ratio.
+        `crop`, ignoring their aspect ratio.
     filter
         ``bilinear`` or ``bicubic``, always with antialiasing.
     crop
         Height and width of the central part to use.
     scale, offset
-        Factor on the pixel values, which are 0 to 255, and what is subtracted then.
+        The factor on pixel values, which are 0 to 255, and the number subtracted afterwards.
     mean, std
-        Per channel, after scaling.
+        The statistics per channel, after scaling.
     squash
-        Height and width to which frames are resized first, whatever their aspect ratio and
-        without antialiasing.
+        Height and width to which frames are resized first, ignoring their aspect ratio and without
+        antialiasing.
     middle
-        How half of an odd margin is rounded: ``down``, or to the ``even`` number.
+        The rounding of half of an odd margin: ``down``, or to the ``even`` number.
     mode
         One of `MODES`.
     transform
-        In place of all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
+        Replaces all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
     """
 
     shortest_edge: int | None

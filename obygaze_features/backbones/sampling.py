@@ -22,13 +22,13 @@ class Sampling:
     Parameters
     ----------
     frames
-        How many frames it takes.
+        The number of frames that it takes.
     rate
-        Frames per second to choose from; by default all of the clip's. A clip that is too short at
-        this rate gives fewer than `frames`, and the rest is padding.
+        Frames per second to choose from (default: all of the clip's). A clip that is too short at
+        this rate has fewer than `frames`, and the rest is padding.
     window, stride
-        Frames in a window, and from one window to the next, for networks of clips that see a clip
-        in windows; the last window ends with the clip.
+        The frames of a window, and from one window to the next, for networks of clips that see a
+        clip in windows; the last window ends with the clip.
 
     Examples
     --------

@@ -66,14 +66,14 @@ class SoundSampling:
     Parameters
     ----------
     rate
-        Samples a second.
+        Samples per second.
     window, stride
-        Seconds of a window, and from one window to the next. The last window ends with the clip; a
-        clip that is shorter than a window is one window.
+        The seconds of a window, and from one window to the next. The last window ends with the
+        clip; a clip shorter than a window is one window.
     frames
-        Windows of a clip at most; a longer clip has these evenly, ends included.
+        The most windows of a clip; longer clips are sampled evenly, ends included.
     track
-        The number of a file's sound track, from 1; by default its default one.
+        The number of a file's sound track, from 1 (default: the file's default).
 
     Examples
     --------
@@ -142,14 +142,14 @@ class SoundPreprocessing:
     Parameters
     ----------
     sampling
-        Which windows.
+        The windows.
     extractor
         The extractor's class.
     settings
         All settings that its numbers depend on.
     masked
-        Whether windows are padded to their full length, and the input gets a last channel, 1 where
-        there is sound and 0 where there is padding.
+        True if windows are padded to their full length, and the input gets a last channel: 1 for
+        sound and 0 for padding.
     """
 
     sampling: SoundSampling

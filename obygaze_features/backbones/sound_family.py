@@ -54,13 +54,13 @@ def load_sound(
     Parameters
     ----------
     path, model, options
-        The folder, and the class's name and options as of `load_model`.
+        The folder, and the class's name and options, as for `load_model`.
     extractor, masked
-        As of `SoundPreprocessing`.
+        As for `SoundPreprocessing`.
     defaults
-        The settings of the extractor that matter, where the folder does not give them.
+        The extractor's settings that matter, used if the folder lacks them.
     window
-        From the settings to the seconds of a window.
+        A function from the settings to the seconds of a window.
     """
     file = path / CONFIG
     listed = read_json(file, BackboneError)

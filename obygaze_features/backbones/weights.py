@@ -150,7 +150,7 @@ class Tokenizer:
     Parameters
     ----------
     tokenizer
-        Of transformers.
+        A tokenizer of transformers.
     max_tokens
         Tokens that the network reads, with the start and end tokens; the rest is cut off.
     padding

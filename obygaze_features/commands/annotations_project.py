@@ -192,9 +192,9 @@ def merge(
     "shows",
     type=click.Choice(["agreement", "levels", "concepts"]),
     default="agreement",
-    help="What figures show: agreement by concept and film; who gives the highest level more "
-    "often, film by film; or the share of each film's clips that have each concept. The last two "
-    "come with their data, a .csv beside the figure.",
+    help="The content of figures: agreement by concept and film; who gives the highest level more "
+    "often, by film; or the share of each film's clips with each concept. The last two also write "
+    "their data, a .csv beside the figure.",
 )
 @figure_options
 @overwrite_option

@@ -42,7 +42,7 @@ class ImportGroup(click.Group):
     makes
         ``Manifest`` or ``Timelines``: what its importers return.
     options
-        From an importer's name to a decorator that adds the options of saving.
+        A function from an importer's name to a decorator that adds the options of saving.
     """
 
     def __init__(

@@ -398,14 +398,14 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}: so alike that scores are too high; keep files whole, if there are "
-            "three or more (--by media), or write gap = 5 in the experiment",
+            f"WARNING: {near}; such clips are so alike that scores are too high. If there are at "
+            "least three files, keep them whole (--by media), or set gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:
         echo(
-            f"WARNING: {len(new.sizes)} folds: obygaze models run takes three, to train, validate "
-            "and test; make more, or keep groups of another column whole",
+            f"WARNING: {len(new.sizes)} folds, but obygaze models run needs three, to train, "
+            "validate and test; make more folds, or group by another column",
             err=True,
         )
 

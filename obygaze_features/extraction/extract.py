@@ -99,16 +99,16 @@ def extract(
     Parameters
     ----------
     manifest
-        The items, or their manifest's folder: clips alone, or images and texts.
+        The items, or their manifest's folder: either clips, or images and texts.
     media
         The folder of the films or images; None if there are only texts.
     backbones
         Names, checkpoints (``NAME=PATH``), `Backbone` objects, functions that make one, or torch
         modules with a `transform`; one or several. Each item is read once for all of them.
     output
-        The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
+        The folder for ``NAME.zarr`` of each backbone, and ``log.jsonl``.
     films, limit, ...
-        Which items, how, and on what: see `obygaze_features.extraction.Options`.
+        The items, the method and the device: see `obygaze_features.extraction.Options`.
 
     Examples
     --------

@@ -50,40 +50,40 @@ class Options:
     Parameters
     ----------
     films
-        Only items of these films, by id, title or pattern (``tt01*``); all by default.
+        Only items of these films, by id, title or pattern (``tt01*``); default: all.
     limit
-        Only the first items, this many.
+        Only this many items, from the first on.
     part
         ``"2/4"``: only every fourth block, from the second on.
     retry_failed
-        Try items again that failed before.
+        Retry items that failed before.
     preprocessing
-        ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
+        ``standard``, as the checkpoint's processor does, or ``author``, as the paper's authors did.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
-        Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
-        ``vivit`` alone.
+        The arrays to store (default: all but ``tokens``). ``vivit:cls`` is only for the store
+        ``vivit``.
     sampling
-        ``"2 fps"``: frames at this rate, as many as a clip's length needs, in place of each
-        backbone's own. Networks of clips see them in windows.
+        ``"2 fps"``: frames at this rate instead of each backbone's own sampling, so that longer
+        clips get more frames. Networks of clips see them in windows.
     frames
-        How many of these a clip has at most, `MAX_FRAMES` by default; in a longer clip they are
-        spread evenly. Without `sampling`, how many windows of sound, if all backbones hear.
+        The most frames of a clip, `MAX_FRAMES` by default; longer clips are sampled evenly. Without
+        `sampling`, the most windows of sound, if all backbones hear.
     window, stride
-        Frames in a window, by default as many as the network takes; and from one window to the
-        next, by default a window's.
+        The frames of a window (default: as many as the network takes), and from one window to the
+        next (default: a window's).
     audio_track
-        The number of the sound track to hear, from 1; by default each file's own default.
+        The number of the sound track to hear, from 1 (default: each file's own default).
     device
-        ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
+        ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     max_gpu_memory
-        How much of a shared GPU to use, such as ``20GB``.
+        The memory of a shared GPU to use, such as ``20GB``.
     batch
         Items in one forward pass; halved when memory runs out.
     workers
-        Processes that decode, or threads that read images; by default all cores but one, or a
-        GPU's share of them.
+        Processes that decode, or threads that read images (default: all cores but one, or a GPU's
+        share of them).
     max_hours
         Stop cleanly after this time; starts no block that would take longer.
     stall_timeout
@@ -91,12 +91,12 @@ class Options:
     engine
         ``local``, or ``ray`` for a Ray cluster.
     ray_address
-        ``HOST:PORT`` of the cluster's head, or ``auto``; a cluster on this machine by default.
+        ``HOST:PORT`` of the cluster's head, or ``auto`` (default: a new cluster on this machine).
     ray_forwards
-        Processes that compute on the cluster; by default one per GPU, or per machine without.
+        Computing processes on the cluster (default: one per GPU, or per machine without GPUs).
     ray_cpus, ray_gpus
-        What each of these takes: by default its share of a machine's CPUs, and a GPU, if there
-        are any; also a part of one.
+        The CPUs and GPUs of each of these (default: its share of a machine's CPUs, and a GPU if
+        there are any); a share of a GPU is possible.
     """
 
     films: Sequence[str] | str = ()
@@ -173,11 +173,11 @@ class Job:
     Parameters
     ----------
     manifest, media, options
-        What to read and how.
+        The items, their files, and the options.
     paths
-        Store name -> its path, whether it exists or not.
+        The path of each store, existing or not, by name.
     stores
-        Those that exist, by name; their rows are made as this run would make them.
+        The existing stores, by name; their rows match those of this run.
     block_rows
         Rows per block, the same for every store.
     rows

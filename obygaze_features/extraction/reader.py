@@ -42,17 +42,18 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) in the parts in which they were decoded, its
-        windows of sound, its image, or the text.
+        Each backbone's frames (``[T,3,h,w]``) in the parts in which they were decoded, its windows
+        of sound, its image, or the text.
     sampled
-        For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip; for
-        one that hears, of ``frame_time`` and ``loudness``.
+        Each backbone's row of ``frame_index`` and ``frame_time``, for clips; for a backbone that
+        hears, of ``frame_time`` and ``loudness``.
     failures
-        Why a backbone gets no input: a file without sound has none for one that hears.
+        The reasons why backbones get no input: for instance, a file without sound for one that
+        hears.
     uploads
         Events after which the inputs are on their GPUs.
     counts
-        What reading it told.
+        The counts of reading it.
     """
 
     source: str | None

@@ -34,19 +34,19 @@ class Counts:
     frames
         Frames or images that were read.
     slow
-        Why films were decoded from their start, and how many.
+        The number of films decoded from their start, by reason.
     resized_by_cpu
-        How many items a GPU had no memory to resize.
+        The number of items that a GPU had no memory to resize.
     thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
+        The number of clips with more frames at the rate than a backbone takes, sampled evenly.
     tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+        The sound tracks heard in clips with several, ``1 of 2 (fra)``, and their numbers.
     unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
+        The number of windows of sound in clips that were not fully heard, and the number of clips.
     cut
-        Texts of which only the beginning was read, and their token counts.
+        The texts of which only the beginning was read, and their token counts.
     lost
-        Why processes of a cluster were lost, and how many.
+        The number of lost processes of a cluster, by reason.
     """
 
     frames: int = 0
@@ -91,20 +91,20 @@ class Progress:
     broken
         The backbones that were left out.
     begin, work_begin, end
-        When the run began, when loading and planning were over, and when its time is up, by the
-        monotonic clock.
+        The start of the run, the end of loading and planning, and the time limit, by the monotonic
+        clock.
     started, items
-        Items that were claimed, and items that were read or could not be.
+        The items that were claimed, and those that were read or failed.
     passed
-        Items that other runs have taken, since the progress bar was told.
+        Items that other runs have taken since the progress bar was last updated.
     decode, device, write
         Seconds that the run waited for frames, for the device (a CPU computes then) and the disk.
     read_ahead_bytes
-        What items that are read ahead may take of the devices' memory.
+        The most memory of the devices that items read ahead may take.
     batches, devices
         The batch size and the device of each backbone.
     waiting_for
-        What the run waits for before its first item.
+        The reason why the run waits before its first item.
     """
 
     broken: BrokenBackbones
@@ -169,27 +169,27 @@ class Summary(Counts):
     stores
         The stores' paths.
     wanted
-        Items selected, done before or not.
+        The selected items, done before or not.
     clips
-        Items that this run processed.
+        The items that this run processed.
     done, done_in, left
-        Selected items that are done in every store, in each by its name, and those still to do:
-        time was up, or other runs have them.
+        Selected items that are done in every store, in each store by name, and still to do: time
+        was up, or other runs have them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items; with
-        the names of the stores that it is of, if not of all.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, for selected items, with the
+        names of the stores if not all have it.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
         while the run waits for frames, too.
     read_ahead_bytes
-        What items that were read ahead might take of the devices' memory: a share of what was free.
+        The memory of the devices that items read ahead could take: a share of the free memory.
     batches, bytes
         The batch size of each backbone, after any halving; the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
     broken
-        Why backbones were left out, by name; their stores are not counted above.
+        The reasons why backbones were left out, by name; their stores are not counted above.
     """
 
     stores: list[Path]

@@ -50,11 +50,11 @@ def write_thumbnails(
     manifest, videos
         The clips, and the folder of their files.
     folder
-        Gets a file a clip, named by `thumbnail_name`, and a note that they must not be shared.
+        The folder for a file per clip, named by `thumbnail_name`, and a note not to share them.
     options
-        Which clips, and how they are decoded.
+        The choice of clips, and the options of decoding.
     width
-        Of a picture; smaller frames keep their size.
+        The width of a picture; smaller frames keep their size.
     """
     settings, folder = options or Options(), Path(folder)
     require_folder_name(folder)

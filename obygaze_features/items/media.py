@@ -75,7 +75,7 @@ class MediaFolder:
     root
         The folder.
     suffixes
-        Which files count, by the ends of their names.
+        The suffixes of files that count.
     """
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:

@@ -59,24 +59,24 @@ def search(
     Parameters
     ----------
     stores
-        A store, or several of one backbone: opened, or as for `open_store`.
+        A store, or several of one backbone: open ones, or addresses as for `open_store`.
     text
-        Find what it describes, by the text tower of the stores' backbone (CLIP, SigLIP, X-CLIP).
+        Find clips that match this text, with the text tower of the stores' backbone.
     like
-        Find clips like the clip of this id, which itself is left out.
+        Find clips like the clip with this id, without the clip itself.
     vector
-        Find what is near these numbers, or those in an ``.npy``, ``.json`` or ``.csv`` file.
+        Find clips near these numbers, or those in an ``.npy``, ``.json`` or ``.csv`` file.
     array
-        The array to search; ``native`` by default, ``frames`` in a search by frame.
+        The array to search (default: ``native``, or ``frames`` in a search by frame).
     frames
-        Compare every frame: a clip counts by its nearest frame, and the match says which.
+        Compare every frame: a clip counts by its nearest frame, which the match names.
     films
         Only clips of these films, by id or title.
     top
-        How many clips.
+        The number of clips.
     backbone
-        The checkpoint that the stores were made with, as for `load_backbone`; by default the one
-        of the name that they record, if it is in `known_checkpoints` or that of an entry point.
+        The checkpoint of the stores, as for `load_backbone` (default: the name that they record, if
+        it is in `known_checkpoints` or that of an entry point).
 
     Examples
     --------
@@ -131,13 +131,13 @@ def save_matches(
     Parameters
     ----------
     matches
-        As `search` gives them.
+        The matches from `search`.
     output
         The file.
     clips
-        What is known of the clips, as `describe_clips` gives it.
+        The facts about clips from `describe_clips`.
     title
-        What was searched for, the title of a page; of `like` by default.
+        The query, as the title of a page (default: that of `like`).
     thumbnails
         A folder of pictures ``ID.jpg`` for a page, which must then not be shared.
     like

@@ -86,9 +86,9 @@ def write_saliency(
     text
         The text to compare the images with; ``{column}`` is replaced by the image's own cell.
     by
-        The manifest's column of groups to average; by default all images are one group.
+        The manifest's column of groups to average (default: all images are one group).
     groups_only
-        Draw the groups, and not each image.
+        Draw only the groups, and not each image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)

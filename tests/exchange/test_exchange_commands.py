@@ -160,7 +160,7 @@ def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monke
     )
     before = Path("s.zarr/blocks/000000.json").read_bytes()
     more = bring("npy max=features other=features --precision float32 --retry-failed")
-    refused(more, "was started with max, and the source has '", code=2)
+    refused(more, "was started with max, but the source has '", code=2)
     assert Path("s.zarr/blocks/000000.json").read_bytes() == before
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     assert bring("npy max=features --precision float32").exit_code == 3

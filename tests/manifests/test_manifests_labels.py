@@ -140,7 +140,7 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; choose .* --levels LOWEST,"),
     (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
-    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .there are clip, label"),
+    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .the columns are clip, label"),
 ])  # fmt: skip
 def test_labels_that_do_not_fit(films, tmp_path, rows, fact):
     with pytest.raises(ManifestError, match=fact):
