@@ -212,7 +212,7 @@ CHECKPOINTS = (
         lsmdc_arrays(12, 512, 50),
         how_to_get=(
             "no public download is known: train it with https://github.com/xuguohai/X-CLIP or ask "
-            "the authors of ObyGaze12, and pass xclip-lsmdc=FILE (pytorch_model.bin.N)"
+            "the authors of ObyGaze12, and give xclip-lsmdc=FILE (pytorch_model.bin.N)"
         ),
     ),
     KnownCheckpoint(
