@@ -158,9 +158,9 @@ def test_texts_are_refused_by_what_reads_none(checkpoints, name):
 def test_every_known_checkpoint_has_a_source():
     names = {family.name for family in families()} - {"words"}  # it has no weights
     assert {name.removeprefix("tiny-") for name in TINY} == names
-    known = known_checkpoints()
-    assert len(known) == sum(len(family.checkpoints) for family in families())  # no name twice
-    for card in known.values():
+    listed = known_checkpoints()
+    assert len(listed) == sum(len(family.checkpoints) for family in families())  # no name twice
+    for card in listed.values():
         assert sum(map(bool, (card.repository, card.write, card.how_to_get))) == 1
         assert {spec.name for spec in card.arrays} <= NAMES
         for spec in card.arrays:

@@ -105,7 +105,7 @@ def send() -> Iterator[Callable[[int], Future[None]]]:
 
     def watch(number: int) -> None:
         end = time.monotonic() + 300
-        while not (at_work := [each for each in decoders_of(os.getpid()) if has_pictures(each)]):
+        while not (at_work := [pid for pid in decoders_of(os.getpid()) if has_pictures(pid)]):
             assert time.monotonic() < end
             time.sleep(0.01)
         os.kill(at_work[0], number)
@@ -173,11 +173,11 @@ PICTURE = Manifest("picture", Items.of([Item("picture", kind="image", media="p.p
 TEXT = Manifest("text", Items.of([Item("text", kind="text", text="a photo")]))
 MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
-#: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
+#: The slip: manifest, the change to the backbone, options; the error, and facts of it.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
-    "limit in words": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
+    "limit as text": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
@@ -246,7 +246,7 @@ def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("limit", "first", "most"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
 def test_what_waits_fits_into_its_budget(limit, first, most):
-    """Results take 10 each, and 100 as far as is known before there is one."""
+    """Results take 10 each, and 100 until the first is known."""
     budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
 
     def tasks():

@@ -128,14 +128,14 @@ def test_how_arrays_are_made_is_recorded_and_kept(command, library):
 
 
 def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
-    made = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
-    assert obygaze(*made, "--title", "Night Bus", "--title", "A Room").exit_code == 0
-    manifest = of.Manifest.from_csv(made[2] / "annotations.csv")
-    manifest.save(made[2] / "manifest")
+    command = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
+    assert obygaze(*command, "--title", "Night Bus", "--title", "A Room").exit_code == 0
+    manifest = of.Manifest.from_csv(command[2] / "annotations.csv")
+    manifest.save(command[2] / "manifest")
     assert manifest.items.starts.tolist() == [0, 0.5, 1] * 2
-    probe = ["features", "probe", made[2] / "manifest", "--videos", made[2] / "videos"]
+    probe = ["features", "probe", command[2] / "manifest", "--videos", command[2] / "videos"]
     assert "6 of 6 clips can be extracted" in obygaze(*probe).stdout
-    refused(obygaze(*made, "--title", "a/b"), "'a/b'", code=2)
+    refused(obygaze(*command, "--title", "a/b"), "'a/b'", code=2)
 
 
 def test_probe_looks_into_every_file(library, damaged, obygaze):

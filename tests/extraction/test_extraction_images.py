@@ -151,7 +151,7 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
         monkeypatch.setenv("OBYGAZE_MAX_PIXELS", limit)
         for read in (lambda: read_picture(tmp_path / "L.png"), lambda: ItemReader(None, [])):
             with pytest.raises(VideoError, match=f"above 0, .*got '{limit}'"):
-                read()  # at once, and not as a failure of each image
+                read()  # immediately, and not as a failure of each image
     monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
     # A moving picture is its first one.
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]

@@ -291,11 +291,11 @@ def test_timm_and_its_own_transform_see_the_same(films):
     picture = everything(films / "clip0.mp4")[0]
     for name in ("test_vit.random@blocks.1", "test_resnet.random", "test_convnext.random"):
         backbone = of.load_backbone(f"timm:{name}", "cpu")
-        how, net = backbone.preprocessing, backbone.module
+        steps, net = backbone.preprocessing, backbone.module
         transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net))
         expected = transform(Image.fromarray(picture))[None]
-        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], how), how)
-        assert (ours - expected).abs().max() <= 1.01 / 255 / min(how.std)
+        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], steps), steps)
+        assert (ours - expected).abs().max() <= 1.01 / 255 / min(steps.std)
         with torch.no_grad():
             if "@" in name:
                 options = {"return_prefix_tokens": True, "intermediates_only": True}

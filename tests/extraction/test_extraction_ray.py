@@ -159,11 +159,11 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, mo
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
     no_start = r"cannot start \(RuntimeError: this machine has no floor\); "
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
-    other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
+    altered = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
-        (inner, other, errors.VideoError, no_folder),
+        (inner, altered, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
-        (films, other, errors.BackboneError, "has a different tiny: with other backbone weights"),
+        (films, altered, errors.BackboneError, "has a different tiny: with other backbone weights"),
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
@@ -280,8 +280,8 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
-    kept = "Finished work is kept; the same command resumes."
-    assert stderr.splitlines()[-2:] == [kept, word]
+    message = "Finished work is kept; the same command resumes."
+    assert stderr.splitlines()[-2:] == [message, word]
     assert left_of(process.pid, pids) == []
     finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 

@@ -40,9 +40,9 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     assert set(of.Manifest.from_folder(films)) == set(manifest)
 
     for columns in ({"id": "video"}, {"id": "video", "media": "video"}, {"media": "video"}):
-        one = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
-        assert list(one) == list(manifest)
-        assert "ids: ep 1.mp4 is S1-ep_1" in one.notes
+        copy = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
+        assert list(copy) == list(manifest)
+        assert "ids: ep 1.mp4 is S1-ep_1" in copy.notes
 
 
 def test_names_of_files_become_ids(films, tmp_path):
