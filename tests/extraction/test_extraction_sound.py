@@ -68,7 +68,7 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
     checked = obygaze("features", "probe", *command, code=3).stdout
     lines = [line.strip() for line in checked.splitlines()]
     assert lines[0].startswith("3 of 26")
-    assert "mute" in next(line for line in lines if "without a sound track" in line)
+    assert "mute" in next(line for line in lines if "no sound track" in line)
     assert "song" in next(line for line in lines if "only backbones that hear" in line)
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
