@@ -60,7 +60,7 @@ class TextTower:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen network that embeds clips, and images and texts where it can.
+    """A frozen network that embeds clips, and images and texts if it can.
 
     A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
 

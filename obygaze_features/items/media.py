@@ -1,4 +1,4 @@
-"""Find the media of items by film folder and stem, whatever the extension.
+"""Find the media of items by film folder and stem, with any extension.
 
 MovieGraphs scenes have the same id from an annotation, a file name and a folder.
 """

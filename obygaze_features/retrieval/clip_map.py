@@ -114,7 +114,7 @@ def map_clips(
     """Map the finished clips of a store to two dimensions, by the cosine of their vectors.
 
     `color` is ``film``, or with a manifest ``level`` (the default if it has labels), a concept, or
-    a column of its items, such as ``media``; all clips but those of `film`, an id or a title, are
+    a column of its items, such as ``media``; with `film`, an id or a title, all other clips are
     grey; `labels` is a label set of the manifest; `method` is ``pca``, or ``umap`` if umap-learn is
     installed; `array` has one vector per clip.
     """

@@ -341,7 +341,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
 
 
 def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
-    """Return the starts before which no frame is stored that is shown after them."""
+    """Return the starts for which all frames stored earlier are also shown earlier."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
