@@ -26,7 +26,7 @@ SHORT = ("obygaze_features/", "obygaze_models/")
 
 
 def code_lines(text: str) -> set[int]:
-    """The numbers of the lines that have code."""
+    """Return the numbers of the lines that have code."""
     lines = {
         number
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
@@ -41,7 +41,7 @@ def code_lines(text: str) -> set[int]:
 
 
 def long_functions(text: str) -> list[str]:
-    """The functions with more than `MAX_LINES` lines of code, and how many they have."""
+    """Return the functions with more than `MAX_LINES` lines of code, and their lines."""
     lines, functions = code_lines(text), []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -52,7 +52,7 @@ def long_functions(text: str) -> list[str]:
 
 
 def room_of(path: str, budgets: dict[str, int]) -> str | None:
-    """The longest folder or file with a budget that `path` is in."""
+    """Return the longest folder or file with a budget that contains `path`."""
     parts = path.split("/")
     parents = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
     return next((room for room in parents if room in budgets), None)

@@ -29,7 +29,7 @@ def contexts(
 
 
 def anchor(command_path: str) -> str:
-    """The name by which pages link to a command."""
+    """Return the name by which pages link to a command."""
     return command_path.replace(" ", "-")
 
 
@@ -39,7 +39,7 @@ def escape(text: str) -> str:
 
 
 def format_text(text: str) -> str:
-    """A command's help as Markdown: examples as a block, other blocks as they are."""
+    """Return a command's help as Markdown: examples as a block, other blocks unchanged."""
     parts = []
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text).replace("\b\n", "\n\b").strip()):
         is_block, paragraph = "\b" in paragraph, paragraph.replace("\b", "").strip("\n")

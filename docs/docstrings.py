@@ -34,7 +34,7 @@ def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, optio
 
 
 def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    """A class or function by its name alone, or by the module that it is written in."""
+    """Find a class or function by its name, or by the module that defines it."""
     python, (owner, _, name) = env.get_domain("py"), node["reftarget"].rpartition(".")
     if node.get("refdomain") != "py" or (owner and not owner.startswith(PACKAGES)):
         return None
@@ -49,7 +49,7 @@ def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Run for Sphinx."""
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("missing-reference", resolve_name)

@@ -119,7 +119,7 @@ def wrap(literal: nodes.literal, uri: str) -> None:
 
 
 def find_command(text: str) -> str | None:
-    """The longest command that a text begins with, but for `obygaze` itself."""
+    """Return the longest command that starts a text, other than `obygaze` itself."""
     words = text.split()
     if words[:1] != ["obygaze"]:
         return None
@@ -158,7 +158,7 @@ class Thesaurus(SphinxDirective):
     """The label scheme, in a page."""
 
     def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
+        """Run for Sphinx."""
         return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
@@ -174,7 +174,7 @@ class ExperimentKeys(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
+        """Run for Sphinx."""
         return self.parse_text_to_nodes(describe_keys(" ".join(self.content).split()))
 
 
@@ -190,7 +190,7 @@ class Measures(SphinxDirective):
     """A table of the measures of agreement."""
 
     def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
+        """Run for Sphinx."""
         return self.parse_text_to_nodes(describe_measures())
 
 
@@ -225,7 +225,7 @@ def check_site(app: Sphinx, exception: Exception | None) -> None:
 
 
 def foreign_addresses(page: str) -> list[str]:
-    """What a page loads from another host, by its tags or by its styles."""
+    """Return the addresses on other hosts that a page loads, in tags or styles."""
     loads = Loads()
     loads.feed(page)
     loads.close()
@@ -240,7 +240,7 @@ class Loads(HTMLParser):
         self.addresses: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Called by `HTMLParser`."""
+        """Run for `HTMLParser`."""
         for name, value in attrs:
             if name in ("srcset", "imagesrcset"):
                 self.addresses += [
@@ -254,19 +254,19 @@ class Loads(HTMLParser):
                 self.addresses += imported_by(value or "")
 
     def handle_data(self, data: str) -> None:
-        """Called by `HTMLParser`."""
+        """Run for `HTMLParser`."""
         if self.cdata_elem == "style":
             self.addresses += imported_by(data)
 
 
 def imported_by(style: str) -> list[str]:
-    """The addresses in a style sheet."""
+    """Return the addresses in a style sheet."""
     loaded = r"""(?:url\(\s*["']?|@import\s+["'])([^\s"')]+)"""
     return re.findall(loaded, style, re.IGNORECASE)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Run for Sphinx."""
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)

@@ -18,8 +18,8 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 └── ExperimentError          an experiment, a run or a model is not right
 
 Messages are written for the person at the keyboard: what is wrong, where, what to do.
-Each class is also the builtin that a Python caller would expect. Subclasses that carry a row, say,
-are beside the code that raises them.
+Each class is also the builtin that a Python caller would expect. Subclasses with further fields,
+such as a row, are beside the code that raises them.
 """
 
 from __future__ import annotations

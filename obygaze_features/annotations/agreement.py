@@ -79,8 +79,8 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
     manifest
         The clips and label sets.
     names
-        The label sets, in any order; by default those of the manifest's annotators. A rule's
-        cannot be compared.
+        The label sets, in any order (default: the annotators'). A rule's label sets cannot be
+        compared.
     """
     label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
     if names and len(label_sets) == 1:

@@ -78,14 +78,14 @@ def build_timelines(
     Parameters
     ----------
     name
-        The timelines'.
+        The name of the timelines.
     rows
-        In any order; a remark stands for a row that could not be read.
+        The rows, in any order; a remark stands for an unreadable row.
     films
-        Titles and ends of films, by their names in the source. A film without any row is dropped,
-        with a remark, as its name may be misspelt.
+        Titles and ends of films, by name in the source. A film without any row is dropped, with a
+        remark, because its name may be misspelt.
     scheme
-        Levels and concepts; by default ObyGaze's.
+        Levels and concepts (default: ObyGaze's).
     about
         Passed on to `Timelines`: source, licence, citation.
     """

@@ -20,13 +20,13 @@ class FilmShares:
     Parameters
     ----------
     film, title
-        Its id, and what people call it.
+        Its id and its title.
     clips
-        How many of its clips are counted.
+        The number of its clips that are counted.
     level
-        Annotator -> the share of the clips that have the level.
+        The share of clips with the level, by annotator.
     concepts
-        Concept -> the share of the clips that have it, the mean over the annotators.
+        The share of clips with the concept, as the mean over the annotators.
     """
 
     film: str
@@ -102,11 +102,11 @@ def count_shares(
     Parameters
     ----------
     label_sets
-        The annotators'. Of two or more, the clips that at least two annotated are counted.
+        The annotators' label sets. With two or more, only clips that at least two annotated count.
     levels
-        Those that are counted, such as the highest.
+        The levels to count, such as the highest.
     film_of, titles
-        Clip -> film -> title.
+        The film of each clip, and the title of each film.
     """
     codes = {level.code for level in levels}
     annotated = Counter(clip for labels in label_sets for clip in labels.ids)

@@ -56,7 +56,7 @@ def read_grid(
     ----------
     grid
         A manifest, or its folder, whose items have spans; or a time (``60``, ``60s`` or
-        ``0:01:00``): clips from 0 to each film's end, the last one shorter where needed.
+        ``0:01:00``): clips from 0 to each film's end, the last one shorter if needed.
     timelines
         The timelines to project: their films are cut into clips.
     """

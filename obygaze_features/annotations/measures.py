@@ -212,8 +212,8 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
     counts
         The table of `confusion`.
     differences
-        The weight of each two levels: Krippendorff's squared metric, of `nominal` or `ordinal`,
-        or a matrix of distances, which is taken as it is.
+        The weight of each pair of levels: Krippendorff's squared metric, from `nominal` or
+        `ordinal`, or a matrix of distances, which is used unchanged.
     """
     coincidences = counts + counts.T
     margins = coincidences.sum(axis=1)
@@ -290,11 +290,11 @@ class Measure:
     about
         Its line in the documentation.
     sentence
-        Its part of the summary: {} is its mean over films, {kappa} that of another measure.
+        Its part of the summary: {} is its mean over films, {kappa} the mean of another measure.
     line
-        The line of the summary that has the sentence: one of `LINES`.
+        The line of the summary with the sentence: one of `LINES`.
     paper_only
-        Shown for the paper's levels only.
+        Shown only for the paper's levels.
     """
 
     key: str

@@ -211,8 +211,8 @@ class Timelines:
             The clips: their length in seconds, or a manifest (or its folder) whose items have
             spans.
         threshold
-            The share of a clip, above 0 and up to 1, that a segment must cover to count. Exactly
-            that counts; so do two microseconds less, as times are rounded to one.
+            The share of a clip, above 0 and up to 1, that a segment must cover to count. An exact
+            match counts, and so do two microseconds less, because times are rounded to one.
         """
         from obygaze_features.annotations.project import project
 

@@ -1,4 +1,4 @@
-"""The contract of a backbone, and what a family of checkpoints provides."""
+"""The contract of a backbone, and the parts that a family of checkpoints provides."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TextTower:
     Parameters
     ----------
     modules
-        Hold the weights; they move to the device on first use.
+        The modules with the weights; they move to the device on first use.
     encode
-        Token ids (a tokenizer's output) to embeddings ``[B,D]``.
+        From token ids (a tokenizer's output) to embeddings ``[B,D]``.
     load_tokenizer
-        Reads the tokenizer of the checkpoint.
+        A function that reads the checkpoint's tokenizer.
     """
 
     modules: Sequence[Module]
@@ -60,18 +60,18 @@ class TextTower:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen network that embeds clips, and images and texts where it can.
+    """A frozen network that embeds clips, and images and texts if it can.
 
     A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
 
     Parameters
     ----------
     module
-        Holds the weights of the vision side.
+        The module with the weights of the vision side.
     sampling
-        Which frames of a clip the network sees, or which windows of its sound it hears.
+        The frames of a clip that the network sees, or the windows of sound that it hears.
     preprocessing
-        How frames and images become its input (`Preprocessing`), or sound (`SoundPreprocessing`).
+        The way frames and images (`Preprocessing`), or sound (`SoundPreprocessing`), become input.
     arrays
         The arrays that `embed_clips` returns.
     encode_clips
@@ -79,34 +79,34 @@ class Backbone:
         padding, and the names of the requested arrays, to those arrays (and possibly others).
         Tokens of padding are NaN.
     weights
-        The files that were read.
+        The files of weights.
     config
         The checkpoint's configuration.
     embedding
-        The array of an image's or a text's embedding; None for networks of clips alone.
+        The array of an image's or a text's embedding; None for networks that take only clips.
     encode_images
         From input ``[B,3,h,w]`` to embeddings ``[B,D]``.
     text_tower
         The part that reads texts.
     per_frame
-        Whether it embeds each frame of a clip alone, by `encode_images`. At a rate of frames it
-        then has no arrays but `frames` and their pools, such as `native`, `mean` and `max`.
+        True if it embeds each frame of a clip separately, by `encode_images`. At a rate of frames
+        it then has only the array `frames` and its pools, such as `native`, `mean` and `max`.
     mask_on_cpu
-        Whether `encode_clips` only counts what its mask says, so that it gets the mask on the CPU:
-        to read it from a GPU would be to wait for all that this has to do.
+        True if `encode_clips` only counts the mask's values, and so gets the mask on the CPU:
+        reading it from a GPU would mean waiting for the GPU's work.
     licence, citation, paper
-        Of the weights, if they are known; the paper by its address.
+        Credits of the weights, if known; the paper by its address.
     name
-        Name of its store.
+        The name of its store.
     device
-        Where it runs.
+        The device that it runs on.
     precision
-        Number format of its computations.
+        The number format of its computations.
     about
-        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and what is known of
-        `CREDITS`, for the store.
+        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and `CREDITS`, for the
+        store.
     for_clips
-        Whether `arrays` are those of clips; see `for_images_and_texts`.
+        True if `arrays` are those of clips; see `for_images_and_texts`.
     plugin
         The object of another package that made it.
     """
@@ -152,31 +152,30 @@ class Backbone:
         """Make a backbone of a torch module, which is switched to ``eval()``.
 
         Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
-        is `frames`, and `native` is its mean. What else there is between is averaged: the positions
-        of ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also
-        ``[B,T,C,h,w]``), and tokens that do not go by frames.
+        is `frames`, and `native` is its mean. Axes in between are averaged: the positions of
+        ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also ``[B,T,C,h,w]``),
+        and tokens that do not match frames.
 
         Parameters
         ----------
         net
             The network.
         frames
-            How many frames of a clip it gets, evenly spread.
+            The number of frames that it gets from a clip, evenly spread.
         size, mean, std
             The shorter side of a frame is scaled to this many pixels, and the middle is cropped;
-            then it is normalised, from values of 0 to 1.
+            then values from 0 to 1 are normalised.
         transform
-            Does this instead: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
+            Replaces this: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
         name
-            The name of the store; by default that of the network's class.
+            The name of the store (default: that of the network's class).
         layer
-            Take the output of this layer, such as ``blocks.10``, a name in
-            ``net.named_modules()``.
+            Take the output of this layer, such as ``blocks.10``: a name in ``net.named_modules()``.
         layout
-            What the network takes: clips as ``BTCHW`` or ``BCTHW``, or each frame alone, ``BCHW``;
-            by default the first of the three that it accepts.
+            The network's input: clips as ``BTCHW`` or ``BCTHW``, or each frame separately, ``BCHW``
+            (default: the first of the three that it accepts).
         licence, citation, paper
-            Of the weights, for the store.
+            Credits of the weights, for the store.
 
         Examples
         --------
@@ -200,7 +199,7 @@ class Backbone:
         )
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
-        """Embed a batch of clips: a float32 tensor ``[B, ...]`` for each of `arrays`.
+        """Embed a batch of clips: return a float32 tensor ``[B, ...]`` for each of `arrays`.
 
         Parameters
         ----------
@@ -209,7 +208,7 @@ class Backbone:
         present
             ``[B,T]``, false where a clip has no frame and `pixels` is padding.
         """
-        # Some networks accept any multiple of their frame count, and would mix clips.
+        # Some networks accept any multiple of their frame count, which would mix clips.
         count = self.sampling.frames
         assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
@@ -218,13 +217,13 @@ class Backbone:
         )
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Embed preprocessed images ``[B,3,h,w]``: ``[B,D]`` in float32, not normalised."""
+        """Embed preprocessed images ``[B,3,h,w]`` as ``[B,D]`` in float32, not normalised."""
         spec, encode = self.image_text_embedding(), self.encode_images
         assert encode
         return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts: ``[B,D]`` in float32, in the same space as images."""
+        """Embed texts as ``[B,D]`` in float32, in the same space as images."""
         tokens, spec = self.tokenizer(texts), self.image_text_embedding()
         tower = self._loaded_text_tower
 
@@ -241,7 +240,7 @@ class Backbone:
     def _encode(
         self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """Run the network on `count` inputs; check what it gives."""
+        """Run the network on `count` inputs, and check its output."""
         import torch
 
         with (
@@ -252,7 +251,7 @@ class Backbone:
             outputs = encode()
             for spec in specs:
                 if spec.name not in outputs:
-                    raise BrokenBackbone(f"{self.label} gives no array {spec.name}")
+                    raise BrokenBackbone(f"{self.label} returns no array {spec.name}")
                 shape = tuple(outputs[spec.name].shape)
                 if shape != (count, *spec.shape):
                     raise BrokenBackbone(
@@ -263,7 +262,7 @@ class Backbone:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what another package's code raises as `BrokenBackbone`, but not a GPU's errors."""
+        """Raise what another package's code raises as `BrokenBackbone`, except a GPU's errors."""
         try:
             yield
         except (Exception, SystemExit) as problem:
@@ -274,12 +273,12 @@ class Backbone:
 
     @property
     def hears(self) -> bool:
-        """Whether its input is a clip's sound, not its frames."""
+        """True if its input is a clip's sound, not its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
     def label(self) -> str:
-        """Its name, and that of a plug-in with its package, for messages."""
+        """Its name for messages, with the package of a plug-in."""
         return f"{self.name} ({self.plugin})" if self.plugin else self.name
 
     @cached_property
@@ -290,26 +289,26 @@ class Backbone:
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """Return the array of an image's or a text's embedding; `UsageError` if it has none."""
+        """Return the array of an image's or a text's embedding; raise if it has none."""
         if self.embedding is None:
-            raise self._reads_no("texts and no single images")
+            raise self._reads_no("texts or single images")
         return self.embedding
 
     def check_reads_texts(self) -> None:
-        """Raise `UsageError` if it reads no texts."""
+        """Raise `UsageError` if it does not read texts."""
         self.image_text_embedding()
         if self.text_tower is None:
             raise self._reads_no("texts, only images")
 
-    def _reads_no(self, what: str) -> UsageError:
+    def _reads_no(self, inputs: str) -> UsageError:
         family = self.about.get("family")
         return UsageError(
-            f"{self.name}: the family {family} reads no {what}; choose one that does: "
+            f"{self.name}: the family {family} does not read {inputs}; choose another: "
             "obygaze features backbones"
         )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """The same backbone, to fill a store of images and texts: its only array is `embedding`.
+        """Return the backbone for a store of images and texts: its only array is `embedding`.
 
         With `texts` or `images` it must read these.
         """
@@ -320,12 +319,12 @@ class Backbone:
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
-        """Only its sampling and preprocessing, for processes that prepare its input."""
+        """Return only its sampling and preprocessing, for processes that prepare its input."""
         nothing = dict.fromkeys(("module", "encode_clips", "encode_images", "text_tower"))
         return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """Return a copy with other fields; unlike `dataclasses.replace` also of any subclass."""
+        """Return a copy with other fields; unlike `dataclasses.replace`, also for subclasses."""
         clone = copy(self)
         for name in ("tokenizer", "_loaded_text_tower"):
             vars(clone).pop(name, None)
@@ -347,21 +346,21 @@ class KnownCheckpoint:
     Parameters
     ----------
     name
-        What users type.
+        The name that users type.
     title
-        One line for people.
+        One line of description.
     sampling
-        Which frames of a clip it takes, or windows of its sound; none for models of texts.
+        The frames of a clip that it takes, or windows of its sound; none for models of texts.
     arrays
-        All arrays that a store can keep of it.
+        All arrays that a store can hold.
     repository
         Its repository on the Hugging Face hub.
     write
-        Writes it into an empty folder, from a seed: a checkpoint of random weights.
+        A function that writes it into an empty folder from a seed: a checkpoint of random weights.
     how_to_get
-        For people, if it is neither on the hub nor of random weights.
+        Instructions for users, if it is neither on the hub nor made of random weights.
     credits
-        What is known of `CREDITS`.
+        The known entries of `CREDITS`.
     """
 
     name: str
@@ -375,7 +374,7 @@ class KnownCheckpoint:
 
     @property
     def hears(self) -> bool:
-        """Whether it takes a clip's sound, not its frames."""
+        """True if it takes a clip's sound, not its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
@@ -387,7 +386,7 @@ class KnownCheckpoint:
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """The published checkpoints of a family, in ``published.toml``; `arrays` takes their sizes."""
+    """Return a family's published checkpoints from ``published.toml``; `arrays` takes sizes."""
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(
@@ -415,19 +414,19 @@ class Family:
     Parameters
     ----------
     name
-        As recorded in stores.
+        The name recorded in stores.
     model_type
         ``model_type`` in ``config.json``; None for a layout without such a file.
     checkpoints
         The checkpoints that users can name.
     load
-        From a checkpoint's path and a preprocessing mode to its network.
+        From a checkpoint's path and a preprocessing mode to its backbone.
     embeds_texts
-        Whether it also embeds texts, and images if it sees.
+        True if it also embeds texts, and images if it sees.
     embeds_images
-        Whether it also embeds images.
+        True if it also embeds images.
     plugin
-        The entry point of another package that it is from; set by the registry.
+        The entry point of the package that provides it; set by the registry.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Checkpoints on this machine: folders, the user's cache of random weights, and the hub's cache."""
+"""Checkpoints on this machine: folders, the user's cache of random weights, the hub's cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from obygaze_features.common.text import find_closest, first_line
 from obygaze_features.errors import BackboneError, UsageError
 
 VISION_FILES = (("preprocessor_config.json", "video_preprocessor_config.json"),)
-"""The files that a vision checkpoint has besides its configuration and weights: one of each."""
+"""The files of a vision checkpoint besides its configuration and weights: one of each group."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -38,13 +38,13 @@ class Checkpoint:
     Parameters
     ----------
     name
-        Name of its store.
+        The name of its store.
     path
         Its folder or file.
     revision, repository
-        Where it comes from, if from the hub.
+        Its origin, if it is from the hub.
     known_name
-        Its name as a `KnownCheckpoint`, if it is one.
+        Its name as a `KnownCheckpoint`, if it has one.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Checkpoint:
     known_name: str | None = None
 
     def fetch_tokenizer(self) -> None:
-        """Download its tokenizer, if it is from the hub and lacks one."""
+        """Download its tokenizer if it is from the hub and lacks a tokenizer."""
         if self.repository and not has_tokenizer(self.path):
             fetch_files(self.repository, self.path.name, TOKENIZER_FILES)
 
 
 def resolve_backbone(spec: str) -> Checkpoint:
-    """Return the checkpoint that a spec names, downloaded if need be; see `load_backbone`."""
+    """Return the checkpoint that a spec names; download it if needed; see `load_backbone`."""
     return resolve(
         spec,
         known_checkpoints(),
@@ -78,7 +78,7 @@ def resolve(
     required: Sequence[Sequence[str]] = (),
     list_command: str,
 ) -> Checkpoint:
-    """Return the checkpoint that a spec names, downloaded if need be.
+    """Return the checkpoint that a spec names; download it if needed.
 
     Parameters
     ----------
@@ -89,7 +89,8 @@ def resolve(
     accept
         Called with a folder that has only ``config.json``; may raise before more is downloaded.
     required
-        Files to download besides ``config.json`` and the weights: of each, the first that exists.
+        Files to download besides ``config.json`` and the weights: of each group, the first that
+        exists.
     list_command
         The command that lists the names.
     """
@@ -97,17 +98,17 @@ def resolve(
     path = Path(target)
     own_name = path.resolve().parent.name if path.is_file() else path.resolve().name
     check_store_name(name or own_name)
-    # With a name of the user's, an existing path is preferred to a known name.
+    # With a name from the user, an existing path is preferred to a known name.
     if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
-    if known := checkpoints.get(target):
-        if known.write:
-            path = cached_random_weights(target, known.write)
+    if entry := checkpoints.get(target):
+        if entry.write:
+            path = cached_random_weights(target, entry.write)
             return Checkpoint(name or target, path, known_name=target)
-        if not known.repository:
-            raise BackboneError(f"{target} cannot be downloaded: {known.how_to_get}")
-        path = _fetch(known.repository, target, accept, required)
-        return Checkpoint(name or target, path, path.name, known.repository, target)
+        if not entry.repository:
+            raise BackboneError(f"{target} cannot be downloaded: {entry.how_to_get}")
+        path = _fetch(entry.repository, target, accept, required)
+        return Checkpoint(name or target, path, path.name, entry.repository, target)
     if not is_repository(target):
         near = find_closest(path.name, checkpoints)
         hint = f"did you mean {near}?" if near else f"list the names with: {list_command}"
@@ -115,7 +116,7 @@ def resolve(
     try:
         path = _fetch(target, target, accept, required)
     except BackboneError as problem:
-        raise BackboneError(f"there is no folder {target}, and {problem}") from None
+        raise BackboneError(f"the folder {target} does not exist, and {problem}") from None
     known_name = next(
         (item.name for item in checkpoints.values() if item.repository == target), None
     )
@@ -123,14 +124,14 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store's name and the known checkpoint of a spec, if its weights are not here."""
+    """Return the store's name and the known checkpoint of a spec, if its weights are absent."""
     name, target = split_name(spec)
-    known = known_checkpoints().get(target)
-    if not known or not known.arrays or known.write or (name and Path(target).exists()):
+    entry = known_checkpoints().get(target)
+    if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):
         return None
-    if known.repository and _find_cached(known.repository, VISION_FILES):
+    if entry.repository and _find_cached(entry.repository, VISION_FILES):
         return None
-    return name or target, known
+    return name or target, entry
 
 
 def check_store_name(name: str) -> None:
@@ -140,7 +141,7 @@ def check_store_name(name: str) -> None:
 
 
 def split_name(spec: str) -> tuple[str, str]:
-    """Return the name and the rest of ``NAME=REST``; a path may contain the sign too."""
+    """Return the name and the rest of ``NAME=REST``; a path may contain the sign, too."""
     name, equals, rest = spec.partition("=")
     return (name, rest) if equals and not Path(spec).exists() else ("", spec)
 
@@ -151,15 +152,15 @@ def family_of(path: Path) -> Family:
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
     for family in families():
-        # Without config.json it has the layout without one.
+        # Without config.json, it has the only layout without this file.
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
     types = ", ".join(family.model_type for family in families() if family.model_type)
-    raise BackboneError(f"{path}: unknown model_type {model_type!r}; known types are: {types}")
+    raise BackboneError(f"{path}: unknown model_type {model_type!r}; choose from {types}")
 
 
 def prefetch(name: str) -> Path:
-    """Download a known checkpoint, or one of the hub, for a machine without network."""
+    """Download a known checkpoint or a hub repository, for a machine without network."""
     checkpoint = resolve_backbone(name)
     if family_of(checkpoint.path).embeds_texts:
         checkpoint.fetch_tokenizer()
@@ -167,16 +168,16 @@ def prefetch(name: str) -> Path:
 
 
 def is_repository(text: str) -> bool:
-    """Whether it looks like a repository on the hub, ``owner/name``."""
+    """Return True if a text looks like a repository on the hub, ``owner/name``."""
     return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
 
 
 def _fetch(
     repository: str, name: str, accept: Callable[[Path], object], required: Sequence[Sequence[str]]
 ) -> Path:
-    """Return the folder of a checkpoint in the hub's cache; what it lacks is downloaded.
+    """Return the folder of a checkpoint in the hub's cache; download missing files.
 
-    `name` is what the user calls it, for the error; `accept` and `required` are as in `resolve`.
+    `name` is the user's name for it, used in errors; `accept` and `required` are as in `resolve`.
     """
     if complete := _find_cached(repository, required):
         return complete
@@ -185,7 +186,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return the folder of a complete checkpoint in the hub's cache, which needs no network."""
+    """Return the folder of a complete checkpoint in the hub's cache, without any network."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -216,7 +217,7 @@ def _download(
     options: dict[str, Any] = {"local_files_only": local_files_only}
     folder = Path(hf_hub_download(repository, "config.json", **options)).parent
     accept(folder)
-    # The same revision for all files, even if a new one is published meanwhile.
+    # The same revision for all files, even if a new one is published in the meantime.
     options["revision"] = folder.name
     for names in required:
         if not any(_try_download(repository, name, **options) for name in names):
@@ -234,7 +235,7 @@ def _download(
 
 
 def _try_download(repository: str, name: str, **options: Any) -> Path | None:
-    """Return a file, or None if the repository has none of that name."""
+    """Return a file, or None if the repository does not have it."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -249,17 +250,17 @@ def _try_download(repository: str, name: str, **options: Any) -> Path | None:
 
 @contextlib.contextmanager
 def _hub_errors(repository: str, name: str) -> Iterator[None]:
-    """Turn errors of the hub, or of the way to it, into one line."""
+    """Turn errors of the hub, or of the network, into one line."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
     verbosity = get_verbosity()
-    set_verbosity(logging.ERROR)  # it would warn at each attempt
+    set_verbosity(logging.ERROR)  # which would warn at each attempt
     try:
         yield
     except BackboneError:
         raise
-    except Exception as problem:  # the hub's, two HTTP libraries', and the system's
+    except Exception as problem:  # errors of the hub, of two HTTP libraries, and of the system
         raise BackboneError(_describe_hub_error(problem, repository, name)) from None
     finally:
         set_verbosity(verbosity)
@@ -269,14 +270,14 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     from huggingface_hub import constants, errors
 
     page = f"https://huggingface.co/{repository}"
-    or_folder = f"or give {name.rpartition('/')[2]}=FOLDER"
+    or_folder = f"or pass {name.rpartition('/')[2]}=FOLDER"
     if isinstance(problem, errors.GatedRepoError):
         return (
             f"{repository} requires that you agree to its terms: do so at {page}, log in with: "
             f"hf auth login, {or_folder}"
         )
     if isinstance(problem, errors.RepositoryNotFoundError):
-        return f"the hub has no {repository}, or it is private; look at {page}, {or_folder}"
+        return f"the hub has no {repository}, or it is private; see {page}, {or_folder}"
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:

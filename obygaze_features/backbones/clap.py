@@ -1,7 +1,7 @@
 """CLAP (Wu et al., 2023): sound and texts in one space, in Hugging Face's form.
 
-Its audio tower embeds each window of a clip's sound alone; its text tower serves a search by words.
-Checkpoints with feature fusion are refused: they take random parts of long sound.
+Its audio tower embeds each window of a clip's sound separately; its text tower serves a search by
+words. Checkpoints with feature fusion are refused: they take random parts of long sound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = {
     "max_length_s": 10, "frequency_min": 0.0, "frequency_max": 14_000.0, "padding": "repeatpad",
     "truncation": "fusion",
 }  # fmt: skip
-"""Of its feature extractor, with the class's defaults."""
+"""The settings of its feature extractor, with the class's defaults."""
 arrays_of = partial(sound_arrays, "projected embedding, not normalised,")
 
 
@@ -37,22 +37,22 @@ def load(path: Path, mode: str) -> Backbone:
     audio, text = model.config.audio_config, model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
-            f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use a "
-            "CLAP without, such as laion/clap-htsat-unfused"
+            f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use "
+            "one without fusion, such as laion/clap-htsat-unfused"
         )
     if (padding := settings["padding"]) not in ("repeatpad", "repeat", "pad"):
         raise BackboneError(path, f": padding must be repeatpad, repeat or pad (got {padding!r})")
     frames = settings["max_length_s"] * settings["sampling_rate"] // settings["hop_length"] + 1
-    most = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
+    most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
     hear, project = model.audio_model, model.audio_projection
     arrays = arrays_of(audio.projection_dim)
-    # As in RoBERTa, the first positions are those of padding.
+    # As in RoBERTa, the first positions are for padding.
     unused = text.pad_token_id + 1
     return make_backbone(
         ModuleDict({"hear": hear, "project": project}),
         lambda windows: project(hear(windows).pooler_output),
         arrays,
-        takes=(1, min(frames, most), audio.num_mel_bins),
+        takes=(1, min(frames, most_frames), audio.num_mel_bins),
         embedding=ArraySpec.named("native", arrays[0].shape, "projected embedding of a text"),
         text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
     )

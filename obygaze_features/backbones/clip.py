@@ -1,6 +1,6 @@
-"""CLIP (Radford et al., 2021) in Hugging Face's form, OpenCLIP's checkpoints included.
+"""CLIP (Radford et al., 2021) in Hugging Face's form, including OpenCLIP's checkpoints.
 
-Its vision tower embeds each frame of a clip alone; both towers embed images and texts.
+Its vision tower embeds each frame of a clip separately; both towers embed images and texts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The frames of the paper's X-CLIP and ViViT, so that one pass decodes them once for all."""
+"""The frames of the paper's X-CLIP and ViViT, so that one pass decodes them for all."""
 
 
 def frame_arrays(
     dim: int, meaning: str, tokens: int, width: int, order: str
 ) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network that embeds each frame alone.
+    """Return the arrays of a network that embeds each frame separately.
 
-    Into an embedding of width `dim` that means `meaning`, and tokens of this number and order.
+    The embedding of width `dim` is described by `meaning`; tokens have this number and order.
     """
     frames = SAMPLING.frames
     all_tokens = f"all tokens, {tokens} a frame, {order}"
@@ -41,7 +41,7 @@ def frame_arrays(
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """CLIP's arrays, of `patches` patches per frame, `width` wide and projected to `dim`."""
+    """Return CLIP's arrays, of `patches` patches per frame, `width` wide, projected to `dim`."""
     order = "class token first, neither normalised nor projected"
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
@@ -49,9 +49,9 @@ def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
 def make_text_tower(
     path: Path, model: Any, project: Any = None, *, padding: str = "longest", unused: int = 0
 ) -> TextTower:
-    """Return the text tower of a checkpoint: its transformer, and a projection if that has none.
+    """Return the text tower of a checkpoint: its transformer, and a projection if needed.
 
-    Tokens are never at so many `unused` positions.
+    The last `unused` positions never hold tokens.
     """
     config = model.config
 
@@ -74,10 +74,10 @@ def frame_backbone(
     arrays: tuple[ArraySpec, ...],
     meaning: str,
 ) -> Backbone:
-    """Return the backbone of a vision tower that embeds each frame of a clip alone.
+    """Return the backbone of a vision tower that embeds each frame of a clip separately.
 
-    `load_folder` gives `fields`; `project` leads from the tower's embedding into the space that
-    images and texts share; `meaning` says what such an embedding of an image or a text is.
+    `fields` come from `load_folder`; `project` maps the tower's embedding into the space that
+    images and texts share; `meaning` describes such an embedding of an image or a text.
     """
     from torch.nn import ModuleDict
 
@@ -89,7 +89,7 @@ def frame_backbone(
         return {"native": native, "frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
 
     def encode_images(pixels: Tensor) -> Tensor:
-        # Not `get_image_features`: what it returns depends on the version of transformers.
+        # Not `get_image_features`, whose result depends on the version of transformers.
         embedded: Tensor = project(vision(pixels).pooler_output)
         return embedded
 

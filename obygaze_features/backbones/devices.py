@@ -1,4 +1,4 @@
-"""Devices: choosing one, its number format, its memory, and the cores that decode for it."""
+"""Choose a device, its number format, its memory, and the cores that decode for it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 DRIVER = Path("/proc/driver/nvidia/version")
-"""On Linux, the driver's own file."""
+"""The driver's own file, on Linux."""
 MAX_WORKERS = 32
 """The most processes that are started by default."""
 _OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|CUDNN_STATUS_INTERNAL_ERROR|"
     "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
 )
-"""What CUDA, its libraries and the allocators of other devices say when memory runs out."""
+"""Messages of CUDA, its libraries and other devices' allocators when memory runs out."""
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
@@ -50,30 +50,30 @@ def choose_device(device: str | None) -> str:
         else:
             device = "mps" if torch.backends.mps.is_available() else "cpu"
     if device == "cuda":
-        with contextlib.suppress(Exception):  # if CUDA cannot start, the trial says why
+        with contextlib.suppress(Exception):  # if CUDA cannot start, the trial reports the reason
             device = f"cuda:{torch.cuda.current_device()}"
     if reason := try_device(device):
         # For an unknown name torch lists every kind of device that it was ever built for.
         details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
             f"the device {device!r} cannot be used{details}; this machine has "
-            f"{', '.join(_devices())}. Give another one, such as --device cpu; see more with: "
+            f"{', '.join(_devices())}. Choose another, such as --device cpu; for details run: "
             "obygaze doctor"
         )
     return device
 
 
 def try_device(device: str) -> str:
-    """Compute something on a device: why it cannot be used, or an empty text.
+    """Compute something on a device; return why it cannot be used, or "".
 
-    A GPU may be full, reserved by another process, or too old or too new for this torch; all of
-    it shows only when a product has been computed and waited for.
+    A GPU may be full, reserved by another process, or too old or too new for this torch; that shows
+    only when a product has been computed and awaited.
     """
     torch = need("torch", extra="extract")
     try:
         matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).cpu()
-    except Exception as problem:  # each kind of device has its own errors
+    except Exception as problem:  # each kind of device raises other errors
         return first_line(problem)
     return ""
 
@@ -109,7 +109,7 @@ def move_to_device(module: Module, device: str, name: str) -> None:
 
 
 _tf32_lock = threading.RLock()
-"""TF32 is a switch of the whole process. The lock is held while work is enqueued on a GPU."""
+"""TF32 is a switch of the whole process. The lock is held while a GPU's work is enqueued."""
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tf32(allow: bool) -> Iterator[None]:
-    """Switch TF32 on or off for products and convolutions, and restore what the caller had set."""
+    """Switch TF32 for products and convolutions, and restore the caller's setting afterwards."""
     import torch
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -147,7 +147,7 @@ def _tf32(allow: bool) -> Iterator[None]:
             torch.set_float32_matmul_precision(precision)
             cudnn.allow_tf32 = allowed
         return
-    # `allow_tf32` cannot even be read after a caller has used these.
+    # `allow_tf32` cannot even be read once a caller has used these.
     switches = matmul, cudnn.conv, cudnn.rnn
     before = [switch.fp32_precision for switch in switches]
     for switch in switches:
@@ -156,14 +156,14 @@ def _tf32(allow: bool) -> Iterator[None]:
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
-            switch.fp32_precision = "none"  # that of the switch above it
+            switch.fp32_precision = "none"  # the default of the switch above it
             if switch.fp32_precision != value:
                 switch.fp32_precision = value
 
 
 @contextlib.contextmanager
 def _same_kernels() -> Iterator[None]:
-    """Leave cuDNN no choice that changes bits: convolutions by trial, attention by its version."""
+    """Forbid cuDNN choices that change bits: convolutions by trial, attention by version."""
     import torch
 
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
@@ -178,7 +178,7 @@ def _same_kernels() -> Iterator[None]:
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
-    """Limit this process to some of a GPU's memory: ``20GB``, ``800MB``. Batches shrink to fit."""
+    """Limit this process's memory on a GPU: ``20GB``, ``800MB``. Batches shrink to fit."""
     import torch
 
     match = _BYTES.fullmatch(limit.strip())
@@ -195,21 +195,21 @@ def limit_gpu_share(device: str, share: float) -> None:
     """Limit this process to this part of a GPU's memory."""
     import torch
 
-    # By number or None: PyTorch refuses a plain "cuda" here.
+    # By number or None, because PyTorch refuses a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an error means out of memory, by its message: not all have a class of their own."""
-    # By its name: torch.OutOfMemoryError is new in torch 2.5.
+    """Return True if an error means out of memory, by its type or its message."""
+    # By name, because torch.OutOfMemoryError is new in torch 2.5.
     is_known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
     return is_known or bool(_OUT_OF_MEMORY.search(str(problem)))
 
 
 def is_asynchronous_error(problem: BaseException) -> bool:
-    """Whether a GPU failed at a time that does not say over what: work is enqueued, and runs later.
+    """Return True if a GPU's error does not show which work failed, because work is queued.
 
-    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment errors come at their time.
+    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors come in time.
     """
     return (
         isinstance(problem, RuntimeError)
@@ -240,7 +240,7 @@ def run_if_it_fits(compute: Callable[[], T]) -> T | None:
     except (RuntimeError, MemoryError) as problem:
         if not is_out_of_memory(problem):
             raise
-    # The error's traceback is gone by now, and with it all tensors of the attempt.
+    # The error's traceback is gone by now, and so are all tensors of the attempt.
     return None
 
 
@@ -250,7 +250,7 @@ def free_memory(device: str) -> None:
 
     kind = torch.device(device).type
     if kind == "cuda":
-        # On another current device this would open a context, half a gigabyte of its memory.
+        # On another device this would open a context, which takes half a gigabyte.
         with torch.cuda.device(device):
             torch.cuda.empty_cache()
     elif kind == "mps":
@@ -271,9 +271,9 @@ def spare_memory(device: str) -> int:
 
 
 def default_workers(device: str = "cpu") -> int:
-    """Return how many processes decode by default: one fewer than this process has cores.
+    """Return the default number of decoding processes: one fewer than this process's cores.
 
-    For a CUDA device its share of them: a run for each GPU keeps all of a machine's busy.
+    For a CUDA device, its share of them: a run for each GPU keeps all of a machine's cores busy.
     """
     cores = usable_cores()
     if device.startswith("cuda"):

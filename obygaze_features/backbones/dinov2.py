@@ -1,7 +1,7 @@
 """DINOv2 (Oquab et al., 2023) and DINOv3 (Siméoni et al., 2025) in Hugging Face's form.
 
-They embed each frame of a clip alone, and single images; they read no texts. Their input has the
-size that the checkpoint's processor gives it, whatever size they were trained with.
+They embed each frame of a clip separately, and single images; they do not read texts. Their input
+has the size that the checkpoint's processor sets, not the size of their training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 
 
 def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """DINO's arrays, of `patches` patches and `registers` register tokens per frame."""
+    """Return DINO's arrays, of `patches` patches and `registers` register tokens per frame."""
     order = "class token first, " + (f"then {registers} registers, " if registers else "")
     meaning = "class token of each frame, after the last layer norm"
     tokens = 1 + registers + patches

@@ -1,4 +1,4 @@
-"""`load_backbone`: from what a user types to a network on a device."""
+"""`load_backbone`: from the user's text to a network on a device."""
 
 from __future__ import annotations
 
@@ -45,33 +45,33 @@ def load_backbone(
     Parameters
     ----------
     spec
-        A name that `known_checkpoints` lists; ``OWNER/NAME`` on the Hugging Face hub; the path of
-        a checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it gives its store
-        another name. What the hub's cache lacks is downloaded. Or an object: a `Backbone`, a
+        A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
+        checkpoint of a known layout; the name of another package's entry point, or
+        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it renames its
+        store. Files that the hub's cache lacks are downloaded. Or an object: a `Backbone`, a
         function that makes one, or a torch module with a `transform`.
     device
-        ``cpu``, ``cuda``, ``cuda:1``, ``mps``; by default a GPU if there is one.
+        ``cpu``, ``cuda``, ``cuda:1``, ``mps`` (default: a GPU if there is one).
     mode
-        How frames are preprocessed, see `read_preprocessing`: ``standard`` or ``author``.
+        The preprocessing of frames, see `read_preprocessing`: ``standard`` or ``author``.
     precision
         ``float32``, or for speed on a GPU ``tf32``, ``bfloat16`` or ``float16``. Results are always
         float32.
     arrays
-        The arrays of clips to compute; by default all but ``tokens``. ``NAME:ARRAY`` applies only
-        to the backbone of that name.
+        The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
+        the backbone of that name.
     sampling
-        Frames at a rate in place of the backbone's own sampling; see `resample`.
+        Frames at a rate instead of the backbone's own sampling; see `resample`.
     track
-        The number of the sound track to hear, from 1; by default each file's own default.
+        The number of the sound track to hear, from 1 (default: each file's own default).
     """
     check_precision(precision)
     device = choose_device(device)
     if not isinstance(spec, str | Path):
         backbone = _take(spec, mode)
-    elif found := find_maker((split := split_name(str(spec)))[1]):
+    elif maker := find_maker((split := split_name(str(spec)))[1]):
         name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
-        backbone = _make(*found, name, split[1], mode)
+        backbone = _make(*maker, name, split[1], mode)
     else:
         backbone = _load(resolve_backbone(str(spec)), mode)
     if backbone.for_clips:
@@ -129,7 +129,7 @@ def _take(source: Any, mode: str) -> Backbone:
         raise UsageError(
             "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
             f"one, or a torch module with a transform (got a {type(source).__name__}); "
-            "make one of any other module: of.Backbone.from_torch(net, frames=, size=)"
+            "wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
         )
     own: Any = (source, getattr(source, "encode_clips", None), type(source))
     origin = next(part for part in own if hasattr(part, "__qualname__"))
@@ -174,13 +174,13 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
             *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
         ):
             if not isinstance(value, kind):
-                given = type(value).__name__
-                raise BrokenBackbone(f"{plugin}: {name} has a {given}, not a {kind.__name__}")
+                actual = type(value).__name__
+                raise BrokenBackbone(f"{plugin}: {name} has a {actual}, not a {kind.__name__}")
     return backbone
 
 
 def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
-    """Return the arrays that are requested of this backbone; None if all are taken."""
+    """Return the arrays that are requested of this backbone; None for all."""
     if requested is None:
         return None
     pairs = [entry.rpartition(":") for entry in requested]
@@ -190,7 +190,7 @@ def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Those of a backbone's arrays that are requested."""
+    """Return a backbone's requested arrays."""
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""Mel spectrograms as transformers makes them, with the same bits, many frames at a time.
+"""Mel spectrograms like those of transformers, with the same bits, many frames at a time.
 
 Transformers makes one frame at a time in Python, which holds the interpreter's lock. Here most of
 the work is done in NumPy without that lock, so several threads help.
@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRAMES_PER_STEP = 64
-"""Frames transformed together: they stay in the processor's cache."""
+"""The frames transformed together, which fit the processor's cache."""
 SINGLE_THREADED = 1 << 18
-"""Multiplications that OpenBLAS does in the calling thread. From there on it starts threads of its
-own, which take turns with those of other windows; and bits would depend on their number."""
+"""The multiplications that OpenBLAS does in the calling thread. For more it starts threads, which
+compete with those of other windows and whose number would change bits.
+"""
 
 
 def spectrogram(
@@ -26,7 +27,7 @@ def spectrogram(
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return a mel spectrogram ``[mels, frames]``; see ``transformers.audio_utils.spectrogram``.
 
-    Only what extractors of transformers ask for is done here, and the rest there.
+    Only options of transformers' extractors are handled here, and the rest there.
     """
     from transformers import audio_utils
 

@@ -1,8 +1,9 @@
-"""A network's ``config.json``, read by the names that its architecture declares.
+"""Read a network's ``config.json`` by the names that its architecture declares.
 
-A checkpoint may come from anybody. What transformers would read beside the architecture names
-attention kernels and packages to fetch and run, so nothing else is passed on. Sizes are held to the
-weights before a network is built: no more layers than there are tensors, and no more numbers.
+A checkpoint may come from anybody. Beyond the architecture, transformers would read names of
+attention kernels and packages to fetch and run, so nothing else is passed on. Sizes are compared
+with the weights before a network is built: it may not have more layers than there are tensors, nor
+more numbers.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from obygaze_features.errors import BackboneError, translate
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
 """Settings by which transformers fetches and runs what a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
-"""Numbers that a network may have beside those of its weights, such as position tables."""
+"""The numbers a network may have besides its weights."""
 POSITION_NUMBERS = 2**22
-"""Numbers that tables of positions may have beside those of the weights: some networks compute them
-one by one."""
+"""The numbers that tables of positions may have besides the weights; some networks compute them one
+by one."""
 _REPEATED = re.compile(r"layer|depth|stage|block")
-"""Names of the settings that count modules, which are built one by one."""
+"""The settings that count modules, which are built one by one."""
 
 
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
-    """Return the configuration of a checkpoint's network, of what its architecture declares.
+    """Return the configuration of a checkpoint's network, limited to its architecture's settings.
 
-    Raises `BackboneError` if its sizes cannot be those of the weights in `files`.
+    Raises `BackboneError` if its sizes do not match the weights in `files`.
     """
     path = folder / "config.json"
     settings = declared_settings(config_class, read_object(path))
@@ -79,7 +80,7 @@ def count_positions(settings: Mapping[str, Any]) -> int:
 def check_size(model_class: Any, config: Any, folder: Path, files: Sequence[Path]) -> None:
     """Raise if the network that `config` describes would be larger than its weights."""
     torch = need("torch", extra="extract")
-    with torch.device("meta"):  # shapes only: this takes no memory
+    with torch.device("meta"):  # only shapes, which take no memory
         network = model_class(config)
     tensors = [*network.parameters(), *network.buffers()]
     built = sum(tensor.numel() for tensor in tensors)
@@ -100,7 +101,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(path: Path) -> None:
-    """Raise if a configuration asks for code, for networks that another package builds."""
+    """Raise if a configuration names code, for networks that another package builds."""
     names = sorted(set(RUNS_CODE) & read_object(path).keys())
     if names:
         raise BackboneError(
@@ -110,7 +111,7 @@ def refuse_code(path: Path) -> None:
 
 
 def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a configuration class declares itself, also those of its parts."""
+    """Return the settings that a configuration class or its parts declare."""
     from transformers import PretrainedConfig
 
     shared = inspect.signature(PretrainedConfig.__init__).parameters
@@ -128,7 +129,7 @@ def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[st
 
 
 def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors in files of weights, which are not loaded."""
+    """Return the shapes of the tensors in files of weights, without loading them."""
     torch = need("torch", extra="extract")
     from safetensors import safe_open
 
@@ -147,16 +148,16 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Raise what transformers, torch and safetensors raise over a checkpoint as `BackboneError`."""
+    """Raise errors of transformers, torch and safetensors over a checkpoint as `BackboneError`."""
     with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
         try:
             yield
         except Exception as problem:
             if "Weights only load failed" not in str(problem):
                 raise
-            raise BackboneError(  # PyTorch would advise to run the program
+            raise BackboneError(  # PyTorch would advise running the program
                 folder,
-                "cannot be loaded: its weights hold more than tensors, perhaps a program. "
+                "cannot be loaded: its weights contain more than tensors, perhaps a program. "
                 "Use a checkpoint in safetensors format",
             ) from None
 

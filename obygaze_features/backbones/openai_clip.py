@@ -77,7 +77,7 @@ class VisionTransformer(nn.Module):
         self.proj = nn.Parameter(torch.empty(width, dim))
 
     def forward(self, images: Tensor) -> Tensor:
-        """All tokens of ``[N,3,h,w]``, before `embed`."""
+        """Return all tokens of ``[N,3,h,w]``, before `embed`."""
         patches = self.conv1(images).flatten(2).transpose(1, 2)
         first = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
         x = torch.cat([first, patches], 1) + self.positional_embedding

@@ -1,7 +1,7 @@
 """Backbones of torch modules: a user's own, and by name those of timm and torchvision.
 
-The preprocessing of a library's network is the one that timm's data configuration and torchvision's
-weights state, done as for every other backbone: at most a level of a byte off the library's own.
+The preprocessing of a library's network is that of timm's data configuration or torchvision's
+weights, done as for every other backbone: at most a level of a byte off the library's own.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "BCTHW": lambda pixels: pixels.transpose(1, 2),
     "BCHW": lambda pixels: pixels.flatten(0, 1),
 }
-"""What a network takes, made of clips ``[B,T,3,h,w]``."""
+"""The layouts that networks take, made from clips ``[B,T,3,h,w]``."""
 IMAGES, CLIPS = {"layout": "BCHW", "frames": 32}, {"layout": "BCTHW", "frames": 16}
-"""The libraries' networks of images, and of clips."""
+"""The options of the libraries' networks of images, and of clips."""
 Made = tuple[nn.Module, dict[str, Any], dict[str, Any]]
 RANDOM = ".random"
-"""After the name of a library's network: weights that were not trained."""
+"""The suffix of a library's network for weights that were not trained."""
 
 
 def wrap_module(
@@ -62,12 +62,12 @@ def wrap_module(
             with torch.inference_mode():
                 output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
             break
-        except Exception as problem:  # any code of somebody else's
+        except Exception as problem:  # any foreign code
             problems.append(f"{takes}: {describe_error(problem, [package_of(plugin.path)])}")
     else:
         raise BrokenBackbone(
             f"{name} does not take {' x '.join(map(str, pixels.shape[1:]))} as "
-            f"{'; '.join(problems)}; give frames, size, transform or layout"
+            f"{'; '.join(problems)}; set frames, size, transform or layout"
         )
     per_frame, dim = takes == "BCHW", output.shape[-1]
     steps = frames if per_frame else output.shape[1] if output.ndim == 3 else 0
@@ -124,26 +124,26 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     finally:
         hook.remove()
     output = outputs[-1]
-    for name in ("pooler_output", "last_hidden_state"):  # of transformers
+    for name in ("pooler_output", "last_hidden_state"):  # from transformers
         output = output if getattr(output, name, None) is None else output[name]
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
         raise ValueError(f"it must return a tensor (got a {type(output).__name__})")
     if output.ndim > 3:
-        # Of [B,T,3,h,w] a network may leave the frames in front.
+        # From [B,T,3,h,w], a network may leave the frames in front.
         is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3
         output = output.mean((-2, -1))
         output = output.transpose(1, 2) if output.ndim == 3 and not is_by_frame else output
     if output.ndim not in (2, 3):
-        raise ValueError(f"it gives the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
+        raise ValueError(f"it returns the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
     return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
 
 
 def load_library(spec: str, mode: str = "standard") -> Backbone:
-    """Load ``timm:NAME``, ``torchvision:NAME``, or ``...@LAYER`` of these, by the library.
+    """Load ``timm:NAME``, ``torchvision:NAME``, or ``...@LAYER`` of these, from the library.
 
-    The weights are those that the library has by default for NAME, or with a tag, as it writes
-    them (``NAME.TAG``); ``NAME.random`` has weights that were not trained, the same each time.
+    The weights are the library's default for NAME, or those of a tag, as the library writes it
+    (``NAME.TAG``); ``NAME.random`` has untrained weights, the same each time.
     """
     library, _, rest = spec.partition(":")
     model, _, layer = rest.partition("@")
@@ -153,10 +153,10 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
         module = importlib.import_module(library)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            net, how, options = make(module, name, trained=name == model)
+            net, steps, options = make(module, name, trained=name == model)
     except BrokenBackbone:
         raise
-    except Exception as problem:  # the library's, the hub's, the network's
+    except Exception as problem:  # errors of the library, the hub or the network
         if failure := import_failure(problem):
             raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
         remedy = "check the name; on a machine with network, load it once and copy the cache"
@@ -164,45 +164,45 @@ def load_library(spec: str, mode: str = "standard") -> Backbone:
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
     author: dict[str, Any] = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
-    preprocessing = replace(CLIP_TORCHVISION, **how, **author)
+    preprocessing = replace(CLIP_TORCHVISION, **steps, **author)
     backbone = wrap_module(net, preprocessing, layer=layer or None, **options)
     synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
     return replace(backbone, config={**backbone.config, **synthetic})
 
 
 def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
-    """Return a network of timm without its classifier, how frames become its input, and options."""
+    """Return a network of timm without its classifier, its preprocessing, and options."""
     net = timm.create_model(name, pretrained=trained, num_classes=0)
     config = timm.data.resolve_model_data_config(net)
-    how = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
+    steps = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
     (_, *crop), part = config["input_size"], config["crop_pct"]
     edges = {"center": math.floor(crop[0] / part), "squash": None if part == 1 else 0}
     edge = edges.get(config["crop_mode"], 0)
-    if how["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
+    if steps["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
         raise BrokenBackbone(
-            f"timm:{name} resizes in a way of its own ({config}); give its transform: "
+            f"timm:{name} resizes in an unsupported way ({config}); pass its transform: "
             "Backbone.from_torch(net, transform=...)"
         )
     licence = net.pretrained_cfg.get("license") if trained else ""
-    how |= {"shortest_edge": edge, "crop": tuple(crop)}
-    return net, how, IMAGES | {"licence": str(licence or "")}
+    steps |= {"shortest_edge": edge, "crop": tuple(crop)}
+    return net, steps, IMAGES | {"licence": str(licence or "")}
 
 
 def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
-    """As `_make_timm`. The classifier is the last linear layer, of an output for each class."""
+    """Do the same as `_make_timm`; the classifier is the last layer with a unit per class."""
     name, _, tag = name.partition(".")
     tags = torchvision.models.get_model_weights(name)
     weights = tags[tag] if tag else tags.DEFAULT
     preset, classes = weights.transforms(), len(weights.meta["categories"])
-    sides = tuple(preset.resize_size)  # networks that do not classify have none
+    sides = tuple(preset.resize_size)  # networks that do not classify lack it
     net = torchvision.models.get_model(name, weights=weights if trained else None)
     for path, module in reversed(list(net.named_modules())):
         if isinstance(module, nn.Linear) and module.out_features == classes:
             net.set_submodule(path, nn.Identity())
             break
-    how: dict[str, Any] = {key: tuple(getattr(preset, key)) for key in ("mean", "std")}
-    how |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
-    how |= {"shortest_edge": min(sides)}
-    # To two sides torchvision resizes without antialiasing, as a squash does.
-    how |= {"squash": sides} if len(sides) == 2 else {}
-    return net, how, CLIPS if ".video." in type(weights).__module__ else IMAGES
+    steps: dict[str, Any] = {key: tuple(getattr(preset, key)) for key in ("mean", "std")}
+    steps |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
+    steps |= {"shortest_edge": min(sides)}
+    # To two sides, torchvision resizes without antialiasing, like a squash.
+    steps |= {"squash": sides} if len(sides) == 2 else {}
+    return net, steps, CLIPS if ".video." in type(weights).__module__ else IMAGES

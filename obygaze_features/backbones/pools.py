@@ -1,4 +1,4 @@
-"""Pools of a clip's tokens: what `ARRAYS` says about them, for every family."""
+"""Pools of a clip's tokens, as `ARRAYS` describes them, for every family."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def clip_by_clip(
     pools: Mapping[str, Pooling],
     count: int | None = None,
 ) -> Callable[..., Any]:
-    """Make `Backbone.encode_clips` of a function of one clip's frames or windows, without padding.
+    """Make `Backbone.encode_clips` from a function of one clip's frames or windows.
 
-    `embed_tokens` gives a token of each frame or window for each of `pools`, which pool them.
-    `frames` are the tokens of `native`, in `count` rows; by default in as many as the input has.
+    `embed_tokens` returns a token of each frame or window, without padding, for each of `pools`,
+    which pool them. `frames` are the tokens of `native`, in `count` rows; by default in as many as
+    the input has.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""From frames to a backbone's input, as the checkpoint's own processor does it.
+"""Turn frames into a backbone's input, as the checkpoint's own processor does.
 
-In torch, so that it is batched and runs on any device. The tests compare it with transformers' PIL
-processors, which the published checkpoints were made with.
+It uses torch, so that it is batched and runs on any device. The tests compare it with transformers'
+PIL processors, with which the published checkpoints were made.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
 VIDEO_CONFIG = "video_preprocessor_config.json"
-"""What it is called where the processor takes only videos."""
+"""The name of the configuration if the processor takes only videos."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
-"""The size to which the authors of ObyGaze12 resized every frame, whatever its aspect ratio."""
+"""The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
 BYTE_RESIZING_DEVICES = frozenset({"cpu"})
-"""Kinds of device on which torch resizes bytes, and fast."""
+"""The kinds of device on which torch resizes bytes, and fast."""
 FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
-"""Kinds of device on which torch resizes floats with antialiasing; others leave it to the CPU."""
+"""The kinds of device on which torch resizes floats with antialiasing; others use the CPU."""
 MAX_FLOAT_REDUCTION = 32
-"""CUDA keeps the filter's weights in a small shared memory, which a larger reduction would fill."""
+"""CUDA keeps the filter's weights in small shared memory, which a larger reduction would fill."""
 FRAMES_PER_STEP = 8
-"""Frames that are resized together in floating point."""
+"""The frames that are resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
-"""The numbers of PIL's filters, as processor configurations give them."""
+"""The numbers of PIL's filters, as in processor configurations."""
 _BICUBIC = ("CLIP", "Siglip", "Bit")
-"""Processors whose filter is bicubic where the configuration does not say."""
+"""The processors whose default filter is bicubic."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How frames become a backbone's input. Recorded in the store.
+    """The way frames become a backbone's input. Recorded in the store.
 
     Parameters
     ----------
     shortest_edge
         Frames are scaled so that their shorter edge has this many pixels; if None, to the size of
-        `crop`, whatever their aspect ratio.
+        `crop`, ignoring their aspect ratio.
     filter
         ``bilinear`` or ``bicubic``, always with antialiasing.
     crop
         Height and width of the central part to use.
     scale, offset
-        Factor on the pixel values, which are 0 to 255, and what is subtracted then.
+        The factor on pixel values, which are 0 to 255, and the number subtracted afterwards.
     mean, std
-        Per channel, after scaling.
+        The statistics per channel, after scaling.
     squash
-        Height and width to which frames are resized first, whatever their aspect ratio and
-        without antialiasing.
+        Height and width to which frames are resized first, ignoring their aspect ratio and without
+        antialiasing.
     middle
-        How half of an odd margin is rounded: ``down``, or to the ``even`` number.
+        The rounding of half of an odd margin: ``down``, or to the ``even`` number.
     mode
         One of `MODES`.
     transform
-        In place of all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
+        Replaces all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
     """
 
     shortest_edge: int | None
@@ -82,7 +82,7 @@ class Preprocessing:
     transform: Callable[[Tensor], Tensor] | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """As recorded in a store's attributes; of a function what it is called."""
+        """Return the fields as recorded in a store's attributes; a function by its name."""
         fields = asdict(replace(self, transform=None))
         words = " ".join(repr(self.transform).split()) if self.transform else ""
         fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
@@ -90,20 +90,20 @@ class Preprocessing:
 
     @property
     def geometry(self) -> Hashable:
-        """What `resize_and_crop` goes by."""
+        """The settings that `resize_and_crop` depends on."""
         sizes = self.shortest_edge, self.crop, self.squash
         return *sizes, self.filter, self.middle, id(self.transform)
 
     def at(self, size: int) -> Preprocessing:
-        """Return the same for another size of input."""
+        """Return the same preprocessing for another size of input."""
         return replace(self, shortest_edge=size, crop=(size, size))
 
     def apply(self, frames: Tensor) -> Tensor:
-        """Frames, uint8 ``[T,H,W,3]``, as the network's input ``[T,3,h,w]``."""
+        """Turn frames, uint8 ``[T,H,W,3]``, into the network's input ``[T,3,h,w]``."""
         return normalise(resize_and_crop(frames, self), self)
 
     def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
-        """Check that the network of a checkpoint takes input of this size."""
+        """Raise unless the network of a checkpoint takes input of this size."""
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
@@ -113,7 +113,7 @@ class Preprocessing:
 
 
 MAX_EDGE, MAX_SCALE = 4096, 1e6
-"""Bounds on what a checkpoint may say: pixels of an edge; means and the like."""
+"""The bounds on a checkpoint's settings: pixels of an edge; means and the like."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
     filter="bicubic",
@@ -123,14 +123,14 @@ CLIP_TORCHVISION = Preprocessing(
     std=(0.26862954, 0.26130258, 0.27577711),
     middle="even",
 )
-"""As OpenAI published it with CLIP, in torchvision's terms."""
+"""The preprocessing that OpenAI published with CLIP, in torchvision's terms."""
 
 
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
     """Read a checkpoint's ``preprocessor_config.json``; see `processor_file`.
 
-    It must have mean and standard deviation: the defaults of a class may differ from those that
-    the weights were trained with.
+    It must have mean and standard deviation: the defaults of a class may differ from those used in
+    training.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if not isinstance(config, dict):
         raise BackboneError(f"{path} is not a processor's configuration (JSON object)")
     kind = str(config.get("image_processor_type", ""))
-    # Only this processor has an offset, on by default.
+    # Only this processor has an offset, which is on by default.
     vivit = kind.startswith("Vivit")
     normalised = config.get("do_normalize", True)
     with translate(
@@ -169,19 +169,19 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
         return preprocessing
 
 
-def _require_numbers(made: Preprocessing, path: Path) -> None:
-    """Raise `BackboneError` for sizes that no frame has, and for means that are no numbers."""
-    edges = (*made.crop, *([] if made.shortest_edge is None else [made.shortest_edge]))
+def _require_numbers(own: Preprocessing, path: Path) -> None:
+    """Raise `BackboneError` for impossible sizes, and for means that are not numbers."""
+    edges = (*own.crop, *([] if own.shortest_edge is None else [own.shortest_edge]))
     if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
         raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
-    for name, values in (("mean", made.mean), ("std", made.std), ("factor", (made.scale,))):
+    for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
         is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
         if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
             raise BackboneError(f"{path}: {name} must be a number for each channel (got {values})")
 
 
 def processor_file(checkpoint: Path) -> Path:
-    """The configuration of a checkpoint's processor; that for videos if there is no other."""
+    """Return the file of a checkpoint's processor; that for videos if it is the only one."""
     video = checkpoint / VIDEO_CONFIG
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 
@@ -191,15 +191,15 @@ def resize_and_crop(
 ) -> Tensor:
     """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device.
 
-    With `rows` only these of the frames, in this order.
+    `rows` selects frames, in this order.
     """
     rows = range(len(frames)) if rows is None else rows
     if transform := preprocessing.transform:
         try:
-            # Of no rows the shape is that of any frame.
+            # Without rows, the shape is that of any frame.
             inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows or [0]]
             return torch.stack(inputs)[: len(rows)].to(frames.device)
-        except Exception as problem:  # the user's own
+        except Exception as problem:  # a function of the user's
             raise BackboneError(
                 f"the transform fails on a frame, uint8 [3,H,W] "
                 f"({type(problem).__name__}: {one_line(problem)})"
@@ -209,7 +209,7 @@ def resize_and_crop(
     step = 1 if on_cpu else FRAMES_PER_STEP
     for start in range(0, len(rows), step):
         selected = [frames[row] for row in rows[start : start + step]]
-        # On a CPU, copying frames together takes longer than resizing them.
+        # On a CPU, stacking frames takes longer than resizing them.
         part = selected[0][None] if on_cpu else torch.stack(selected)
         pixels[start : start + step] = _resize_and_crop(part.permute(0, 3, 1, 2), preprocessing)
     return pixels
@@ -234,7 +234,7 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
-    """Resize bytes; in floating point where the device cannot, which is at most a level off."""
+    """Resize bytes, or floats where the device cannot, which differs by at most a level."""
     if pixels.device.type in BYTE_RESIZING_DEVICES:
         return interpolate(pixels, size=size, mode=mode, antialias=antialias)
     height, width = pixels.shape[-2:]
@@ -242,18 +242,18 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
         antialias and max(height / size[0], width / size[1]) > MAX_FLOAT_REDUCTION
     ):
         return _resize(pixels.cpu(), size, mode, antialias=antialias).to(pixels.device)
-    # As PIL does it: each row, rounded to bytes, then each column. Without a product of matrices,
-    # so that TensorFloat-32 cannot reach it, whoever switched it on.
+    # As in PIL: each row, rounded to bytes, then each column. No matrix product is used, so
+    # TensorFloat-32 cannot affect it, even if it is on.
     for step in ((height, size[1]), size) if antialias else (size,):
         values = pixels.to(torch.float32, memory_format=torch.contiguous_format)
         values = interpolate(values, size=step, mode=mode, antialias=antialias)
-        # Halves are rounded up, as in PIL and OpenCV, not to the even number.
+        # Halves are rounded up, as in PIL and OpenCV, not to even.
         pixels = (values + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
     return pixels
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
-    """Bytes of shape ``[..., 3, h, w]`` to the numbers that the backbone was trained on.
+    """Turn bytes of shape ``[..., 3, h, w]`` into the numbers that the backbone was trained on.
 
     With `out` they are written there, which may be on another device.
     """
@@ -262,12 +262,12 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
     std = _per_channel(tuple(preprocessing.std), values.device)
     parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
     if values.device.type == "cpu":
-        # Frame by frame: a frame stays in the processor's cache, a clip does not.
+        # Frame by frame, because a frame fits the processor's cache, but a clip does not.
         frame = (-1, *pixels.shape[-3:])
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
         target.copy_(source).mul_(preprocessing.scale)
-        if preprocessing.offset:  # only ViViT's; a pass over the pixels saved for all others
+        if preprocessing.offset:  # only for ViViT, which saves all others a pass over the pixels
             target.sub_(preprocessing.offset)
         target.sub_(mean).div_(std)
     return values
@@ -284,7 +284,7 @@ def _margin(excess: int, middle: str) -> int:
 
 
 def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
-    """Return the shortest edge (None if both sides are given), and the crop."""
+    """Return the shortest edge (None if both sides are set), and the crop."""
     size = config["size"]
     has_both_sides = isinstance(size, Mapping) and "height" in size
     steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))

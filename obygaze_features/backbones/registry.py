@@ -1,9 +1,9 @@
 """The families of backbones: our own, and those of installed packages.
 
-A family of ours is a module here with a `FAMILY`, or several `FAMILIES`, and its name below.
+Our own families are modules here with a `FAMILY`, or several `FAMILIES`, and their names are below.
 Another package provides one by an entry point: ``[project.entry-points."obygaze.backbones"] toy =
 "my_package.toy:FAMILY"``. An entry point may also be a class or a function that makes a `Backbone`
-from a preprocessing mode. What the code of another package raises is a `BrokenBackbone`.
+from a preprocessing mode. Errors in the code of another package are raised as `BrokenBackbone`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _MODULES = (
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
 LIBRARIES = ("timm", "torchvision")
-"""Packages whose networks are backbones by ``PACKAGE:NAME``."""
+"""The packages whose networks are backbones by ``PACKAGE:NAME``."""
 
 Maker = Callable[[str], Backbone]
-"""Makes a backbone from a preprocessing mode."""
+"""A function that makes a backbone from a preprocessing mode."""
 
 
 @cache
@@ -61,7 +61,7 @@ def own_families() -> tuple[Family, ...]:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """All families: ours first."""
+    """Return all families: ours first."""
     plugins, _ = load_plugins()
     return (*own_families(), *(item for item in plugins.values() if isinstance(item, Family)))
 
@@ -84,7 +84,7 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
             is_family = isinstance(loaded, Family)
             names = {item.name for item in loaded.checkpoints} if is_family else {plugin.name}
             if common := sorted(names & used_names):
-                raise BackboneError(f"{plugin} is ignored: there is another {common[0]}; rename it")
+                raise BackboneError(f"{plugin} is ignored: {common[0]} already exists; rename it")
             used_names |= names
             plugins[plugin] = loaded
         except BackboneError as problem:
@@ -95,12 +95,12 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
 def maker_names() -> set[str]:
     """Return the entry points that make a backbone; also those that do not load."""
     plugins, problems = load_plugins()
-    makers = {plugin.name for plugin, made in plugins.items() if not isinstance(made, Family)}
+    makers = {plugin.name for plugin, maker in plugins.items() if not isinstance(maker, Family)}
     return makers | {plugin.name for plugin in problems}
 
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
-    """The maker that a spec names: an entry point, ``module:Class``, a library's; None if none."""
+    """Return the maker that a spec names: an entry point, ``module:Class``, or a library's."""
     library, colon, _ = spec.partition(":")
     if colon and library in LIBRARIES:
         from obygaze_features.backbones.own import load_library
@@ -118,7 +118,7 @@ def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
             plugin = plugin_at(spec)
             maker = _load_plugin(plugin)
             if isinstance(maker, Family):
-                raise BackboneError(f"{plugin} is a family; give NAME=FOLDER, its checkpoint")
+                raise BackboneError(f"{plugin} is a family; pass its checkpoint as NAME=FOLDER")
             return plugin, maker
     return None
 

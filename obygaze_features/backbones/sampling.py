@@ -1,4 +1,4 @@
-"""Which frames of a clip a backbone sees."""
+"""The frames of a clip that a backbone sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import UsageError
 
 MAX_FRAMES = 64
-"""Frames of a clip at a rate, unless a user says another number."""
+"""The most frames of a clip at a rate, unless a user sets another number."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Sampling:
     Parameters
     ----------
     frames
-        How many frames it takes.
+        The number of frames that it takes.
     rate
-        Frames per second to choose from; by default all of the clip's. A clip that is too short at
-        this rate gives fewer than `frames`, and the rest is padding.
+        Frames per second to choose from (default: all of the clip's). A clip that is too short at
+        this rate has fewer than `frames`, and the rest is padding.
     window, stride
-        Frames in a window, and from one window to the next, for networks of clips that see a clip
-        in windows; the last window ends with the clip.
+        The frames of a window, and from one window to the next, for networks of clips that see a
+        clip in windows; the last window ends with the clip.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Sampling:
 
     @property
     def tokens(self) -> int:
-        """How many frames, or windows, have a place in a clip's row."""
+        """The number of frames, or windows, in a clip's row."""
         return len(self.windows(self.frames)) if self.window else self.frames
 
     def windows(self, count: int) -> list[tuple[int, int]]:
@@ -69,13 +69,13 @@ class Sampling:
         return [(n, n + size) for n in (*range(0, count - size, stride), count - size)]
 
     def at_rate(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return the frames of a clip at `rate`, by number, given when each is shown."""
-        # The first frame at or after each tick of the clock; the microsecond is rounding's.
+        """Return the frames of a clip at `rate`, by number, from the times of all frames."""
+        # The first frame at or after each tick of the clock; the microsecond covers rounding.
         ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / (self.rate or 1))
         return np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
 
     def pick(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Which frames of a clip to take, by number, given when each is shown."""
+        """Return the frames of a clip to take, by number, from the times of all frames."""
         if self.rate is None:
             return uniform_indices(len(times), self.frames)
         chosen = self.at_rate(times)
@@ -84,7 +84,7 @@ class Sampling:
         return chosen
 
     def row(self, numbers: list[int], times: list[float]) -> dict[str, NDArray[Any]]:
-        """A clip's row of ``frame_index`` and ``frame_time``: -1 and NaN where it has no frame."""
+        """Return a clip's ``frame_index`` and ``frame_time``: -1 and NaN beyond its frames."""
         if self.window:
             spans = self.windows(len(numbers))
             numbers = [numbers[(first + end - 1) // 2] for first, end in spans]
@@ -95,22 +95,22 @@ class Sampling:
 
 
 def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
-    """Return the sampling that a user asks for, ``"2 fps"``; None for the backbone's own.
+    """Return the sampling that a user requests, ``"2 fps"``; None for the backbone's default.
 
-    `counts` are the other fields of `Sampling`, where they are set; `frames` alone, without a rate,
-    is for backbones that hear.
+    `counts` are the other fields of `Sampling` that are set; `frames` without a rate is for
+    backbones that hear.
     """
     settings = {name: count for name, count in counts.items() if count is not None}
     if text is None and not settings:
         return None
     numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
     if text is None and settings.keys() != {"frames"}:
-        raise UsageError(f"{numbers}: this goes with a rate. Add --sampling '2 fps'")
+        raise UsageError(f"{numbers}: these options need a rate. Add --sampling '2 fps'")
     rate = re.fullmatch(r"(\d*\.?\d+) ?fps", "1 fps" if text is None else text.strip().lower())
     if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
         raise UsageError(
-            "sampling is a rate such as '2 fps'; frames, window and stride go with it, and are at "
-            f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
+            "sampling is a rate such as '2 fps'; frames, window and stride belong to it and are "
+            f"at least 1 (got {', '.join(filter(None, (text, numbers)))})"
         )
     return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]) if text else None)
 

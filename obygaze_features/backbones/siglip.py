@@ -1,7 +1,7 @@
 """SigLIP (Zhai et al., 2023) in Hugging Face's form.
 
-Its vision tower embeds each frame of a clip alone; both towers embed images and texts.
-SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
+Its vision tower embeds each frame of a clip separately; both towers embed images and texts. SigLIP
+2 at a fixed resolution has the same layout and the same ``model_type``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """SigLIP's arrays, of `patches` patches per frame, `width` wide; without a class token."""
+    """Return SigLIP's arrays, of `patches` patches per frame, `width` wide; no class token."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
@@ -27,8 +27,8 @@ def load(path: Path, mode: str) -> Backbone:
     from torch.nn import Identity
 
     settings = model.config.vision_config
-    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 has no such setting
-        raise BackboneError(f"{path} has no pooling head, so it gives no embedding of a frame")
+    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
+        raise BackboneError(f"{path} has no pooling head, so it has no embedding of a frame")
     patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
         model.vision_model,

@@ -1,4 +1,4 @@
-"""Which windows of a clip's sound a backbone hears, and how they become its input."""
+"""The windows of a clip's sound that a backbone hears, and how they become its input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SILENCE_DB = -100.0
 SILENCE = 1e-4
 """Samples of a silent track are below this: some have dither of their last bits."""
 SHORTEST_S = 0.025
-"""Shorter sound is followed by silence: extractors and networks need as much."""
+"""The shortest sound that extractors and networks accept; shorter sound gets silence added."""
 
 
 Samples = NDArray[np.float32]
@@ -32,9 +32,9 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Excerpts:
-    """The stretches that were kept of a clip's samples, and how many samples the clip has.
+    """The stretches that were kept of a clip's samples, and the number of all its samples.
 
-    Each of the `pieces` has the number of its first sample; the last may go on after the clip.
+    Each of the `pieces` has the number of its first sample; the last may extend beyond the clip.
 
     Examples
     --------
@@ -73,14 +73,14 @@ class SoundSampling:
     Parameters
     ----------
     rate
-        Samples a second.
+        Samples per second.
     window, stride
-        Seconds of a window, and from one window to the next. The last window ends with the clip; a
-        clip that is shorter than a window is one window.
+        The seconds of a window, and from one window to the next. The last window ends with the
+        clip; a clip shorter than a window is one window.
     frames
-        Windows of a clip at most; a longer clip has these evenly, ends included.
+        The most windows of a clip; longer clips are sampled evenly, ends included.
     track
-        The number of a file's sound track, from 1; by default its default one.
+        The number of a file's sound track, from 1 (default: the file's default).
 
     Examples
     --------
@@ -115,11 +115,11 @@ class SoundSampling:
 
     @property
     def tokens(self) -> int:
-        """How many windows have a place in a clip's row."""
+        """The number of windows in a clip's row."""
         return self.frames
 
     def windows(self, samples: int) -> list[tuple[int, int]]:
-        """Return the windows of so many samples: the first of each, and the one after its last."""
+        """Return the windows of a clip: the first sample of each, and the one after its last."""
         size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
         size = min(size, samples)
         starts = np.array([*range(0, samples - size, stride), samples - size])
@@ -128,7 +128,7 @@ class SoundSampling:
         return [(start, start + size) for start in starts.tolist()]
 
     def row(self, sound: Samples | Excerpts, start: float = 0.0) -> dict[str, NDArray[Any]]:
-        """A clip's row of ``frame_time`` and ``loudness``, for a clip that starts at `start`.
+        """Return ``frame_time`` and ``loudness`` of a clip that starts at `start`.
 
         The middle of each window in the film's seconds, and its level in dB of full scale (of its
         root mean square); both are NaN after the clip's end.
@@ -144,19 +144,19 @@ class SoundSampling:
 
 @dataclass(frozen=True)
 class SoundPreprocessing:
-    """How windows of sound become a backbone's input, by a feature extractor of transformers.
+    """The way windows of sound become a backbone's input, by a feature extractor.
 
     Parameters
     ----------
     sampling
-        Which windows.
+        The windows.
     extractor
         The extractor's class.
     settings
         All settings that its numbers depend on.
     masked
-        Whether windows are padded to their full length, and the input gets a last channel, 1 where
-        there is sound and 0 where there is padding.
+        True if windows are padded to their full length, and the input gets a last channel: 1 for
+        sound and 0 for padding.
     """
 
     sampling: SoundSampling
@@ -165,13 +165,13 @@ class SoundPreprocessing:
     masked: bool = False
 
     def attributes(self) -> dict[str, Any]:
-        """As recorded in a store's attributes."""
+        """Return the settings as recorded in a store's attributes."""
         return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
     def inputs(self, sound: Samples | Excerpts) -> Tensor:
-        """Return a clip's sound, mono, at the sampling's rate, as the network's input ``[W, ...]``.
+        """Return a clip's mono sound at the sampling's rate as the network's input ``[W, ...]``.
 
-        Each window alone, so that its bits depend on nothing else. On the CPU.
+        Each window is computed separately, on the CPU, so that its bits depend on nothing else.
         """
         import torch
 
@@ -182,7 +182,7 @@ class SoundPreprocessing:
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
-            # Absurd samples overflow; the store refuses what comes of them.
+            # Absurd samples overflow; the store refuses the results.
             with np.errstate(all="ignore"):
                 output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
             values = np.atleast_2d(output[extract.model_input_names[0]][0])
@@ -199,10 +199,10 @@ def _make_extractor(name: str, settings: str) -> Any:
 
     extractor = getattr(transformers, name)
     spec: Any = find_spec(extractor.__module__)
-    module = module_from_spec(spec)  # a copy of our own, whose names can be changed
+    module = module_from_spec(spec)  # a private copy, whose names can be changed
     spec.loader.exec_module(module)
-    # AST would use torchaudio where that is installed, for other bits.
+    # AST would use torchaudio if it is installed, with different bits.
     vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
     extractor = vars(module)[name]
-    with warnings.catch_warnings(action="ignore"):  # of filters that hear nothing: AST has some
+    with warnings.catch_warnings(action="ignore"):  # for AST's filters without any frequency
         return extractor(**json.loads(settings))

@@ -1,4 +1,4 @@
-"""What the families that hear have in common: their files read, and a clip window by window."""
+"""The common parts of families that hear: reading files, and embedding window by window."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
-"""Windows in one forward pass."""
+"""The windows in one forward pass."""
 SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
 RATES = range(8_000, 192_001)
-"""Samples a second that a checkpoint may ask for."""
+"""The samples per second that a checkpoint may request."""
 MOST = 60 * RATES[-1]
-"""Numbers at most in a window, in its spectrum and in its filters: an extractor makes any."""
+"""The most numbers in a window, in its spectrum and in its filters."""
 
 
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
@@ -45,27 +45,28 @@ def load_sound(
     path: Path, model: str, extractor: str, defaults: Mapping[str, Any],
     window: Callable[[Any], float], *, masked: bool = False, **options: Any,
 ) -> tuple[Any, dict[str, Any], Callable[..., Backbone]]:  # fmt: skip
-    """Load a transformers model that hears, its settings, and what makes its `Backbone`.
+    """Load a transformers model that hears, its settings, and a function that makes its `Backbone`.
 
-    That takes a network, a function by which it embeds windows of sound, ``[W,...]`` to ``[W,D]``,
-    its arrays, and other fields; and as `takes` the shape of a window, if it takes no other.
+    That function takes a network, a function that embeds windows of sound, ``[W,...]`` to
+    ``[W,D]``, its arrays, and other fields; `takes` is the shape of a window if the network takes
+    no other.
 
     Parameters
     ----------
     path, model, options
-        The folder, and the class's name and options as of `load_model`.
+        The folder, and the class's name and options, as for `load_model`.
     extractor, masked
-        As of `SoundPreprocessing`.
+        As for `SoundPreprocessing`.
     defaults
-        The settings of the extractor that matter, where the folder does not give them.
+        The extractor's settings that matter, used if the folder lacks them.
     window
-        From the settings to the seconds of a window.
+        A function from the settings to the seconds of a window.
     """
     file = path / CONFIG
-    given = read_json(file, BackboneError)
-    if not isinstance(given, dict) or given.get("feature_extractor_type", extractor) != extractor:
+    listed = read_json(file, BackboneError)
+    if not isinstance(listed, dict) or listed.get("feature_extractor_type", extractor) != extractor:
         raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
-    settings = {name: given.get(name, default) for name, default in defaults.items()}
+    settings = {name: listed.get(name, default) for name, default in defaults.items()}
     with translate(BackboneError, file, "has settings that do not work: {}"):
         rate, seconds = settings["sampling_rate"], window(settings)
         if not isinstance(rate, int) or rate not in RATES:
@@ -73,9 +74,9 @@ def load_sound(
             raise BackboneError(file, reason)
         samples, hop = float(seconds) * rate, settings.get("hop_length", 160)
         sizes = [settings[name] for name in SIZES if name in settings]
-        most = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
-        if not 0 < min(samples, hop, *sizes) <= most <= MOST:
-            reason = f"asks for {most:.3g} numbers of a window; give sizes that make 1 to {MOST:,}"
+        largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
+        if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
+            reason = f"needs {largest:.3g} numbers per window; choose sizes for 1 to {MOST:,}"
             raise BackboneError(file, reason)
         sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
@@ -91,7 +92,7 @@ def load_sound(
 
         if shape != takes:
             raise BackboneError(
-                f"{file} gives input of the shape {shape}, but according to config.json the "
+                f"{file} makes input of the shape {shape}, but according to config.json the "
                 f"network takes {takes}"
             )
 

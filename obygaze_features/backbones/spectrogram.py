@@ -1,7 +1,7 @@
 """AST, the Audio Spectrogram Transformer (Gong et al., 2021), in Hugging Face's form.
 
-Its feature extractor is run in NumPy even where torchaudio is installed, so that bits do not depend
-on that.
+Its feature extractor runs in NumPy even if torchaudio is installed, so that bits do not depend on
+torchaudio.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ SETTINGS = {
     "sampling_rate": 16_000, "num_mel_bins": 128, "max_length": 1024, "do_normalize": True,
     "mean": -4.2677393, "std": 4.5689974,
 }  # fmt: skip
-"""Of its feature extractor, with the class's defaults."""
+"""The settings of its feature extractor, with the class's defaults."""
 HOP = 160
-"""Samples from one frame of a spectrogram to the next."""
+"""The samples from one frame of a spectrogram to the next."""
 arrays_of = partial(sound_arrays, "mean of the two class tokens, after the last layer norm,")
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SETTINGS = {"sampling_rate": 16_000, "padding_value": 0.0, "do_normalize": True}
-"""Of their feature extractor, with the class's defaults."""
+"""The settings of their feature extractor, with the class's defaults."""
 WINDOW_S = 10
 arrays_of = partial(sound_arrays, "mean of the last hidden states")
 
 
 def _load(model: str, path: Path, mode: str) -> Backbone:
     """Load a network, by its class's name, from a folder in Hugging Face's layout."""
-    # Without the vector that hides sound in training, which some checkpoints lack.
+    # Without training's mask vector, which some checkpoints lack.
     network, _, make_backbone = load_sound(
         path, model, "Wav2Vec2FeatureExtractor", SETTINGS, lambda _: WINDOW_S, masked=True,
         mask_time_prob=0.0, mask_feature_prob=0.0,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """TimeSformer's arrays, of `patches` patches per frame."""
+    """Return TimeSformer's arrays, of `patches` patches per frame."""
     order = "the class token first, then frame by frame"
     return tubelet_arrays(frames, patches, width, order=order, part="frame's {} patches")
 
@@ -31,11 +31,11 @@ def load(path: Path, mode: str) -> Backbone:
     if config.attention_type == "space_only":
         raise BackboneError(
             f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time: space_only gives one class token per frame, none per clip"
+            "joint_space_time: space_only has one class token per frame, and none per clip"
         )
 
     def arrange(tokens: Tensor) -> Tensor:
-        """Put the tokens, which the network has patch by patch, in the order of frames."""
+        """Sort the tokens, which the network has patch by patch, by frame."""
         by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
         return torch.cat([tokens[:, :1], by_frame], 1)
 

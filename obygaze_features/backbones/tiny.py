@@ -1,6 +1,6 @@
 """Small networks of random weights, in the layouts of published checkpoints.
 
-They serve to try the software without a download. Features made with them mean nothing.
+They let you try the software without a download. Their features mean nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TINY_XCLIP = {
     "mit_num_attention_heads": 2,
 }
 WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
-"""The words of small vocabularies. Longest first: a shorter word's merges must not come between."""
+"""The words of small vocabularies. Longest first: a shorter word's merges must not interfere."""
 _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 
@@ -73,7 +73,7 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
     def make() -> Any:
         model = VivitForVideoClassification(config)
-        # Zeros by default: all positions would look alike.
+        # Zeros by default, which would make all positions look alike.
         embeddings = model.vivit.embeddings
         for weights in (embeddings.position_embeddings, embeddings.cls_token):
             weights.normal_(std=config.initializer_range)
@@ -145,7 +145,7 @@ def byte_letters() -> list[str]:
 
 
 def clip_vocabulary() -> dict[str, int]:
-    """A small vocabulary in CLIP's order: bytes, bytes at a word's end, merges, special tokens."""
+    """Return a small CLIP vocabulary: bytes, bytes at a word's end, merges, special tokens."""
     letters = byte_letters()
     ends = [f"{letter}</w>" for letter in letters]
     tokens = [*letters, *ends, *(left + right for left, right in _clip_merges()), *_START_END]

@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 def videomae_arrays(
     steps: int, patches: int, width: int, *, finetuned: bool
 ) -> tuple[ArraySpec, ...]:
-    """VideoMAE's arrays, of `patches` tubelets in each of `steps` time steps."""
+    """Return VideoMAE's arrays, of `patches` tubelets in each of `steps` time steps."""
     native = "`mean`, after the classifier's layer norm" if finetuned else "the same as `mean`"
     return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
 
@@ -24,9 +24,9 @@ def videomae_arrays(
 def load(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    # The weights tell whether it is fine-tuned; config.json may not, or may be its origin's.
+    # Only the weights tell if it is fine-tuned; config.json may be that of its origin.
     tensors = tensor_shapes(weight_files(path))
-    # A last layer norm of the trunk exists only if the classifier takes no mean before it.
+    # The trunk has a last layer norm only if the classifier does not take a mean before it.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}
     norm = None

@@ -29,10 +29,10 @@ def tubelet_arrays(
     order: str = "the class token first",
     part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network of tubelets: `patches` tubelets in each of `steps` time steps.
+    """Return the arrays of a network of tubelets: `patches` tubelets in each of `steps` steps.
 
-    `native` is the clip's embedding where there is no class token; `order` is that of the tokens; a
-    time step has `part`.
+    `native` describes the clip's embedding of networks without a class token; `order` is the order
+    of tokens; `part` describes a time step.
     """
     if native:
         tokens = steps * patches
@@ -63,7 +63,7 @@ def tubelet_backbone(
 ) -> Backbone:
     """Return the backbone of a network that makes tokens of clips of `frames` frames.
 
-    `embed` makes the clip's embedding of the tokens and their mean, with `head`; by default it is
+    `embed` makes the clip's embedding from the tokens and their mean, with `head`; by default it is
     the class token, the first. `arrange` puts the tokens in order, moment by moment.
     """
     from torch.nn import ModuleList
@@ -94,10 +94,10 @@ def tubelet_backbone(
 
 
 def compute_otherwise_on_gpus(network: Module) -> None:
-    """Have a GPU make tubelets by a product of matrices, and tanh-GELUs in one step, not nine.
+    """Make a GPU compute tubelets by a matrix product, and tanh-GELUs in one step, not nine.
 
     Some of cuDNN's convolutions of tubelets are wrong in bfloat16 and float16 (9.8 to 9.10), or
-    slow (torch 2.9). What a CPU computes stays as it is. `BrokenBackbone` if they differ.
+    slow (torch 2.9). A CPU computes as before. Raises `BrokenBackbone` if results differ.
     """
     import torch
     from torch.nn import Conv3d
@@ -127,12 +127,12 @@ def compute_otherwise_on_gpus(network: Module) -> None:
 
 
 def _is_side_by_side(module: Conv3d) -> bool:
-    how = module.kernel_size, module.padding, module.dilation, module.groups
-    return how == (module.stride, (0, 0, 0), (1, 1, 1), 1)
+    settings = module.kernel_size, module.padding, module.dilation, module.groups
+    return settings == (module.stride, (0, 0, 0), (1, 1, 1), 1)
 
 
 def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:
-    """The convolution of tubelets side by side, of ``[B,C,T,H,W]``, as a product of matrices."""
+    """Compute the convolution of adjacent tubelets of ``[B,C,T,H,W]`` as a matrix product."""
     from torch.nn.functional import linear
 
     for axis, side in zip((4, 3, 2), reversed(convolution.kernel_size), strict=True):
@@ -149,7 +149,7 @@ def _by_device(
 
 
 def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frames") -> int:
-    """The time steps of a clip, of `depth` frames each; the network would drop a remainder."""
+    """Return the time steps of a clip, of `depth` frames each; raise if frames would be lost."""
     if frames < 1 or depth < 1 or frames % depth:
         raise BackboneError(
             f"{folder / 'config.json'}: {setting} must be a multiple of the tubelet's {depth} "
@@ -160,7 +160,7 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
 
 def load(path: Path, mode: str) -> Backbone:
     """Load a ViViT from a folder in Hugging Face's layout."""
-    # Neither the pooler, which was never trained, nor the classifier.
+    # Without the pooler, which was never trained, and without the classifier.
     model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
     steps = count_steps(config.num_frames, config.tubelet_size[0], path)

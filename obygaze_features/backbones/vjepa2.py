@@ -16,7 +16,7 @@ from obygaze_features.store import ArraySpec
 def vjepa2_arrays(
     steps: int, patches: int, width: int, *, finetuned: bool
 ) -> tuple[ArraySpec, ...]:
-    """V-JEPA 2's arrays, of `patches` tubelets in each of `steps` time steps."""
+    """Return V-JEPA 2's arrays, of `patches` tubelets in each of `steps` time steps."""
     native = "tokens, pooled by the classifier's attention" if finetuned else "the same as `mean`"
     return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
 
@@ -24,7 +24,7 @@ def vjepa2_arrays(
 def load(path: Path, mode: str) -> Backbone:
     """Load a V-JEPA 2, pretrained or fine-tuned, from a folder in Hugging Face's layout."""
     need("transformers", extra="extract")
-    # The weights tell whether it is fine-tuned; config.json may be its origin's.
+    # Only the weights tell if it is fine-tuned; config.json may be that of its origin.
     tensors = tensor_shapes(weight_files(path))
     pooler = None
     if any(name.startswith(("classifier.", "pooler.")) for name in tensors):
@@ -34,7 +34,7 @@ def load(path: Path, mode: str) -> Backbone:
     else:
         model, fields = load_folder(path, mode, "VJEPA2Model", size="crop_size")
     settings = model.config
-    # Its processor sets this edge itself, whatever its configuration says.
+    # Its processor always sets this edge, ignoring its configuration.
     fields["preprocessing"] = replace(
         fields["preprocessing"], shortest_edge=settings.crop_size * 256 // 224
     )

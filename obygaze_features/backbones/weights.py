@@ -1,4 +1,4 @@
-"""The files of a checkpoint folder in Hugging Face's layout, its weights and tokenizer, loaded."""
+"""The files of a checkpoint folder in Hugging Face's layout; its weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOKENIZER_FILES = (
 """The files of a tokenizer. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 GENERATION = 2
-"""Raised when the random weights that we write change, so that no older cached copy is used."""
+"""A number that is raised when our random weights change, so that no old cache is used."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -47,14 +47,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         if (folder / index).is_file():
             files = tuple(folder / name for name in shard_names(folder / index))
             if missing := [file.name for file in files if not file.is_file()]:
-                raise BackboneError(f"{folder} lacks {missing[0]}, which {index} names")
+                raise BackboneError(f"{folder} lacks {missing[0]}, which {index} lists")
             return files
     names = " or ".join(single for single, _ in WEIGHT_FILES)
     raise BackboneError(f"{folder} has no weights ({names}); check that everything was copied")
 
 
 def shard_names(index: Path) -> list[str]:
-    """Return the files that an index of weights names; all must be in its own folder."""
+    """Return the files in an index of weights; all must be in its own folder."""
     content = read_json(index, BackboneError)
     try:
         names = sorted(set(content["weight_map"].values()))
@@ -66,7 +66,7 @@ def shard_names(index: Path) -> list[str]:
 
 
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
-    """Load a transformers model in float32; weights that do not fit it exactly are an error.
+    """Load a transformers model in float32; raise if any weights do not fit it exactly.
 
     `options` are settings that replace those of the configuration, or arguments of the model.
     """
@@ -77,7 +77,7 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
         setattr(config, name, options.pop(name))
     with loading(folder), quiet():
         check_size(partial(model_class, **options), config, folder, files)
-    with loading(folder), quiet():  # what does not fit is reported below, in one line
+    with loading(folder), quiet():  # misfits are reported below, in one line
         model, report = model_class.from_pretrained(
             folder,
             config=config,
@@ -89,7 +89,7 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             output_loading_info=True,
             **options,
         )
-    # transformers fills missing weights with random numbers. From version 5 on it reports
+    # transformers fills missing weights with random numbers. From version 5 on, it reports
     # mismatched weights with their shapes.
     mismatched = [key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]]
     refuse_misfit(folder, model_class.__name__, report["missing_keys"], mismatched)
@@ -99,8 +99,8 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
 def refuse_misfit(
     where: Path, network: str, missing: Iterable[str], mismatched: Iterable[str]
 ) -> None:
-    """Raise if a network's weights are not all there, or have other shapes than it has."""
-    for problem, names in (("are missing", missing), ("have another shape", mismatched)):
+    """Raise if weights of a network are missing or have the wrong shape."""
+    for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
         if keys := sorted(names):
             raise BackboneError(
                 f"{where} does not fit {network}: {len(keys)} of its weights {problem}, such as "
@@ -113,8 +113,8 @@ def load_folder(
 ) -> tuple[Any, dict[str, Any]]:
     """Load a transformers model, by its class's name, from a folder in Hugging Face's layout.
 
-    Also the fields of its `Backbone` that the folder's files give. `size` is the setting that says
-    which input the network takes; None for one that takes any.
+    Return also the fields of its `Backbone` from the folder's files. `size` is the setting of the
+    network's input size; None for a network that takes any.
     """
     transformers = need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -150,7 +150,7 @@ class Tokenizer:
     Parameters
     ----------
     tokenizer
-        Of transformers.
+        A tokenizer of transformers.
     max_tokens
         Tokens that the network reads, with the start and end tokens; the rest is cut off.
     padding
@@ -174,13 +174,13 @@ class Tokenizer:
         )
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, before any is cut off."""
-        with quiet():  # the caller reports texts that are too long
+        """Return the number of tokens of each text, before any are cut off."""
+        with quiet():  # because the caller reports texts that are too long
             encoded = self.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]
 
     def attributes(self) -> dict[str, Any]:
-        """As recorded in a store's attributes."""
+        """Return the settings as recorded in a store's attributes."""
         vocabulary = json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
         return {
             "longest": self.max_tokens,
@@ -190,14 +190,14 @@ class Tokenizer:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a checkpoint folder has a vocabulary."""
+    """Return True if a checkpoint folder has a vocabulary."""
     return any((folder / name).is_file() for name in _VOCABULARIES)
 
 
 def read_tokenizer(
     folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
 ) -> Tokenizer:
-    """Read the tokenizer of a checkpoint folder, of a network that knows so many tokens."""
+    """Read the tokenizer of a checkpoint folder, for a network with this vocabulary size."""
     need("transformers", extra="extract")
     from transformers import AutoTokenizer
 
@@ -214,14 +214,14 @@ def read_tokenizer(
         )
     if len(tokenizer) > vocabulary_size:
         raise BackboneError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, but the network knows "
+            f"{folder}: the tokenizer has {len(tokenizer):,} tokens, but the network has "
             f"{vocabulary_size:,}. Use the tokenizer of the same checkpoint"
         )
     return Tokenizer(tokenizer, max_tokens, padding)
 
 
 def sha256_of_files(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of files, one after another (``cat * | sha256sum``)."""
+    """Return the SHA-256 of concatenated files (``cat * | sha256sum``)."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -243,9 +243,9 @@ def sha256_of_module(module: Any) -> str:
 def write_random_weights(
     write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
 ) -> None:
-    """Write a checkpoint of random weights into a new folder, by `KnownCheckpoint.write`.
+    """Write a checkpoint of random weights into a new folder, with `KnownCheckpoint.write`.
 
-    With `overwrite` an earlier one is replaced. The same seed gives the same weights.
+    With `overwrite`, an earlier one is replaced. The same seed gives the same weights.
     """
     from safetensors import SafetensorError
 
@@ -257,7 +257,7 @@ def write_random_weights(
         ):
             write(new, seed)
         for path in new.iterdir():
-            path.chmod(new.stat().st_mode & 0o666)  # safetensors: readable by the owner alone
+            path.chmod(new.stat().st_mode & 0o666)  # safetensors: only for the owner
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:

@@ -1,6 +1,6 @@
 """The encoder of Whisper (Radford et al., 2022) in Hugging Face's form.
 
-It hears windows of 30 seconds, the rest of a shorter one in silence. The embedding of a window is
+It hears windows of 30 seconds; shorter clips are filled with silence. The embedding of a window is
 the mean of the states that its sound covers, without those of the silence after it.
 """
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "sampling_rate": 16_000, "feature_size": 80, "hop_length": 160, "chunk_length": 30,
     "n_fft": 400, "padding_value": 0.0,
 }  # fmt: skip
-"""Of its feature extractor, with the class's defaults; without random dither."""
+"""The settings of its feature extractor, with the class's defaults; without random dither."""
 FRAMES_PER_STATE = 2
 arrays_of = partial(sound_arrays, "mean of the encoder's last states that the sound covers,")
 

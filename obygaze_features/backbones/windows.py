@@ -18,23 +18,23 @@ from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import Pooling, pool_mean
 
 FRAMES_PER_STEP = 64
-"""Frames in one forward pass. No pass crosses clips, so that a clip's bits depend on it alone."""
+"""The frames in one pass. No pass crosses clips, so that a clip's bits depend on it alone."""
 
 
 def resample(
     backbone: Backbone,
     sampling: Sampling | None,
     track: int | None = None,
-    wanted: Collection[str] | None = None,
+    required: Collection[str] | None = None,
 ) -> Backbone:
     """Return the same backbone, which sees a clip's frames at a rate, up to a bound.
 
     `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
-    evenly spread, as the network takes. It is NaN after the clip's end. Other vectors are pooled
-    as `ARRAYS` says: by `pool` over frames, by `join` over windows. A vector of the backbone's own
-    is the mean over windows. A backbone is refused if one of its arrays does not follow and is
-    `wanted`; by default all are. Without a rate, `sampling` says how many windows of sound a
-    backbone hears at most; `track` is the number of the sound track.
+    evenly spread, as the network takes. It is NaN after the clip's end. Other vectors are pooled as
+    `ARRAYS` says: by `pool` over frames, by `join` over windows. A vector that only the backbone
+    defines is the mean over windows. Raises `UsageError` if an array in `required` (default: all)
+    cannot be derived. Without a rate, `sampling` limits the windows of sound that a backbone hears;
+    `track` is the number of the sound track.
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)
@@ -42,14 +42,14 @@ def resample(
         return backbone
     if not sampling.rate:
         raise UsageError(
-            f"{backbone.label} sees frames: --frames {sampling.frames} goes with a rate. "
+            f"{backbone.label} sees frames: --frames {sampling.frames} needs a rate. "
             "Add --sampling '2 fps', or extract backbones that hear without it"
         )
     vectors = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in vectors:
         raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
     if backbone.sampling.window:
-        raise UsageError(f"{backbone.label} sees windows already; give its sampling only once")
+        raise UsageError(f"{backbone.label} already sees windows; set its sampling only once")
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:
         size, part = 1, "frame"
@@ -60,7 +60,7 @@ def resample(
         pools = _pools_of_windows(vectors)
         window = sampling.window or size
         sampling = replace(sampling, window=window, stride=sampling.stride or window)
-    _refuse_missing(backbone.label, part, vectors, pools, wanted)
+    _refuse_missing(backbone.label, part, vectors, pools, required)
     names = frozenset(pools)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
@@ -93,7 +93,7 @@ def resample(
 
 
 def _take(clip: Tensor, rows: Tensor) -> Tensor:
-    """Return these rows of a clip; a GPU gets their numbers without anybody waiting for it."""
+    """Return these rows of a clip; a GPU gets their numbers without any wait."""
     if clip.is_cuda:
         rows = rows.pin_memory()
     return clip[rows.to(clip.device, non_blocking=True)]
@@ -102,7 +102,7 @@ def _take(clip: Tensor, rows: Tensor) -> Tensor:
 def _resample_sound(
     backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
 ) -> Backbone:
-    """Return the backbone with its track, and with the number of windows that it hears at most."""
+    """Return the backbone with its track, and with its limit of windows to hear."""
     heard = replace(own, track=track) if track else own
     if not sampling:
         return backbone.with_changes(sampling=heard)
@@ -131,7 +131,7 @@ def _pools_of_frames(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
 
 
 def _pools_of_windows(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
-    """Return how vectors follow from those of windows: the backbone's own ones are averaged."""
+    """Return how vectors follow from those of windows; unlisted vectors are averaged."""
     joins = {name: spec.entry.join if spec.entry else pool_mean for name, spec in vectors.items()}
     return {name: join for name, join in joins.items() if join}
 
@@ -141,12 +141,12 @@ def _refuse_missing(
     part: str,
     vectors: Collection[str],
     pools: Mapping[str, Pooling],
-    wanted: Collection[str] | None,
+    required: Collection[str] | None,
 ) -> None:
-    """Raise `UsageError` if a wanted array does not follow from frames or windows."""
+    """Raise `UsageError` if a required array does not follow from frames or windows."""
     others = [name for name in vectors if name not in pools]
-    if unknown := [name for name in others if wanted is None or name in wanted]:
+    if unknown := [name for name in others if required is None or name in required]:
         raise UsageError(
-            f"{label}: with --sampling each {part} is embedded alone, which does not give the "
-            f"array {' or '.join(unknown)}. Ask for the others: --arrays {','.join(pools)},frames"
+            f"{label}: with --sampling each {part} is embedded separately, which does not give the "
+            f"array {' or '.join(unknown)}. Request the others: --arrays {','.join(pools)},frames"
         )

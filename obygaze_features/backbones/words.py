@@ -2,9 +2,9 @@
 
 Each word of two letters or more, and each pair of neighbours, adds 1 or -1 to one of 1,024 numbers,
 both chosen by its hash (MurmurHash3), and the row is scaled to length one. Nothing is fitted, so
-every machine makes the same bits. The order of words is lost, though who guesses a word can look
-whether it may be there. It is what
-scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))`` does.
+every machine computes the same bits. The order of words is lost, but a guessed word can be tested
+for. The result equals that of scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1,
+2))``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ARRAYS = (
 
 
 class Words(Backbone):
-    """Reads texts alone, and needs no network."""
+    """A backbone that reads only texts, and needs no network."""
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Hashed words of length one, ``[B,1024]``."""
+        """Return hashed words of length one, ``[B,1024]``."""
         return self.embed_text_arrays(texts)["native"]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Hashed words, and how many there are."""
+        """Return hashed words, and their number."""
         import torch
 
         counts = np.zeros((len(texts), 1), np.float32)
@@ -62,19 +62,19 @@ class Words(Backbone):
         """Do nothing, because it reads texts."""
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """Itself: it is for nothing else."""
+        """Return itself, because it reads only texts."""
         if images:
-            raise UsageError(f"{self.name} reads texts, no images; choose a backbone that does")
+            raise UsageError(f"{self.name} reads only texts; choose a backbone that reads images")
         return self
 
     @property
     def tokenizer(self) -> Any:
-        """What splits texts into words."""
+        """The splitter of texts into words."""
         return _Splitter()
 
 
 class _Splitter:
-    """What a tokenizer is for a network."""
+    """A stand-in for a network's tokenizer."""
 
     max_tokens = 1 << 62
 
@@ -98,7 +98,7 @@ def split_words(text: str) -> list[str]:
 
 @lru_cache(1 << 16)
 def hash_term(term: str) -> int:
-    """MurmurHash3 of 32 bits, with sign.
+    """Return MurmurHash3 of 32 bits, with sign.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _load(folder: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import Preprocessing
 
     def encode_clips(*_: Any) -> dict[str, Tensor]:
-        raise UsageError("words reads texts, no clips; make some: obygaze manifests subtitles")
+        raise UsageError("words reads texts, not clips; make texts: obygaze manifests subtitles")
 
     return Words(
         module=nn.Module(),

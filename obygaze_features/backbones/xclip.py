@@ -1,6 +1,6 @@
 """X-CLIP (Ni et al., 2022) in Hugging Face's form: 8, 16 or 32 frames to a clip embedding.
 
-It embeds images, each as a film that shows it throughout, and texts too.
+It embeds texts, too, and images, each as a film that shows only the image.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """X-CLIP's arrays, of `tokens` tokens per frame, `width` wide and projected to `dim`."""
+    """Return X-CLIP's arrays, of `tokens` tokens per frame, `width` wide, projected to `dim`."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),
@@ -51,12 +51,12 @@ def load(path: Path, mode: str) -> Backbone:
         return vision(pixels)
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        # Part by part: `get_video_features` does not return the tokens.
+        # Part by part, because `get_video_features` does not return the tokens.
         output = see(pixels.flatten(0, 1), frames)
         embedded = project(output.pooler_output).unflatten(0, (-1, frames))
         arrays = {"frames": embedded, **pool_tokens(embedded.float(), names)}
         if names & {"native", "frames_temporal"}:
-            # By position: up to transformers 4 this is a bare tuple.
+            # By position, because up to transformers 4 this is a bare tuple.
             arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]
         if "tokens" in names:
             arrays["tokens"] = output.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)

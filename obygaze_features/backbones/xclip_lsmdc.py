@@ -1,7 +1,8 @@
-"""X-CLIP (Ma et al., 2022) as its own code saves it: the backbone that was trained on LSMDC.
+"""X-CLIP (Ma et al., 2022) as its own code saves it: the backbone trained on LSMDC.
 
-Not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame alone, one per second; a small
-transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is read.
+This is not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame separately, one per second; a
+small transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is
+read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ VISION_PREFIX, MIXER_PREFIX = "clip.visual.", "transformerClip."
 """The prefixes of the video side's names in the state dict."""
 POSITIONS, FRAME_WEIGHTS = "frame_position_embeddings.weight", "frame_mat_weight"
 SYNTHETIC_TENSOR = "synthetic"
-"""A tensor in checkpoints of random weights, so that the file alone tells what it is."""
+"""A tensor in checkpoints of random weights, so that the file itself tells what it is."""
 FRAMES_PER_SECOND = 1.0
 MIXER_EPS = 1e-12
 TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
@@ -60,7 +61,7 @@ def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
 def load(path: Path, mode: str) -> Backbone:
     """Load a checkpoint file, or the only one in a folder.
 
-    Both preprocessing modes are the same: the published rule is also its authors' code.
+    Both preprocessing modes are the same, because the published rule is also the authors' code.
     """
     torch = need("torch", extra="extract")
     from torch.nn import ModuleDict, ParameterDict
@@ -70,10 +71,10 @@ def load(path: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 
     file = _checkpoint_file(path)
-    with loading(file):  # nothing but tensors is ever unpickled
+    with loading(file):  # only tensors are ever unpickled
         state = torch.load(file, map_location="cpu", weights_only=True)
     wrong = (
-        "is not a checkpoint of X-CLIP by Ma et al. ({}); for any other backbone, give the folder "
+        "is not a checkpoint of X-CLIP by Ma et al. ({}); for any other backbone, pass the folder "
         "that has its config.json"
     )
     with translate(BackboneError, file, wrong):
@@ -128,8 +129,7 @@ def _checkpoint_file(path: Path) -> Path:
         )
     if len(files) > 1:
         raise BackboneError(
-            f"{path} holds {len(files)} checkpoints; name one of them: "
-            f"NAME={files[0]} ... {files[-1].name}"
+            f"{path} has {len(files)} checkpoints; choose one: NAME={files[0]} ... {files[-1].name}"
         )
     return files[0]
 
@@ -144,7 +144,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     side = math.isqrt(tokens - 1)
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
-            f"{file} has sizes that no X-CLIP has: {tokens - 1} patches, width {width}, "
+            f"{file} has sizes of no X-CLIP: {tokens - 1} patches, width {width}, "
             f"embedding {dim}, {frames} frames at {positions} positions"
         )
     return {
@@ -164,7 +164,7 @@ def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
 
 
 def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
-    """Load a module's weights in float32; those that do not fit are an error."""
+    """Load a module's weights in float32; raise if any do not fit."""
     expected = module.state_dict()
     there = {name for name in expected if prefix + name in state}
     mismatched = (name for name in there if state[prefix + name].shape != expected[name].shape)

@@ -1,4 +1,4 @@
-"""What several commands share: the options that choose items, and how a partial result ends."""
+"""Parts that several commands share: options that choose items, and partial results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
 MAX_FAILURES_SHOWN = 20
-"""Failed items that are named on the terminal; ``--json`` and the store name all."""
-VIDEOS_HELP = "The folder of the clips, or of the films that they are spans of."
+"""The failed items that are named on the terminal; ``--json`` and the store list all."""
+VIDEOS_HELP = "The folder of the clips, or of the films that contain them."
 device_option = click.option(
-    "--device", help="cpu, cuda, cuda:1 or mps; by default a GPU if there is one."
+    "--device", help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one."
 )
 item_options = join_options(
     folder_argument("manifest"),
@@ -34,7 +34,7 @@ item_options = join_options(
     click.option("--timeout", "stall_timeout", type=Seconds(0, above=True),
                  default=60.0, help="Seconds without progress before a file is given up."),
 )  # fmt: skip
-"""The options of commands that read items, except for the folder of their files."""
+"""The options of commands that read items, except the folder of their files."""
 clip_options = join_options(
     item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
 )
@@ -43,23 +43,23 @@ clip_options = join_options(
 
 @contextlib.contextmanager
 def resumable(
-    message: str = "What was computed is kept; the same command resumes.",
+    message: str = "Finished work is kept; the same command resumes.",
 ) -> Iterator[None]:
-    """Tell a user who interrupts the block that nothing is lost."""
+    """Tell a user who interrupts the block that no finished work is lost."""
     try:
         yield
     except ObygazeError:
         raise
-    except BaseException:  # Ctrl-C and the like
+    except BaseException:  # Ctrl-C, for instance
         echo(message, err=True)
         raise
 
 
 def echo_items(items: Sequence[str], noun: str, words: str) -> None:
-    """Say of how many items, if any, something is to be told, and which."""
+    """Print how many items, if any, something applies to, and which."""
     if items:
-        some = join_some(items, MAX_FAILURES_SHOWN)
-        echo(f"{counted(len(items), noun)} {words}: {some}", err=True)
+        names = join_some(items, MAX_FAILURES_SHOWN)
+        echo(f"{counted(len(items), noun)} {words}: {names}", err=True)
 
 
 def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:

@@ -35,7 +35,7 @@ MAX_ROWS_SHOWN = 40
 
 @click.group("annotations")
 def annotation_commands() -> None:
-    """From annotators' timelines to labels of clips.
+    """Turn annotators' timelines into labels of clips.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ save_options = join_options(output_options("The timelines' folder."), json_optio
 def import_() -> None:
     """Make timelines from annotators' files.
 
-    Importers of other packages are listed below ours; module:function in place of a name calls one
+    Importers of other packages are listed below ours; use module:function as the name to call one
     that is not listed.
 
     \b
@@ -69,14 +69,14 @@ annotation_commands.add_command(import_)
 
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Save, print what is there and what was odd; exit code 3 if rows were left out."""
+    """Save and describe timelines with their remarks; exit with 3 if rows were left out."""
     from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
     remarks = timelines.remarks
     if not timelines.segments:
         first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
         first = "; ".join(["", *describe_remarks(first_remark, "")])
-        raise AnnotationError(f"{timelines.name} holds no segment that can be read{first}")
+        raise AnnotationError(f"{timelines.name} has no readable segment{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
         echo_json(
@@ -103,9 +103,9 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
 @film_option("Only these films.")
 @json_option
 def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
-    """Show timelines: segments, and time by level, of each film and annotator.
+    """Show the segments and marked time of each film and annotator.
 
-    Where an annotator's segments overlap, the time counts once.
+    The time is listed by level. Where an annotator's segments overlap, it counts once.
 
     \b
     Examples:
@@ -147,12 +147,12 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--elan", is_flag=True, help="An ELAN file for each film, a tier for each annotator.")
-@click.option("--csv", is_flag=True, help="Tables for spreadsheets: segments.csv and films.csv.")
+@click.option("--elan", is_flag=True, help="Write an ELAN file per film, a tier per annotator.")
+@click.option("--csv", is_flag=True, help="Write CSV tables: segments.csv and films.csv.")
 @click.option(
     "--manifest",
     type=PATH,
-    help="Clips whose label sets are added: ELAN tiers, and the table clips.csv.",
+    help="Add the label sets of these clips: as ELAN tiers, and as clips.csv.",
 )
 @click.option(
     "--videos",
@@ -171,12 +171,12 @@ def export(
 ) -> None:
     """Write timelines for ELAN and for spreadsheets.
 
-    Files are named after the films' titles. ELAN's can be imported again, without loss: each has
-    the levels and concepts with what they mean, the data set's name, source, licence and citation,
-    and beside ELAN's milliseconds the exact times, for segments that nobody moves. ELAN
-    offers levels and concepts to choose from, in the colours of the .pfsx files. With --manifest,
-    the tier "to discuss" has the stretches in which annotators differ. An .eaf file that somebody
-    else wrote, or edited since, is never replaced; CSV files are, with --overwrite.
+    Files are named after the films' titles. ELAN files can be imported again without loss: each
+    contains the levels and concepts with their meanings, the data set's name, source, licence and
+    citation, and exact times for segments that nobody moves. ELAN offers the levels and concepts
+    to choose from, in the colours of the .pfsx files. With --manifest, the tier "to discuss" has
+    the stretches in which annotators differ. An .eaf file that was edited, or that obygaze did not
+    write, is never replaced; CSV files are, with --overwrite.
 
     \b
     Examples:
@@ -195,7 +195,7 @@ def export(
     )
 
     if not (elan or csv):
-        raise UsageError("name the files to write: --elan, --csv or both")
+        raise UsageError("choose the files to write: --elan, --csv or both")
     if videos and not elan:
         raise UsageError("--videos is for ELAN's files; add --elan")
     require_folder_name(output)
@@ -207,7 +207,7 @@ def export(
     files = {output / name: text for name, text in tables.items()}
     colours = to_pfsx(level_colours(loaded.scheme.codes))
     files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
-    kept = list(keep_preferences(files))
+    kept_names = list(keep_preferences(files))
     eaf_paths = [output / name for name in documents]
     if overwrite:
         refuse_edited(eaf_paths)
@@ -216,8 +216,8 @@ def export(
     for path, text in zip(eaf_paths, documents.values(), strict=True):
         write_text(path, text)
     write_files(files, overwrite=overwrite)
-    if kept:
-        echo("\n".join(kept))
+    if kept_names:
+        echo("\n".join(kept_names))
     if documents:
         echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
         _hint_at_elan(loaded, links, has_clips=clips is not None)
@@ -238,7 +238,7 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
 @folder_argument("manifest")
 @film_option("Only these films.")
 @figure_options
-@output_options("The figures' folder; or for one film a file: .svg, .pdf or .png.")
+@output_options("The figures' folder; or for a single film a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
     manifest: Path,
@@ -246,11 +246,11 @@ def figure(
     output: Path,
     overwrite: bool,
 ) -> None:
-    """Draw each film's timelines, their projections onto clips, and merges.
+    """Draw each film's timelines, projections and merge.
 
-    One figure per film, as the paper's figure 4: for each annotator the segments as they were cut,
-    and below them the levels of the clips; then the merged levels. The higher the level, the
-    taller the bar. Needs the extra report.
+    Each film has one figure, like the paper's figure 4. It shows each annotator's segments above
+    the levels of the clips, and then the merged levels. The higher the level, the taller the bar.
+    Needs the extra report.
 
     \b
     Examples:
@@ -275,8 +275,8 @@ def figure(
     chosen = find_films(films, titles) or drawable
     as_file = output.suffix.lower() in SUFFIXES
     if as_file and len(chosen) > 1:
-        count = f"there are {len(chosen)} films"
-        raise UsageError(f"{output} is one file, and {count}; name one (--film), or give a folder")
+        count = f"it needs {len(chosen)} figures"
+        raise UsageError(f"{output} is one file, but {count}; choose one (--film) or pass a folder")
     names = file_names([titles[film] for film in chosen], ".svg")
     files = [output if as_file else output / name for name in names]
     paths = dict(zip(chosen, files, strict=True))

@@ -36,7 +36,7 @@ grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
-    help="A manifest whose clips have start and end; or a time (60 or 0:01:00).",
+    help="A manifest of clips with start and end, or a length (60 or 0:01:00).",
 )
 
 
@@ -44,25 +44,24 @@ grid_option = click.option(
 @folder_argument("timelines")
 @grid_option
 @output_options(
-    "A new manifest's folder; by default the labels go into the grid, where it is a manifest.",
+    "A new manifest's folder (default: add the labels to the grid's manifest).",
     required=False,
 )
 @click.option(
     "--threshold",
     default="0.2",
-    help="The share of a clip that a segment must cover to count for it.",
+    help="The share of a clip that a segment must cover to count.",
 )
 @json_option
 def project(
     timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
 ) -> None:
-    """Give clips the levels and concepts of annotators' segments.
+    """Label clips with the levels and concepts of annotators' segments.
 
-    A segment counts for a clip if it covers at least --threshold of it. Of those that count the
-    highest level wins, with the concepts of all that have it; where none counts, the clip has the
-    lowest level. Each annotator becomes a label set, over the clips of the films that they
-    annotated; `obygaze annotations merge` makes one of them. Ends with exit code 3 if something
-    was left out.
+    A segment counts for a clip if it covers at least --threshold of it. The highest level among
+    these segments wins, with the concepts of all segments that have it. A clip without such a
+    segment gets the lowest level. Each annotator becomes a label set over the clips of their films;
+    `obygaze annotations merge` combines them. Ends with exit code 3 if anything was left out.
 
     \b
     Examples:
@@ -75,7 +74,7 @@ def project(
     clips = projected.grid
     folder = output or clips.folder
     if folder is None:
-        raise UsageError(f"the grid {grid} is not a manifest to save labels in; name one: -o")
+        raise UsageError(f"the grid {grid} is not a manifest that can hold labels; pass one: -o")
     saved = projected.save(folder, overwrite=overwrite)
     remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:
@@ -104,7 +103,7 @@ def project(
     "names",
     multiple=True,
     metavar="NAME",
-    help="A label set to merge, once for each; by default every annotator's.",
+    help="A label set to merge; repeatable (default: every annotator's).",
 )
 @click.option("--name", default="merged", help="The merged label set's name.")
 @overwrite_option
@@ -112,12 +111,12 @@ def project(
 def merge(
     manifest: Path, names: tuple[str, ...], name: str, overwrite: bool, as_json: bool
 ) -> None:
-    """Make one label set of several annotators'.
+    """Merge several annotators' label sets into one.
 
-    The highest level wins; concepts are united among those who gave it. A clip that only one
-    annotator has is taken from that one, and the films of such clips are named. The command also
-    says how many clips have the highest level from everybody, and how many from anybody. The
-    merged label set becomes the manifest's default one, unless it has one already.
+    The highest level wins; concepts are united among the annotators who gave it. A clip that only
+    one annotator labelled keeps these labels, and its film is named. The command also prints how
+    many clips have the highest level from all annotators, and how many from any. The merged label
+    set becomes the manifest's default, unless it already has one.
 
     \b
     Examples:
@@ -157,28 +156,28 @@ def merge(
 @click.option(
     "--labels",
     multiple=True,
-    help="An annotator's label set; twice or more. By default all that say they are annotators'.",
+    help="An annotator's label set; at least two (default: all annotators').",
 )
 @click.option(
     "--generator",
     type=click.Choice(["shuffled", "uniform"]),
     default="shuffled",
-    help="How random sequences are drawn.",
+    help="The way to draw random sequences.",
 )
 @click.option(
-    "--samples", type=click.IntRange(1, 1_000_000), default=62, help="How many random sequences."
+    "--samples", type=click.IntRange(1, 1_000_000), default=62, help="Number of random sequences."
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
-    help="Another seed, other random sequences.",
+    help="The seed of the random sequences.",
 )
 @click.option(
     "--differences",
     type=click.IntRange(0),
     default=10,
-    help="How many stretches to show in which they differ.",
+    help="The number of differing stretches to show.",
 )
 @click.option(
     "-o",
@@ -186,16 +185,16 @@ def merge(
     "outputs",
     multiple=True,
     type=PATH,
-    help="A folder that gets all as CSV, or a figure: .svg, .pdf or .png. Repeatable.",
+    help="A folder for CSV tables, or a figure: .svg, .pdf or .png. Repeatable.",
 )
 @click.option(
     "--figure",
     "shows",
     type=click.Choice(["agreement", "levels", "concepts"]),
     default="agreement",
-    help="What figures show: agreement by concept and film; who gives the highest level more "
-    "often, film by film; or the share of each film's clips that have each concept. The last two "
-    "come with their data, a .csv beside the figure.",
+    help="The content of figures: agreement by concept and film; who gives the highest level more "
+    "often, by film; or the share of each film's clips with each concept. The last two also write "
+    "their data, a .csv beside the figure.",
 )
 @figure_options
 @overwrite_option
@@ -210,22 +209,23 @@ def agreement(
     as_json: bool,
     **chance: Any,
 ) -> None:
-    """Say how far annotators agree on a manifest's clips, and where they do not.
+    """Measure how far annotators agree, and where they differ.
 
-    First how many clips have the same level, who marks more, what one annotator scores against
-    the other (a rough guide to what a model can reach, and no limit), and means over films. Then
-    Cohen's kappa of each concept; and for each film the paper's gamma over all levels and without
-    the clips that either calls Not Sure, kappa, Krippendorff's alpha (nominal, ordinal, by the
-    paper's distances); the confusion of levels, and the longest stretches in which they differ.
+    First the share of clips with the same level, who marks more, one annotator's score against the
+    other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
+    follow: Cohen's kappa of each concept; for each film the paper's gamma over all levels and
+    without the clips that either calls Not Sure, kappa, and Krippendorff's alpha (nominal, ordinal,
+    by the paper's distances); the confusion of levels; and the longest stretches in which
+    annotators differ.
 
     gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
     paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
-    'uniform' draws two sequences with equal chances. 'closed' is the limit for many random
+    'uniform' draws two sequences with equal probability. 'closed' is the limit for many random
     sequences; p is the share of sequences that agree at least as well.
 
     Only annotators are compared: label sets that were projected from timelines, that were imported
-    with --annotator, or that you name. Label sets that a rule made of others say nothing of how far
-    people agree, and are refused.
+    with --annotator, or that you name. Label sets that a rule made from others say nothing about
+    how far people agree, and are refused.
 
     Ends with exit code 3 if films lack a second annotator; they are named and left out.
 
@@ -254,7 +254,7 @@ def agreement(
     written = []
     for path in folders:
         report.save(path, overwrite=overwrite)
-        written.append(f"agreement, means, concepts, confusion, differences as CSV -> {path}")
+        written.append(f"CSV tables (agreement, means, concepts, confusion, differences) -> {path}")
     for path in figures:
         written += _save_figure(report, shows, path, overwrite=overwrite)
     if as_json:
@@ -269,7 +269,7 @@ def agreement(
 
 
 def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
-    """Draw what was asked for; a figure of films has its data beside it. Return what to print."""
+    """Draw the requested figure, with data beside a figure of films; return lines to print."""
     from obygaze_features.annotations import figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text
@@ -285,7 +285,7 @@ def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: 
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
-    """What the rule does to the highest level: how many of its clips have it from everybody."""
+    """Describe the highest level's clips: how many have it from all, and how many from any."""
     top = scheme.levels[-1]
     number, either = merged.of_all[top.code], Counter(merged.labels.levels)[top.code]
     everybody, anybody = ("both", "either") if merged.sources == 2 else ("all", "any")
@@ -294,7 +294,7 @@ def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
 
 
 def _parse_share(text: str, option: str) -> float:
-    """A share, as a number or in per cent."""
+    """Return a share from a number or a percentage."""
     number = text.strip()
     try:
         return float(number[:-1]) / 100 if number.endswith("%") else float(number)
@@ -313,7 +313,7 @@ def _removed_remarks(saved: SavedLabels) -> list[Remark]:
 
 
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
-    """The commands that repeat the removed merges, or else merge for the first time."""
+    """Return the commands that repeat the removed merges, or else merge for the first time."""
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:
         return [

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @click.command()
 @json_option
 def backbones(as_json: bool) -> None:
-    """List the backbones: where they come from, and the arrays that they make of a clip.
+    """List the backbones, their origins and their arrays.
 
-    Families that also take images, or images and texts, make `native` of them. Any other
+    Families that also take images, or images and texts, embed them as `native`. Any other
     checkpoint of these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face
     hub.
 
@@ -45,11 +45,11 @@ def backbones(as_json: bool) -> None:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def prefetch(names: tuple[str, ...]) -> None:
-    """Download backbones for a machine without network, and print their folders.
+    """Download backbones for a machine without network.
 
     A NAME is one that `obygaze features backbones` lists, one that `obygaze features
-    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. What is
-    in the cache is not downloaded again. HF_HOME says where the hub's cache is.
+    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. The command
+    prints their folders. Cached files are not downloaded again; HF_HOME sets the hub's cache.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def prefetch(names: tuple[str, ...]) -> None:
 @folder_argument("folder")
 @overwrite_option
 def make_weights(name: str, folder: Path, overwrite: bool) -> None:
-    """Write a checkpoint of random weights, trained on nothing.
+    """Write a checkpoint of untrained random weights.
 
     NAME is tiny-xclip, tiny-vivit, tiny-clap or tiny-xclip-lsmdc. They serve to try the software
     without a download. Features made with them mean nothing.
@@ -107,11 +107,11 @@ def _describe() -> Iterator[str]:
     lines = [f"  {plugin.name}: {plugin}" for plugin in plugins]
     lines += [f"  {plugin.name} cannot be used: {reason}" for plugin, reason in problems.items()]
     if lines:
-        yield "\n".join(["Of other packages:", *lines])
-    yield "The arrays of each family, by its first; the others differ in frames and width."
+        yield "\n".join(["From other packages:", *lines])
+    yield "The arrays of each family's first checkpoint; others differ in frames and width."
     for family in families():
         yield _describe_family(family)
-    yield "Of installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
+    yield "From installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
 
 
 def _describe_family(family: Family) -> str:
@@ -132,7 +132,7 @@ def _describe_family(family: Family) -> str:
 
 
 def _cards() -> dict[str, object]:
-    """Describe the checkpoints and plug-ins as JSON values, by name."""
+    """Return the checkpoints and plug-ins as JSON values, by name."""
     from obygaze_features.backbones import families
     from obygaze_features.backbones.backbone import Family
     from obygaze_features.backbones.registry import load_plugins

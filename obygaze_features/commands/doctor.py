@@ -1,4 +1,4 @@
-"""``obygaze doctor``: what is installed, which devices there are, and what is missing for what."""
+"""``obygaze doctor``: installed packages, devices, and what is missing for which job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.common.package import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
 
-#: Extra of the package -> what it is for. The empty one is the core, which is always installed.
+#: The purpose of each extra. The empty name is the core, which is always installed.
 EXTRAS = {
     "": "manifests, annotations, stores",
     "models": "training models",
@@ -38,7 +38,7 @@ EXTRAS = {
 }
 MAX_PACKAGES_SHOWN = 4
 WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}
-"""Packages that load torch, which one process does for all of them."""
+"""The packages that load torch, which one process does for all of them."""
 IMPORTED_AS = {
     "pillow": "PIL.Image",
     "scikit-learn": "sklearn",
@@ -46,10 +46,10 @@ IMPORTED_AS = {
     "transformers": "transformers.image_transforms",
     "umap-learn": "numba",
 }
-"""Package -> the module that is imported for it, where that is not its name.
+"""The module to import for each package, if it is not the package's name.
 
-All of transformers, sentence-transformers and umap takes many seconds. These are the parts that
-load compiled packages, which is what fails: torchvision, where it is installed, and numba.
+Importing all of transformers, sentence-transformers and umap takes many seconds. These parts load
+the compiled packages, which is what fails: torchvision, if it is installed, and numba.
 """
 _IMPORT_EACH = """
 import importlib, json, sys
@@ -69,7 +69,7 @@ for module in sys.argv[1:]:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """What is installed, and what is missing for which job.
+    """Show what is installed, and what is missing for which job.
 
     A job is ready if its packages are installed and can be imported, which other processes try.
     Ends with exit code 1 if a package that every job needs is missing or cannot be imported.
@@ -81,7 +81,7 @@ def doctor(as_json: bool) -> None:
     jobs = [check_extra(extra) for extra in EXTRAS]
     packages = {name for job in jobs for name in job["installed"]}
     others = sorted(packages - WITH_TORCH)
-    with ThreadPoolExecutor() as pool:  # each of these takes as long as torch, which is loaded here
+    with ThreadPoolExecutor() as pool:  # which takes as long as torch, which is loaded here
         imported = pool.map(try_imports, (packages & WITH_TORCH, others[::2], others[1::2]))
         devices = dict(_devices())
     problems = {name: problem for part in imported for name, problem in part.items() if problem}
@@ -123,7 +123,7 @@ def check_extra(extra: str) -> dict[str, Any]:
 
 
 def try_imports(packages: Collection[str]) -> dict[str, str]:
-    """Import packages in another process: package -> why that fails, or an empty text."""
+    """Import packages in another process; return the reason of failure by package, or ""."""
     modules = {name: IMPORTED_AS.get(name, name.replace("-", "_")) for name in packages}
     problems: dict[str, str] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -138,7 +138,7 @@ def try_imports(packages: Collection[str]) -> dict[str, str]:
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
-    """The requirements of an extra; of the empty one, those of the core."""
+    """Yield the requirements of an extra; for the empty one, those of the core."""
     for requirement in map(Requirement, metadata.requires("obygaze") or ()):
         marker = requirement.marker
         is_core = marker is None or marker.evaluate({"extra": ""})
@@ -167,12 +167,12 @@ def _describe(facts: Mapping[str, Any]) -> str:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    """The devices, whether torch can use them, and how many processes decode for one of them."""
+    """Yield the devices with their state, and the number of decoding processes for each."""
     cores = usable_cores()
-    yield "cpu", f"{cores} of {os.cpu_count()} cores may be used"
+    yield "cpu", f"{cores} of {os.cpu_count()} cores are available"
     try:
         import torch
-    except (ImportError, OSError) as problem:  # not installed, or a library of CUDA is missing
+    except (ImportError, OSError) as problem:  # not installed, or a CUDA library is missing
         yield "gpu", f"unknown: {first_line(problem)}"
         return
     gpus = torch.cuda.device_count()
@@ -181,7 +181,7 @@ def _devices() -> Iterator[tuple[str, str]]:
     if torch.backends.mps.is_available():
         yield "mps", try_device("mps") or "Apple GPU"
     elif not gpus:
-        yield "gpu", "none that torch can use; extraction will be slow, training not"
+        yield "gpu", "none that torch can use; extraction will be slow, but not training"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     yield "torch", f"{torch.__version__}, {build}"
     share = f" for each of {gpus} GPUs" if gpus > 1 else ""

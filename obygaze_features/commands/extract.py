@@ -1,4 +1,4 @@
-"""`obygaze features extract`: one store of features a backbone."""
+"""`obygaze features extract`: one store of features per backbone."""
 
 from __future__ import annotations
 
@@ -38,45 +38,45 @@ if TYPE_CHECKING:
 
 _input_options = join_options(
     click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
-                 help="Like the checkpoint's processor, or like the paper's authors (frames "
-                 "squashed to a square first)."),
+                 help="As the checkpoint's processor does, or as the paper's authors did "
+                 "(frames squashed to a square)."),
     click.option("--precision", type=click.Choice(PRECISIONS), default="float32",
-                 help="Number format of the backbones; tf32 and bfloat16 are several times faster "
-                 "on a GPU from Ampere on."),
+                 help="The number format of the backbones; tf32 and bfloat16 are several times "
+                 "faster on a GPU from Ampere on."),
     click.option("--sampling", metavar="RATE",
-                 help="Frames at a rate, such as '2 fps', as many as a clip's length needs.  "
+                 help="A rate of frames, such as '2 fps'; longer clips get more frames.  "
                  "[default: each backbone's number of frames, evenly]"),
     click.option("--frames", type=int, metavar="BOUND",
-                 help="With --sampling, or without it for backbones that hear: how many frames, or "
-                 "windows of sound, at most; a longer clip has them evenly.  [default: 64]"),
-    click.option("--window", type=int, help="With --sampling: frames in a window of a network of "
+                 help="With --sampling, the most frames of a clip; for backbones that hear, the "
+                 "most windows of sound. Longer clips are sampled evenly.  [default: 64]"),
+    click.option("--window", type=int, help="With --sampling: frames per window, for networks of "
                  "clips.  [default: as many as it takes]"),
     click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
                  "[default: a window's]"),
     click.option("--audio-track", type=click.IntRange(1), metavar="N",
                  help="The sound track that backbones hear, counted from 1.  [default: each "
-                 "file's default one]"),
+                 "file's default]"),
 )  # fmt: skip
 
 _ray_options = join_options(
     click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
                  help="Compute here, or on a Ray cluster."),
     click.option("--ray-address", metavar="HOST:PORT",
-                 help="The head of a cluster, or auto.  [default: one is started here]"),
+                 help="The head of a cluster, or auto.  [default: start one here]"),
     click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
-                 help="Processes that compute.  [default: one a GPU, or machine]"),
+                 help="The computing processes.  [default: one per GPU, or per machine]"),
     click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
-                 help="CPUs that each of these takes.  [default: its share]"),
+                 help="The CPUs of each computing process.  [default: its share]"),
     click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
-                 help="The part of a GPU that each of these takes, such as 0.5.  [default: 1, if "
-                 "any]"),
+                 help="The share of a GPU for each computing process, such as 0.5.  [default: 1, "
+                 "if any]"),
 )  # fmt: skip
 
 
 @click.command()
 @item_options
 @click.option(
-    "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of the images."
+    "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of images."
 )
 @click.option(
     "--backbone",
@@ -88,12 +88,12 @@ _ray_options = join_options(
     "store, NAME=module:Class, timm:NAME or torchvision:NAME, with @LAYER for one of its layers. "
     "Repeat it for several: one pass over the clips fills all stores.",
 )
-@output_option("The folder that gets NAME.zarr for each backbone.", default=Path("stores"))
+@output_option("The folder for the stores, NAME.zarr for each backbone.", default=Path("stores"))
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="What to store, such as native,frames,tokens; vivit:cls is for the store vivit alone.  "
-    "[default: all but tokens]",
+    help="The arrays to store, such as native,frames,tokens; vivit:cls is for the store vivit "
+    "only.  [default: all but tokens]",
 )
 @_input_options
 @device_option
@@ -101,11 +101,11 @@ _ray_options = join_options(
     "--batch-size",
     "batch",
     type=click.IntRange(1, 32),
-    help="Items in one forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
+    help="The items in one forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
     "CPU; 32 images or texts]",
 )
 @click.option(
-    "--max-gpu-memory", metavar="SIZE", help="How much of a shared GPU to use, such as 20GB."
+    "--max-gpu-memory", metavar="SIZE", help="The memory of a shared GPU to use, such as 20GB."
 )
 @click.option(
     "--max-hours",
@@ -114,8 +114,8 @@ _ray_options = join_options(
 )
 @click.option("--part", metavar="I/N", help="Only every Nth block from the Ith on, for job arrays.")
 @_ray_options
-@click.option("--retry-failed", is_flag=True, help="Try items again that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, its size and time.")
+@click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
+@click.option("--dry-run", is_flag=True, help="Only report the plan, its size and its time.")
 @json_option
 def extract(
     manifest: Path,
@@ -126,26 +126,26 @@ def extract(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Extract the features of a manifest's items, one store per backbone.
+    """Extract a manifest's features, one store per backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to resume after an
-    interruption. Run it several times in parallel, on machines that share the output, and each run
-    takes blocks that no other has (or divide the work with --part 1/4 ... 4/4). A clip that cannot
-    be read is recorded with the reason, and the others are extracted; the exit code is then 3, and
-    --retry-failed tries those clips again. It is also 3 if clips are left (--max-hours ended the
-    run, or other runs, dead ones for two minutes, have them), or a backbone of another package
-    failed: the others go on. Every run is logged in OUTPUT/log.jsonl. Where there is no terminal, a
-    line every 30 seconds says how far it is, how fast, and how long it will take.
+    interruption. You can run it several times in parallel, on machines that share the output: each
+    run takes blocks that no other run has (or divide the work with --part 1/4 ... 4/4). A clip that
+    cannot be read is recorded with the reason, and the others are extracted; the exit code is then
+    3, and --retry-failed retries those clips. The exit code is also 3 if clips are left, because
+    --max-hours ended the run or other runs have them (dead runs keep them for two minutes), or if
+    a backbone of another package failed while the others went on. Every run is logged in
+    OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
+    time left.
 
-    A manifest of images, texts or both needs backbones that take them (clip, siglip and xclip;
-    dinov2 and dinov3 for images),
-    which embed both in one space; texts need no folder.
+    A manifest of images, texts or both needs backbones that take them: clip, siglip and xclip
+    embed both in one space; dinov2 and dinov3 take only images. Texts need no folder.
 
     Backbones that hear (clap and others) and that see fill their stores in one pass. A clip without
     a sound track fails only for those that hear.
 
-    With --engine ray the machines of a Ray cluster do the work, and only the films have to be
-    reachable from them; --workers then counts the decoding processes of each that computes.
+    With --engine ray, the machines of a Ray cluster do the work, and need access only to the films;
+    --workers then counts the decoding processes of each computing process.
 
     \b
     Examples:
@@ -170,7 +170,7 @@ def extract(
         from obygaze_features.extraction.estimate import describe_estimate, estimate
 
         if media is None:
-            raise UsageError("--dry-run looks at the clips; say where they are: --videos FOLDER")
+            raise UsageError("--dry-run reads some clips; pass their folder: --videos FOLDER")
         plan = estimate(loaded, media, specs, output, Options(**options))
         emit(plan, as_json, describe_estimate)
         return
@@ -184,13 +184,13 @@ def extract(
     else:
         _describe(summary, noun, is_sampled=bool(options["sampling"]))
     if summary.clips and not any(summary.done_in.values()) and not summary.left:
-        raise VideoError(f"not one of the {summary.wanted} {noun}s could be extracted")
+        raise VideoError(f"none of the {summary.wanted} {noun}s could be extracted")
     exit_if(summary.failed or summary.broken or summary.left)
 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    """Print what the package logs, such as what a run is about to do."""
+    """Print the package's log, such as the plan of a run."""
 
     class Echo(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -208,7 +208,7 @@ def _messages() -> Iterator[None]:
 
 
 def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
-    """Print what was done, what was unusual, what was left out, and where the result is."""
+    """Print the results, oddities, omissions, and where the stores are."""
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         all_in = "; ".join(f"obygaze stores info {path}" for path in summary.stores)
@@ -221,49 +221,49 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         echo(line, err=True)
     left = counted(summary.left, noun)
     if summary.ended == "time":
-        echo(f"The time is up, with {left} left; the same command resumes.")
+        echo(f"Time is up, with {left} left; the same command resumes.")
     elif summary.left:
-        echo(f"Other runs have {left}; the same command does what they leave.")
-    wanted, sizes = counted(summary.wanted, noun), map(format_size, summary.bytes.values())
+        echo(f"Other runs are computing {left}; the same command does the rest.")
+    requested, sizes = counted(summary.wanted, noun), map(format_size, summary.bytes.values())
     stores = [f"{path} ({size})" for path, size in zip(summary.stores, sizes, strict=True)]
     if set(summary.done_in.values()) == {summary.done}:
-        echo(f"{summary.done} of {wanted} done in {', '.join(stores)}")
+        echo(f"{summary.done} of {requested} done in {', '.join(stores)}")
         return
     for store, done in zip(stores, summary.done_in.values(), strict=True):
-        echo(f"{done} of {wanted} done in {store}")
-    echo(f"{summary.done} of {wanted} done in all of them")
+        echo(f"{done} of {requested} done in {store}")
+    echo(f"{summary.done} of {requested} done in all stores")
 
 
 def _describe_speed(summary: Summary, noun: str) -> str:
     if summary.clips:
         is_seen = noun == "clip" and summary.frames
-        frames = f"{summary.frames_a_second:.0f} frames a second; " if is_seen else ""
+        frames = f"{summary.frames_a_second:.0f} frames/s; " if is_seen else ""
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
         return (
             f"{counted(summary.clips, noun)} in {format_duration(summary.seconds)} "
-            f"({summary.clips_a_second:.1f} a second, {frames}"
+            f"({summary.clips_a_second:.1f}/s, {frames}"
             f"time: {shares}; bound by {summary.bound_by})"
         )
-    hint = " (--retry-failed tries the failed ones again)" if summary.failed else ""
+    hint = " (--retry-failed retries the failed ones)" if summary.failed else ""
     return f"Nothing was left to do{hint}."
 
 
 def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
-    """Yield what is usable and still worth knowing about clips."""
+    """Yield facts about clips that are usable but worth knowing."""
     for reason, count in summary.slow.items():
         yield f"{counted(count, 'clip')} decoded from the start of the file: {reason}"
-    if summary.thinned and is_sampled:  # else it is as the network was trained
+    if summary.thinned and is_sampled:  # else each clip has as many frames as in training
         thinned = counted(summary.thinned, "clip")
-        yield f"{thinned} with more frames at the rate than --frames allows: spread over the clip"
+        yield f"{thinned} had more frames at this rate than --frames; they were sampled evenly"
     if summary.silent:
         silent = counted(summary.silent, "clip")
         yield f"{silent} with a silent sound track: their features are alike"
     if summary.unheard:
-        clips, most = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
+        clips, largest = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         yield (
-            f"{clips} with more windows of sound (up to {most}) than are heard, which are spread "
-            "over the clip. Cut clips into spans, or hear all in a new folder, with backbones that "
-            f"hear alone: --frames {most}"
+            f"{clips} had more windows of sound (up to {largest}) than --frames; they were "
+            "sampled evenly. Cut clips into spans, or hear all windows in a new folder, with only "
+            f"backbones that hear: --frames {largest}"
         )
     for track, count in summary.tracks.items():
         yield f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)"

@@ -31,7 +31,7 @@ from obygaze_features.errors import VideoError
 
 @click.group()
 def features() -> None:
-    """From film clips to stores of frame features.
+    """Turn film clips into stores of frame features.
 
     \b
     Example:
@@ -41,7 +41,7 @@ def features() -> None:
 
 @features.command()
 @clip_options
-@output_options("A CSV file that gets one row per clip.", required=False)
+@output_options("A CSV file with one row per clip.", required=False)
 @json_option
 def probe(
     manifest: Path,
@@ -51,12 +51,12 @@ def probe(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Check every clip's file, on CPU, before a GPU's time is spent on it.
+    """Check every clip's file on a CPU before using GPU time.
 
-    It decodes what extraction would: clips that cannot be decoded are named with the reason, and
-    the exit code is then 3. It also reports what is unusual about the others: a variable frame
-    rate, fewer frames than a backbone takes, a file that can only be decoded from its beginning,
-    one without sound, or with sound alone.
+    It decodes the frames that extraction would. Clips that cannot be decoded are listed with the
+    reason, and the exit code is then 3. It also reports oddities of the others: a variable frame
+    rate, fewer frames than a backbone takes, a file that can only be decoded from its start, no
+    sound, or only sound.
 
     \b
     Examples:
@@ -81,17 +81,17 @@ def probe(
 
 @features.command()
 @clip_options
-@output_option("The folder that gets ID.jpg for each clip.")
+@output_option("The folder for the pictures, ID.jpg for each clip.")
 @click.option("--width", type=click.IntRange(16, 1920), default=160, help="In pixels.")
 @json_option
 def thumbnails(
     manifest: Path, videos: Path, output: Path, width: int, as_json: bool, **options: Any
 ) -> None:
-    """Write a small picture of each clip, its middle frame, for a report of your own.
+    """Write a small picture of each clip, its middle frame.
 
-    Existing pictures are kept, so the same command resumes after an interruption; for another
-    width, give another folder. A clip that cannot be read is named, and the exit code is then 3.
-    These are pictures of films and must not be shared.
+    The pictures are for your own report: they are from films and must not be shared. Existing
+    pictures are kept, so the same command resumes after an interruption; for another width, use
+    another folder. A clip that cannot be read is named, and the exit code is then 3.
 
     \b
     Examples:
@@ -104,16 +104,16 @@ def thumbnails(
 
     settings = Options(**options)
     result = write_thumbnails(Manifest.load(manifest), videos, output, settings, width=width)
-    made, there, reasons = result["made"], result["there"], result["failed"]
+    written, there, reasons = result["made"], result["there"], result["failed"]
     if as_json:
         echo_json(result)
     else:
-        echo_failures(reasons, all_in="--json names all")
-    if reasons and not made and not there:
-        raise VideoError(f"not one of {counted(len(reasons), 'clip')} has a picture")
+        echo_failures(reasons, all_in="--json lists all")
+    if reasons and not written and not there:
+        raise VideoError(f"none of {counted(len(reasons), 'clip')} has a picture")
     before = f", {there:,} existed" if there else ""
     without = f", {counted(len(reasons), 'clip')} without" if reasons else ""
-    echo(f"{counted(made, 'picture')} made{before}{without} -> {output}", err=as_json)
+    echo(f"{counted(written, 'picture')} made{before}{without} -> {output}", err=as_json)
     echo(WARNING, fg="yellow", err=True)
     exit_if(reasons)
 
@@ -126,7 +126,7 @@ def thumbnails(
     metavar="[NAME=]PATH",
     required=True,
     help="A CLIP, SigLIP or X-CLIP, by a name that `obygaze features backbones` lists, "
-    "or a checkpoint of your own.",
+    "or your own checkpoint.",
 )
 @click.option(
     "--text",
@@ -136,9 +136,9 @@ def thumbnails(
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Average over the images of each group: film, or your own column.  [default: over all]",
+    help="Average over each group of images: film, or another column.  [default: over all]",
 )
-@click.option("--groups-only", is_flag=True, help="Draw groups, and not every image.")
+@click.option("--groups-only", is_flag=True, help="Draw only groups, not every image.")
 @output_options("The folder of maps.")
 @device_option
 @json_option
@@ -151,7 +151,7 @@ def saliency(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Draw where in images a network finds a text, and the mean of each group of images.
+    """Draw where a network finds a text in images.
 
     Grad-CAM of the cosine of image and text, at the first layer norm of the vision tower's last
     layer. OUTPUT gets maps.npy and images.csv (one map and one row per image, in the same order),
@@ -175,10 +175,10 @@ def saliency(
     if as_json:
         echo_json(asdict(result))
     else:
-        echo_failures(result.failed, all_in="--json names all")
+        echo_failures(result.failed, all_in="--json lists all")
     if result.cut:
         texts = counted(len(result.cut), "text")
-        echo(f"{texts} longer than {backbone} reads; the rest was cut off", err=True)
+        echo(f"{texts} longer than {backbone} can read; the rest was cut off", err=True)
     echo_items(result.ungrouped, "image", "without a group")
     failed = len(result.failed)
     maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
@@ -189,7 +189,7 @@ def saliency(
 
 @features.command("caption-scores")
 @folder_argument("table")
-@output_options("The CSV file of scores; a JSON file of the same name says which models made them.")
+@output_options("The CSV file of scores; a JSON file of the same name records the models.")
 @click.option(
     "--language-model",
     metavar="MODEL",
@@ -208,7 +208,7 @@ def saliency(
     "--variants",
     "with_variants",
     is_flag=True,
-    help="Also each caption with man, and with woman, in place of [MASK] or of its gender word.",
+    help="Also score each caption with man and with woman instead of [MASK] or its gender word.",
 )
 @device_option
 @json_option
@@ -222,13 +222,14 @@ def caption_scores(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score captions with a language model and a sentence encoder, for obygaze bias gender-score.
+    """Score captions with a language model and a sentence encoder.
 
-    TABLE is a CSV file with the columns id, caption, object (the label of what is in the picture)
-    and confidence (the classifier's, of that label); others are kept. It gets the columns
-    probability (the mean probability of the caption's tokens) and similarity (of caption and
-    object). With --variants it gets those of the caption with man and with woman instead of its
-    gender word; captions that have none are named and left out.
+    The scores are for obygaze bias gender-score. TABLE is a CSV file with the columns id, caption,
+    object (the label of what is in the picture) and confidence (the classifier's, for that label);
+    other columns are kept. OUTPUT has two more columns: probability (the mean probability of the
+    caption's tokens) and similarity (of caption and object). With --variants, it also has them for
+    the caption with man and with woman instead of its gender word; captions without such a word
+    are named and left out.
 
     Captions that the language model cannot read whole are named and left out; the exit code is
     then 3.
@@ -249,11 +250,11 @@ def caption_scores(
     result = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
         echo_json(asdict(result))
-    no_variants = "without a noun for a person, or with other words of gender; left out"
+    no_variants = "left out, without a noun for a person or with other words of gender"
     echo_items(result.without_variants, "caption", no_variants)
-    only_start = f"of which {encoder.name} reads only the first {encoder.max_tokens} tokens"
+    only_start = f"cut off: {encoder.name} reads only the first {encoder.max_tokens} tokens"
     echo_items(result.cut, "caption", only_start)
-    echo_items(result.too_long, "caption", f"left out: longer than {model.name} reads")
+    echo_items(result.too_long, "caption", f"left out, longer than {model.name} can read")
     if "confidence" not in captions.table.columns:
         echo("no column confidence; obygaze bias gender-score needs it", err=True)
     echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
@@ -263,14 +264,14 @@ def caption_scores(
 @features.command("make-clips")
 @folder_argument("folder")
 @renamed_option(
-    "--films", "--count", "films", type=click.IntRange(1), default=3, help="How many films."
+    "--films", "--count", "films", type=click.IntRange(1), default=3, help="The number of films."
 )
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=Seconds(0.1), default=2.0, help="Per clip.")
-@click.option("--title", "titles", multiple=True, help="A whole film in one file, of its scenes.")
+@click.option("--title", "titles", multiple=True, help="A film in one file with this title.")
 @overwrite_option
 def make_clips(folder: Path, **options: Any) -> None:
-    """Write a small synthetic data set: made-up clips and their annotations.
+    """Write a small synthetic data set of clips and annotations.
 
     Nothing in it was filmed or annotated. Use it to try the software without a film.
 

@@ -1,10 +1,10 @@
 """The groups of importers: ours, and those of other packages, which are click commands.
 
 An importer is a click command that returns a `Manifest` or `Timelines`; the group adds the options
-of saving, and saves it. Ours are the attributes of these classes that are an `Importer`. Those of
-other packages are entry points of the group ``obygaze.importers``, or ``module:command`` on the
-command line. One that is called ``import_timelines`` belongs to ``obygaze annotations import``, any
-other to ``obygaze manifests import``.
+of saving, and saves it. Our importers are the attributes of these classes that are an `Importer`.
+Those of other packages are entry points of the group ``obygaze.importers``, or ``module:command``
+on the command line. A function named ``import_timelines`` belongs to ``obygaze annotations
+import``, any other to ``obygaze manifests import``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImportGroup(click.Group):
     makes
         ``Manifest`` or ``Timelines``: what its importers return.
     options
-        From an importer's name to a decorator that adds the options of saving.
+        A function from an importer's name to a decorator that adds the options of saving.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ImportGroup(click.Group):
         return importers_of(getattr(of, self.makes))
 
     def plugins(self) -> dict[str, Plugin]:
-        """The importers of other packages, by name, that make what ours make."""
+        """Return the importers of other packages for this group's class, by name."""
         return {
             plugin.name: plugin
             for plugin in reversed(installed_plugins(ENTRY_POINT_GROUP))
@@ -75,7 +75,7 @@ class ImportGroup(click.Group):
         }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Our importers, and those of other packages, which are not imported."""
+        """Return our importers' names, then other packages', without importing the latter."""
         ours = [*self.own, *self.commands]
         return [*ours, *sorted(self.plugins().keys() - ours)]
 
@@ -91,16 +91,16 @@ class ImportGroup(click.Group):
         return self._load(plugin) if plugin else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List our commands, then those of other packages with what they are."""
+        """List our commands, then other packages' with their packages."""
         ours = {name: importer.command for name, importer in self.own.items()}
         ours |= self.commands
         click.Group(commands=ours).format_commands(ctx, formatter)
         rows = []
         for name, plugin in sorted(self.plugins().items()):
-            ignored = " (ignored: another has this name)" if name in ours else ""
+            ignored = " (ignored: this name is taken)" if name in ours else ""
             rows.append((name, f"{plugin}{ignored}"))
         if rows:
-            with formatter.section("Of other packages"):
+            with formatter.section("From other packages"):
                 formatter.write_dl(rows)
 
     def _load(self, plugin: Plugin) -> click.Command:
@@ -141,7 +141,7 @@ class ImportGroup(click.Group):
                 raise self.error(f"{plugin} returned a {self.makes} that cannot be read: {reason}")
 
     def _with_saving(self, name: str, importer: click.Command) -> click.Command:
-        """Return the command that imports, and saves what is returned."""
+        """Return a command that imports, and saves the result."""
         function = importer.callback
         assert function is not None
         parameters = inspect.signature(function).parameters
@@ -149,7 +149,7 @@ class ImportGroup(click.Group):
         names = {param.name for param in importer.params}
         saving = self.options(name)(click.Command(None)).params[::-1]
         if clash := sorted(names & {param.name for param in saving}):
-            raise self.error(f"{name}: its option {clash[0]} has the name of ours; rename it")
+            raise self.error(f"{name}: its option {clash[0]} conflicts with ours; rename it")
 
         def run(**options: Any) -> None:
             ours = {name: options.pop(name) for name in options.keys() - names}

@@ -29,14 +29,12 @@ from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.importers.options import annotator_option
 
-labels_option = click.option(
-    "--labels", help="The label set; by default the manifest's default one."
-)
+labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
 
 
 @click.group()
 def manifests() -> None:
-    """Lists of clips with their labels and splits.
+    """Manage lists of clips with their labels and splits.
 
     \b
     Examples:
@@ -56,7 +54,7 @@ manifests.add_command(import_)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @json_option
 def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
-    """Show a manifest's contents, or all about single items.
+    """Show a manifest's contents, or all facts about single items.
 
     \b
     Examples:
@@ -83,24 +81,24 @@ def _aligned(facts: dict[str, object]) -> str:
     "--shift",
     type=Seconds(),
     default=0.0,
-    help="Move all lines; below zero they come earlier.",
+    help="Move all lines; a negative number makes them earlier.",
 )
 @renamed_option(
     "--films",
     "--film-table",
     "films",
     type=PATH,
-    help="A table (columns film, file) of files that are not named by a film's id, title or video.",
+    help="A table (film, file) of files not named after a film's id, title or video.",
 )
 def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **options: Any) -> None:
-    """Make texts of the words spoken in a manifest's clips.
+    """Make texts from the words spoken in a manifest's clips.
 
-    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named by the film's id,
+    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named after the film's id,
     title or video (tt0467406.srt, "Juno (2007).en.vtt"); or MObyGaze's tractive_subtitles.sql, with
     tractive_movies.sql beside it. The texts have the ids of the clips; a line belongs to the clip
     that has most of it. Ends with exit code 3 if files or lines could not be used.
 
-    The words stay in the new manifest: a store of them has their numbers alone, and may be shared.
+    The words stay in the new manifest: a store made from it has only numbers, and may be shared.
 
     \b
     Examples:
@@ -111,7 +109,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{words.describe_size()} -> {output}; in {silent:,} nothing is said")
+    echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
     echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
@@ -123,7 +121,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
 @folder_argument("table")
 @table_options("id (or media), level, concepts, ratio", "level=tension")
 @levels_option
-@click.option("--name", help="The label set's name; by default the annotator's or the table's.")
+@click.option("--name", help="The label set's name (default: the annotator's or the table's).")
 @annotator_option
 @overwrite_option
 def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
@@ -131,7 +129,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     A row of the CSV table names a clip by its id, its file or its file's name (in a column id,
     media, video, file_name ...), and has its level (in a column level or label). Ends with exit
-    code 3 if rows name no clip of the manifest.
+    code 3 if rows match no clip of the manifest.
 
     \b
     Examples:
@@ -162,7 +160,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 @folder_argument("manifest")
 @json_option
 def check(manifest: Path, as_json: bool) -> None:
-    """Every problem of a manifest, with its file and line.
+    """List every problem of a manifest, with its file and line.
 
     Ends with exit code 1 if there is any.
 
@@ -181,8 +179,8 @@ def check(manifest: Path, as_json: bool) -> None:
 @manifests.command()
 @folder_argument("manifest")
 @labels_option
-@click.option("--split", help="Only the clips that this split has.")
-@click.option("--by-film", is_flag=True, help="Also each film's levels.")
+@click.option("--split", help="Count only the clips in this split.")
+@click.option("--by-film", is_flag=True, help="Also show each film's levels.")
 @click.option(
     "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
 )
@@ -190,9 +188,9 @@ def check(manifest: Path, as_json: bool) -> None:
 @overwrite_option
 @json_option
 def stats(
-    manifest: Path, by_film: bool, figure: Path | None, overwrite: bool, as_json: bool, **which: Any
+    manifest: Path, by_film: bool, figure: Path | None, overwrite: bool, as_json: bool, **parts: Any
 ) -> None:
-    """Levels and concepts in figures, as in the paper's figure 2.
+    """Count levels and concepts, as in the paper's figure 2.
 
     \b
     Examples:
@@ -204,7 +202,7 @@ def stats(
     from obygaze_features.manifests.statistics import describe_statistics, statistics
 
     loaded = of.Manifest.load(manifest)
-    counts = statistics(loaded, **which)
+    counts = statistics(loaded, **parts)
     titles = film_titles(loaded.items)
     if figure is not None:
         check_figure_path(figure, overwrite=overwrite)
@@ -240,11 +238,11 @@ def thesaurus(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """What the levels and concepts of ObyGaze, or of your own, mean; all or one CONCEPT.
+    """Explain the levels and concepts of ObyGaze or your own scheme.
 
-    The paper's five sub-constructs, the levels, and of each concept what it is about, instances
-    and examples, with their sources. In ELAN, make a new file from the template to annotate a film
-    of your own; `obygaze annotations import elan` reads what you annotated.
+    Prints all, or one CONCEPT: the paper's five sub-constructs, the levels, and each concept's
+    meaning, instances and examples, with their sources. In ELAN, make a new file from the template
+    to annotate your own film; `obygaze annotations import elan` reads your annotations.
 
     \b
     Examples:
@@ -288,10 +286,10 @@ def thesaurus(
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
-    """Which clips' videos are there: found, missing, ambiguous.
+    """Find the clips' videos: found, missing, ambiguous.
 
-    A clip's file is FILM/STEM.* or STEM.*, whatever the extension. Ends with exit code 3 if some
-    are missing or ambiguous.
+    A clip's file is FILM/STEM.* or STEM.*, with any extension. Ends with exit code 3 if any are
+    missing or ambiguous.
 
     \b
     Example:
@@ -307,7 +305,7 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
 @folder_argument("right")
 @json_option
 def diff(left: Path, right: Path, as_json: bool) -> None:
-    """How two manifests differ.
+    """Compare two manifests.
 
     Ends with exit code 1 if there is a difference.
 
@@ -326,23 +324,23 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 @folder_argument("manifest")
 @click.option("--name", help="Its name.")
 @click.option("--version", help="Its version.")
-@click.option("--source", help="Where it comes from.")
-@click.option("--licence", help="Of the labels, such as CC-BY-4.0.")
-@click.option("--citation", help="What to cite.")
+@click.option("--source", help="Its source.")
+@click.option("--licence", help="The licence of the labels, such as CC-BY-4.0.")
+@click.option("--citation", help="The publication to cite.")
 def set_(manifest: Path, **texts: str | None) -> None:
-    """Change what a manifest says of itself: licence, citation, name, version, source.
+    """Change a manifest's licence, citation, name, version or source.
 
-    Items and labels stay as they are, and so does the digest. Stores that are extracted from now
-    on have the new texts; those that there are have their own: obygaze stores set.
+    Items, labels and the digest stay unchanged. Stores that are extracted from now on have the new
+    texts; edit existing stores with: obygaze stores set.
 
     \b
     Examples:
       obygaze manifests set manifests/mine --licence CC-BY-4.0
       obygaze manifests set manifests/mine --name doors --citation "Doe (2026). Doors."
     """
-    given = {name: text for name, text in texts.items() if text is not None}
-    changed = of.Manifest.load(manifest).set(**given)
-    echo(f"{', '.join(given)} of {changed.name} changed -> {manifest}")
+    changes = {name: text for name, text in texts.items() if text is not None}
+    changed = of.Manifest.load(manifest).set(**changes)
+    echo(f"{', '.join(changes)} of {changed.name} changed -> {manifest}")
 
 
 @manifests.command()
@@ -352,12 +350,12 @@ def set_(manifest: Path, **texts: str | None) -> None:
     "--by",
     metavar="COLUMN",
     help="Keep groups whole: clips of the same film, media (file), or cell of another column of "
-    "items.csv. A fold per group, or --folds.",
+    "items.csv. One fold per group, or --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
-@click.option("--folds", type=int, help="How many folds.  [default: 10]")
-@click.option("--seed", type=int, default=0, help="Another seed, another split.")
-@click.option("--name", help="The split's name; by default leak-free, leave-film-out or the like.")
+@click.option("--folds", type=int, help="The number of folds.  [default: 10]")
+@click.option("--seed", type=int, default=0, help="The seed of the split.")
+@click.option("--name", help="The split's name (default: leak-free, leave-film-out or the like).")
 @overwrite_option
 def split(
     manifest: Path,
@@ -368,11 +366,11 @@ def split(
     overwrite: bool,
     labels: str | None,
 ) -> None:
-    """Split the labelled clips into folds: one column for all of them.
+    """Split the labelled clips into folds.
 
-    The levels are spread evenly. Whatever is trained and tested on such a split, train and test
-    never meet. Spans that overlap in time (of two annotators, say) cannot be split singly, and
-    those that follow each other in one file are alike: use --by media.
+    The levels are spread evenly. One column of folds serves all experiments, so that training and
+    test clips never mix. Spans that overlap in time (for instance of two annotators) cannot be
+    split one by one, and consecutive spans of a file are alike: use --by media.
 
     \b
     Examples:
@@ -389,48 +387,47 @@ def split(
         new = of.leave_film_out(loaded, labels=labels, groups=by, name=name)
     else:
         name = name or (f"by-{safe_id(by)}" if by else "leak-free")
-        how = {"folds": 10 if folds is None else folds, "seed": seed}
-        new = of.stratified(loaded, labels=labels, groups=by, name=name, **how)
+        settings = {"folds": 10 if folds is None else folds, "seed": seed}
+        new = of.stratified(loaded, labels=labels, groups=by, name=name, **settings)
     loaded.add_split(new, overwrite=overwrite)
-    least, most = min(new.sizes), max(new.sizes)
-    sizes = f"{least}" if least == most else f"{least} to {most}"
+    least, largest = min(new.sizes), max(new.sizes)
+    sizes = f"{least}" if least == largest else f"{least} to {largest}"
     echo(
         f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
         f"{manifest / 'splits' / new.name}.csv"
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}: so alike that scores are too high; keep files whole, if there are "
-            "three or more (--by media), or write gap = 5 in the experiment",
+            f"WARNING: {near}; such clips are so alike that scores are too high. If there are at "
+            "least three files, keep them whole (--by media), or set gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:
         echo(
-            f"WARNING: {len(new.sizes)} folds: obygaze models run takes three, to train, validate "
-            "and test; make more, or keep groups of another column whole",
+            f"WARNING: {len(new.sizes)} folds, but obygaze models run needs three, to train, "
+            "validate and test; make more folds, or group by another column",
             err=True,
         )
 
 
 @manifests.command()
 @folder_argument("manifest")
-@click.option("--train", multiple=True, metavar="SPLIT", help="Splits that models train on.")
-@click.option("--test", multiple=True, metavar="SPLIT", help="Splits that they are tested on.")
-@click.option("--test-fold", type=int, help="The fold that is tested on; by default the last.")
+@click.option("--train", multiple=True, metavar="SPLIT", help="The splits that models train on.")
+@click.option("--test", multiple=True, metavar="SPLIT", help="The splits that they are tested on.")
+@click.option("--test-fold", type=int, help="The test fold (default: the last).")
 @click.option(
     "--gap",
     type=Seconds(0),
     default=5.0,
-    help="Clips of a file that are at most so far apart are neighbours.",
+    help="The largest gap between neighbours in a file, in seconds.",
 )
-@click.option("--ids", "with_ids", is_flag=True, help="Also name the clips.")
+@click.option("--ids", "with_ids", is_flag=True, help="Also list the clips.")
 @json_option
 def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
-    """Which test clips are in a training pool, and in which run's training set.
+    """Find test clips in training pools and in runs' training sets.
 
-    Test clips that have a neighbour there, a clip that follows or precedes them in their file, are
-    counted and named, too. By default every split that has runs (every split, where none has) as
-    training set against every split as test set.
+    Test clips whose neighbour in the same file trains are counted and named, too. By default every
+    split that has runs (or every split, if none has) is compared with every split as test set.
 
     \b
     Examples:

@@ -17,15 +17,15 @@ from obygaze_features.manifests.importers.options import source_argument
 
 
 def output_options(importer: str) -> Callable[[Command], Command]:
-    """Return the options that say where an importer's manifest goes."""
+    """Return the options for the folder of an importer's manifest."""
     return cli.output_options("The manifest's folder.", default=Path("manifests", importer))
 
 
 @click.group("import", cls=ImportGroup, makes="Manifest", options=output_options)
 def import_() -> None:
-    """Make a manifest from annotations, a folder of videos or images, prompts or a table.
+    """Make a manifest from annotations, films, images or a table.
 
-    Importers of other packages are listed below ours; module:function in place of a name calls one
+    Importers of other packages are listed below ours; use module:function as the name to call one
     that is not listed.
 
     \b
@@ -39,12 +39,12 @@ def import_() -> None:
 
 @import_.command("obygaze12-splits")
 @source_argument
-@cli.output_options("The manifest that gets the splits.", default=Path("manifests", "obygaze12"))
+@cli.output_options("The manifest to add the splits to.", default=Path("manifests", "obygaze12"))
 def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
-    """The authors' splits and runs.
+    """Add the authors' splits and runs to a manifest.
 
     SOURCE is the folder that has balanced_level/ and movieset/ (LinearProbing/ in the authors'
-    repository has the first). They are added to a manifest that was imported before.
+    repository has the first). The manifest must have been imported before.
 
     \b
     Example:
@@ -67,9 +67,9 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 
 @import_.saves
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
-    """Save a new manifest; print what it holds, where it is and the next command."""
+    """Save and describe a new manifest; print the next command."""
     if not len(manifest):
-        raise ManifestError("the source holds no items, only a header; nothing was written")
+        raise ManifestError("the source has no items, only a header; nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:

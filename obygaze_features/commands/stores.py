@@ -1,4 +1,4 @@
-"""`obygaze stores`: look into feature stores, verify, finalise, join and compare them."""
+"""`obygaze stores`: inspect, verify, finalise, join and compare feature stores."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 NOT_STATED = "not stated"
 MAX_VALUE_WIDTH = 40
-"""Characters of an attribute's value that `diff` prints."""
+"""The characters of an attribute's value that `diff` prints."""
 
 
 @click.group()
 def stores() -> None:
-    """Look into feature stores, check, finalise, join and compare them.
+    """Inspect, verify, finalise, share and search feature stores.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show what a store holds: rows, arrays, backbone and fingerprints.
+    """Show a store's rows, arrays, backbone and fingerprints.
 
     \b
     Examples:
@@ -83,11 +83,12 @@ def info(store: Path | str, as_json: bool) -> None:
 @folder_argument("folder")
 @json_option
 def status(folder: Path, as_json: bool) -> None:
-    """Show how far the stores of a folder are: done, failed, to do, who is at work, time left.
+    """Show the progress of the stores in a folder.
 
-    Under "running" is each machine, with the number of blocks that it computes. The speed is that
-    of the blocks of the last hour while somebody is at work, else that of the last extraction in
-    the store's log. Ends with exit code 3 if a store cannot be read.
+    Lists finished, failed and remaining rows, active machines and the time left. Under "running" is
+    each machine, with the number of blocks that it computes. The speed is that of the last hour's
+    blocks while any machine is active, else that of the last extraction in the store's log. Ends
+    with exit code 3 if a store cannot be read.
 
     \b
     Examples:
@@ -119,15 +120,15 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 @folder_argument("store")
 @click.option("--compress", is_flag=True, help="Compress each chunk; smaller, slower to read.")
 @click.option(
-    "--allow-incomplete", is_flag=True, help="Finalise although blocks are missing, without them."
+    "--allow-incomplete", is_flag=True, help="Finalise a store without its missing blocks."
 )
 @json_option
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
-    """Make a filled store one of few files, with a dataset card, read-only.
+    """Turn a filled store into few files with a dataset card, read-only.
 
     Joins the small files of the extraction into large ones and verifies the checksum of each.
     README.md and croissant.json describe the data, checksums.json lists every file. A store that
-    is final already is not changed.
+    is already final is not changed.
 
     \b
     Examples:
@@ -153,15 +154,15 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 
 @stores.command("set")
 @folder_argument("store")
-@click.option("--licence", help="Of the features, such as CC-BY-4.0.")
-@click.option("--citation", help="What to cite.")
+@click.option("--licence", help="The licence of the features, such as CC-BY-4.0.")
+@click.option("--citation", help="The publication to cite.")
 @click.option("--name", help="Its name.")
 @click.option("--published", metavar="DATE", help="When it was published, such as 2026-11-23.")
 def set_(store: Path, **texts: str | None) -> None:
-    """Change what a store says of itself: licence, citation, name, date.
+    """Edit a store's licence, citation, name or date.
 
-    The features stay as they are. A final store gets a new card and new checksums, in one step;
-    push it again where you pushed it.
+    The features stay unchanged. A final store gets a new card and new checksums, in one step;
+    push it again to every copy.
 
     \b
     Examples:
@@ -178,7 +179,7 @@ def set_(store: Path, **texts: str | None) -> None:
 @store_argument("store")
 @json_option
 def verify(store: Path | str, as_json: bool) -> None:
-    """Read a whole store again and list what is damaged, by file and id.
+    """Read a whole store again and list damage, by file and id.
 
     Compares every chunk, shard, record and other file with its checksum. Nothing is changed. Ends
     with exit code 1 if anything is damaged.
@@ -205,7 +206,7 @@ def verify(store: Path | str, as_json: bool) -> None:
         if damage:
             rows = len({item_id for entry in damage for item_id in entry.ids})
             echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
-            remedy = "pull the store again, or restore what is damaged from a copy"
+            remedy = "pull the store again, or restore the damaged files from a copy"
             if rows and isinstance(store, Path) and store.is_dir():
                 remedy = f"obygaze stores repair {for_shell(store)}"
             echo(f"next: {remedy}")
@@ -216,18 +217,18 @@ def verify(store: Path | str, as_json: bool) -> None:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--reopen", is_flag=True, help="Reopen a final store although it is undamaged.")
+@click.option("--reopen", is_flag=True, help="Reopen a final store even if it is undamaged.")
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
 def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
-    """Make damaged blocks missing ones, which extraction fills.
+    """Turn damaged blocks into missing ones, which extraction fills.
 
-    Shows which rows it would drop, and asks; without a terminal it stops there unless --yes is
-    given. What it replaces or drops stays beside the store, as NAME.zarr.before-repair. Ends with
+    Shows the rows that it would drop, and asks; without a terminal it stops there, unless you pass
+    --yes. Replaced and dropped files stay beside the store, as NAME.zarr.before-repair. Ends with
     exit code 3 if rows were dropped.
 
     A damaged final store is reopened: it keeps every intact block; fill it and finalise it again.
-    No process may be writing the store meanwhile. Files that no extraction makes (zarr.json,
+    No process may write the store during a repair. Files that no extraction makes (zarr.json,
     items.csv ...) are not repaired: restore them from a copy. Files that killed writers left are
     harmless, and finalise leaves them out.
 
@@ -310,7 +311,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @store_argument("right")
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, reference clips, and the rows of common ids.
+    """Compare two stores: attributes, reference clips, and common rows.
 
     Rows are compared by cosine: 1 means the same direction. A store has the features of a
     synthetic reference clip: two labs whose reference clips have a cosine close to 1 compute the
@@ -334,7 +335,7 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
 
     rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
     package = f" of {backbone['package']}" if backbone.get("package") else ""
-    default = "none, of images and texts" if "texts" in preprocessing else NOT_STATED
+    default = "none, for images and texts" if "texts" in preprocessing else NOT_STATED
     sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
     kind = "sound" if sampling.startswith("sound ") else "frames"
     about = {
@@ -367,7 +368,7 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
         return f"obygaze stores verify {for_shell(path)} (reads everything again)"
     if "://" in str(path):
-        return "ask its owner to finalise it, or take what is done: obygaze stores subset"
+        return "ask its owner to finalise it, or copy finished rows: obygaze stores subset"
     if facts["rows"]["to_do"]:
         return "run the extraction again, it resumes; or join parts: obygaze stores merge"
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
@@ -384,7 +385,7 @@ def _print_repair(result: Repair) -> None:
     if result.reopened:
         echo(f"{result.path} is open again")
     if result.aside:
-        echo(f"as it was: {result.aside} (remove it when the store is whole again)")
+        echo(f"the previous files: {result.aside} (remove them when the store is complete again)")
     if result.to_do:
         echo(
             f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
@@ -431,7 +432,7 @@ def _format_cosine(value: float | None) -> str:
 
 
 def _differing(attributes: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
-    """A table row per attribute that differs, or per key of it."""
+    """Yield a table row per attribute that differs, or per key of it."""
     for name, (left, right) in attributes.items():
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             for key in {**left, **right}:

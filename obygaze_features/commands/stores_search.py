@@ -29,36 +29,34 @@ if TYPE_CHECKING:
     from obygaze_features.store import Store
 
 page_options = join_options(
-    click.option("--manifest", type=PATH, help="The manifest of the clips' films, times, labels."),
-    click.option("--labels", metavar="NAME", help="Its label set; by default its default one."),
-    click.option("--report", type=PATH, help="A report's page, to which clips on a page lead."),
+    click.option("--manifest", type=PATH, help="The clips' manifest, with films and labels."),
+    click.option("--labels", metavar="NAME", help="The label set (default: the manifest's)."),
+    click.option("--report", type=PATH, help="A report's page that clips on the page link to."),
 )
 
 
 @click.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@click.option("--text", help="Find what this text describes (CLIP, SigLIP, X-CLIP and CLAP).")
-@click.option("--like", metavar="ID", help="Find clips like this one, which is left out.")
+@click.option("--text", help="Find clips that match a text (CLIP, SigLIP, X-CLIP and CLAP).")
+@click.option("--like", metavar="ID", help="Find clips like this one, without the clip itself.")
 @click.option(
     "--vector",
     type=PATH,
     metavar="FILE",
-    help="Find what is near a vector, in .npy, .json or .csv.",
+    help="Find clips near a vector, in .npy, .json or .csv.",
 )
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
-@click.option(
-    "--frames", is_flag=True, help="Compare every frame, and say which moment is nearest."
-)
+@click.option("--frames", is_flag=True, help="Compare every frame, and report the nearest moment.")
 @film_option("Only clips of these films.")
-@click.option("--top", type=click.IntRange(1), default=10, help="How many clips.")
+@click.option("--top", type=click.IntRange(1), default=10, help="The number of clips.")
 @click.option(
     "--backbone",
     metavar="[NAME=]PATH",
-    help="The checkpoint that the stores were made with, for --text.  [default: by its name]",
+    help="The checkpoint of the stores, for --text.  [default: found by its name]",
 )
 @output_option("Write the matches, as .csv, .json or a page in .html.", required=False)
 @click.option(
-    "--thumbnails", type=PATH, metavar="FOLDER", help="Pictures ID.jpg to show on the page."
+    "--thumbnails", type=PATH, metavar="FOLDER", help="The folder of pictures (ID.jpg) for pages."
 )
 @page_options
 @overwrite_option
@@ -76,9 +74,9 @@ def search(
 ) -> None:
     """Find the clips nearest to a text, a clip or a vector.
 
-    Compares every row that is done by cosine: 1 means the same direction. A text is embedded by
-    the text tower of the stores' backbone, whose weights must be those that the stores were made
-    with. Several stores must be of one backbone.
+    Compares every finished row by cosine: 1 means the same direction. A text is embedded by the
+    text tower of the stores' backbone, which must have the weights that the stores were made with.
+    All stores must be from the same backbone.
 
     \b
     Examples:
@@ -98,7 +96,7 @@ def search(
     if output is not None:
         check_output(output, overwrite=overwrite)
     if thumbnails is not None and (output is None or output.suffix != ".html"):
-        raise UsageError("--thumbnails are shown on a page; give one with -o PAGE.html")
+        raise UsageError("--thumbnails needs a page: -o PAGE.html")
     link, opened = link_to(report, output), [open_store(address) for address in stores_]
     clips = describe_clips(opened, manifest, labels, link)
     query["films"] = find_films(query["films"], clips.titles) or None
@@ -116,14 +114,14 @@ def search(
         echo_json(rows)
         return
     if not matches:
-        echo("no rows to search: none is done")
+        echo("no finished rows to search")
         return
     header = ["", "clip", "film", "from", *(["nearest at"] if frames else []), "cosine"]
     table = []
     for rank, (match, row) in enumerate(zip(matches, rows, strict=True), start=1):
         moment = f"frame {match.frame}" if match.time is None else format_time(match.time)
-        known = [rank, match.id, row["title"] or "-", row["from"] or "-"]
-        table.append([*known, *([moment] if frames else []), f"{match.cosine:.4f}"])
+        cells = [rank, match.id, row["title"] or "-", row["from"] or "-"]
+        table.append([*cells, *([moment] if frames else []), f"{match.cosine:.4f}"])
     echo(align(header, table, left=3))
     for match in matches:
         if excerpt := clips.excerpt(match.id):
@@ -141,8 +139,8 @@ def search(
 @click.option(
     "--color",
     metavar="film|level|CONCEPT|COLUMN",
-    help="What the colours show; levels, concepts and columns of items are those of --manifest. "
-    "By default the level where --manifest has labels, else the film.",
+    help="The meaning of the colours; levels, concepts and columns come from --manifest "
+    "(default: the level if --manifest has labels, else the film).",
 )
 @film_option("Highlight one film; others are grey.", "film")
 @page_options
@@ -150,15 +148,15 @@ def search(
     "--method",
     type=click.Choice(["pca", "umap"]),
     default="pca",
-    help="Principal components, or UMAP where umap-learn is installed.",
+    help="Principal components, or UMAP if umap-learn is installed.",
 )
 @click.option("--array", default="native", help="The array to map.")
 @figure_options
 @overwrite_option
 def map_(store: Path | str, output: Path, **options: Any) -> None:
-    """Draw all clips of a store in two dimensions, coloured by film, level, concept or column.
+    """Draw a store's clips in two dimensions.
 
-    On the page, names of films, levels and concepts light their clips, and a click opens one.
+    On the page, names of films, levels and concepts highlight their clips, and a click opens one.
 
     \b
     Examples:
@@ -178,8 +176,8 @@ def map_(store: Path | str, output: Path, **options: Any) -> None:
 
 
 def _warn_of_synthetic(stores: Sequence[Store]) -> None:
-    """Say that numbers mean nothing where a store's features are of no trained backbone."""
+    """Warn that numbers mean nothing if a store's features are from an untrained backbone."""
     for store in stores:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            text = f"WARNING: the cosines mean nothing: {store.where} has {synthetic}"
+            text = f"WARNING: these cosines mean nothing: {store.where} has {synthetic}"
             echo(text, fg="yellow", bold=True, err=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.transfer import Packed, Pulled, Pushed
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
-RESUMABLE = "What was {} is kept; run the same command again to resume."
+RESUMABLE = "Files already {} are kept; run the same command again to resume."
 
 
 @click.command()
@@ -41,10 +41,10 @@ RESUMABLE = "What was {} is kept; run the same command again to resume."
 @output_options("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Put a final store into one zip file, which can be read as it is.
+    """Pack a final store into one zip file, which can be read directly.
 
-    Nothing is compressed, so that Zarr and others read it without unpacking. Each file is compared
-    with its checksum on the way.
+    Nothing is compressed, so that Zarr and other programs read it without unpacking. Each file is
+    compared with its checksum.
 
     \b
     Examples:
@@ -63,10 +63,10 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 @output_options("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Take a store out of its zip file: verified to the last byte, or refused.
+    """Unpack a store from its zip file, fully verified.
 
     A zip file with anything that `obygaze stores pack` does not write is refused: other names,
-    links, compressed files, files that the store does not list.
+    links, compressed files, and files that the store does not list.
 
     \b
     Examples:
@@ -86,14 +86,14 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="Which.  [default: all; in Parquet those with one vector per clip]",
+    help="The arrays.  [default: all; in Parquet those with one vector per clip]",
 )
 @json_option
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
-    """Write a store as HDF5 or Parquet, for programs that do not read Zarr.
+    """Write a store as HDF5 or Parquet.
 
-    HDF5 gets one dataset per array; Parquet one row per clip and one column per array. Rows that
-    are not done are NaN in the one and null in the other.
+    This is for programs that do not read Zarr. HDF5 gets one dataset per array; Parquet one row per
+    clip and one column per array. Rows that are not done are NaN in the one and null in the other.
 
     \b
     Examples:
@@ -103,12 +103,12 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     """
     from obygaze_features.store import open_store
 
-    made = open_store(store).export(output, **options)
+    result = open_store(store).export(output, **options)
     line = (
-        f"{counted(made.rows, 'row')}, {made.done:,} done, of {', '.join(made.arrays)}; "
-        f"{format_size(made.size)} -> {output}"
+        f"{counted(result.rows, 'row')}, {result.done:,} done, of {', '.join(result.arrays)}; "
+        f"{format_size(result.size)} -> {output}"
     )
-    _report(made, line, as_json)
+    _report(result, line, as_json)
 
 
 @click.command()
@@ -116,12 +116,11 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Put a final STORE elsewhere: into a folder, to S3, or on the Hugging Face Hub.
+    """Send a final STORE to a folder, to S3, or to the Hugging Face Hub.
 
-    TARGET is a folder, which gets the store under its own name, as with cp; or NAME.zarr, to give
-    it another. On the Hub it is a data set of its own. Where something else is already, nothing is
-    sent. The same command resumes an interrupted push. In the end every file there is compared
-    with its checksum.
+    TARGET is a folder, to which the store is copied under its own name, as with cp; or NAME.zarr,
+    to rename it. On the Hub it is a separate data set. If the target holds anything else, nothing
+    is sent. The same command resumes an interrupted push. Every uploaded file is then verified.
 
     \b
     Examples:
@@ -142,10 +141,10 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 @output_options("The new store, NAME.zarr.")
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Download a final STORE: from a URL, or out of a zip file.
+    """Download a final STORE from a URL, or unpack it from a zip file.
 
     The same command resumes an interrupted download. Every file is compared with its checksum, and
-    the store appears whole or not at all; what --overwrite replaces stays until then.
+    the store appears whole or not at all; with --overwrite, the old store stays until then.
 
     \b
     Examples:
@@ -167,7 +166,7 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     for value in values:
         if value != "*" and not _ORIGIN.fullmatch(value):
             raise click.BadParameter(
-                f"{value!r} is not the address of a site; give one such as https://lab.example, "
+                f"{value!r} is not the address of a site; use one such as https://lab.example, "
                 "without a path, or *"
             )
     return values
@@ -178,13 +177,13 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.option(
     "--host",
     default="127.0.0.1",
-    help="The address to listen at; 0.0.0.0 for all that this machine has.",
+    help="The address to listen on; 0.0.0.0 for all of this machine's addresses.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
-    help="The port to listen at; 0 for any that is free.",
+    help="The port to listen on; 0 for any free port.",
 )
 @click.option(
     "--allow-origin",
@@ -196,10 +195,10 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     "https://lab.example; * for all pages; several times.",
 )
 def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
-    """Offer the stores in a FOLDER to other machines while this runs.
+    """Serve the stores in a FOLDER to other machines while this runs.
 
-    Everybody who reaches the address may read all files in the folder, and nobody may write: give
-    a folder of its own. Ctrl-C ends it.
+    Everybody who can reach the address may read all files in the folder, and nobody can write: use
+    a separate folder. Ctrl-C ends it.
 
     \b
     Examples:
@@ -226,7 +225,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
 
 @click.group("import")
 def import_() -> None:
-    """Make a store of features that others computed, for the items of a manifest.
+    """Make a store from features that others computed.
 
     \b
     Examples:
@@ -238,19 +237,19 @@ def import_() -> None:
 
 _import_options = join_options(
     click.option("--manifest", type=PATH, required=True,
-                 help="The folder of the manifest whose items get a row each."),
+                 help="The manifest's folder; the store gets one row per item."),
     output_option("The store, NAME.zarr; an interrupted import is resumed."),
     click.option("--recipe", type=PATH,
-                 help="A TOML or JSON file that says so at length: precision, and the tables "
+                 help="A TOML or JSON file with these facts in full: precision, and the tables "
                  "backbone (name, family, revision, weights_sha256, config) and preprocessing."),
     click.option("--backbone", metavar="NAME",
-                 help="What the features were computed with: a name of obygaze features backbones, "
-                 "or another."),
-    click.option("--preprocessing", metavar="MODE", help="How frames were prepared."),
-    click.option("--precision", metavar="NAME", help="In which they were computed."),
+                 help="The backbone of the features: a name from obygaze features backbones, or "
+                 "another."),
+    click.option("--preprocessing", metavar="MODE", help="The preprocessing of the frames."),
+    click.option("--precision", metavar="NAME", help="The number format of the computation."),
     names_option("--columns", metavar="NAME,...",
-                 help="The names of the numbers of a vector, of arrays as wide as that."),
-    click.option("--retry-failed", is_flag=True, help="Read rows again that failed before."),
+                 help="The names of a vector's numbers, for arrays of this width."),
+    click.option("--retry-failed", is_flag=True, help="Retry rows that failed before."),
     json_option,
 )  # fmt: skip
 """The options of every import."""
@@ -260,10 +259,11 @@ _import_options = join_options(
 @click.argument("folders", nargs=-1, required=True, metavar="[ARRAY=]FOLDER...")
 @_import_options
 def pth(folders: tuple[str, ...], **options: Any) -> None:
-    """From folders of PyTorch files, FILM/STEM.pth, as the paper's authors keep features.
+    """Import folders of PyTorch files, FILM/STEM.pth.
 
-    A file holds a tensor, or a dictionary with one under the array's name; shape and type are what
-    most files have. No program in a file is run. A folder is the array native unless it is named.
+    A file holds a tensor, or a dictionary with a tensor under the array's name; shape and type are
+    those of most files. No program in a file is run. A folder is the array native unless it is
+    named.
 
     \b
     Examples:
@@ -279,15 +279,16 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 @click.option(
     "--ids",
     type=PATH,
-    help="Whose each row is: a text file with an id a line, or CSV with a column id.",
+    help="The id of each row: a text file with one id per line, or CSV with a column id.",
 )
 @click.option("--in-order", is_flag=True, help="Row i is item i of the manifest.")
 @_import_options
 def npy(paths: tuple[str, ...], **options: Any) -> None:
-    """From a NumPy matrix with ids, or folders of NumPy files, FILM/STEM.npy.
+    """Import a NumPy matrix with ids, or folders of NumPy files.
 
-    A file or folder is the array native unless it is named. For a file, --ids says whose each row
-    is. In a folder, shape and type are what most files have. What holds objects is not read.
+    A file or folder is the array native unless it is named. For a file, --ids lists the id of each
+    row. A folder has files FILM/STEM.npy, whose shape and type are those of most files. Files that
+    hold objects are refused.
 
     \b
     Examples:
@@ -304,7 +305,7 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 @folder_argument("file")
 @_import_options
 def hdf5(file: Path, **options: Any) -> None:
-    """From an HDF5 file: an exported store, or any with ids and datasets of as many rows.
+    """Import an HDF5 file: an exported store, or ids and datasets.
 
     \b
     Examples:
@@ -341,26 +342,26 @@ def _import(
             echo(f"recorded as unknown: {', '.join(unknown)}")
         rows = counted(len(store), "row")
         echo(f"{rows}: {done:,} done, {len(failures):,} failed, {to_do:,} to do")
-        retry = ", or mend what failed and run this again with --retry-failed"
+        retry = ", or fix the failures and run this again with --retry-failed"
         echo(f"next: obygaze stores finalise {for_shell(output)}{retry if failures else ''}")
     exit_if(failures)
 
 
 def _by_array(texts: Sequence[str]) -> dict[str, Path]:
-    """Array -> path, from ``[ARRAY=]PATH``."""
+    """Return paths by array, from ``[ARRAY=]PATH``."""
     paths: dict[str, Path] = {}
     for text in texts:
         name, named, path = text.partition("=")
         if not named or Path(text).exists():
             name, path = "native", text
         if name in paths:
-            raise UsageError(f"two paths are for the array {name}; name them: ARRAY=PATH")
+            raise UsageError(f"two paths are for the array {name}; set others with ARRAY=PATH")
         paths[name] = Path(path)
     return paths
 
 
 def _report(result: Exported | Packed | Pushed | Pulled, line: str, as_json: bool) -> None:
-    """Print what a command did, and which files it left out."""
+    """Print a command's result, and the files that it left out."""
     values = {"left_out": [], **result._asdict()}
     if as_json:
         echo_json({k: str(value) if k == "path" else value for k, value in values.items()})

@@ -314,7 +314,7 @@ class _TierWriter:
     root
         The document; it is not changed.
     entries
-        Of types of tiers that have a pick-list, the ids of its entries, by text.
+        The ids of pick-list entries by text, for types of tiers that have a pick-list.
     """
 
     def __init__(self, root: Xml.Element, entries: Mapping[str, Mapping[str, str]]) -> None:
@@ -488,8 +488,8 @@ def refuse_edited(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
-                f"{path} holds annotations that obygaze did not write, or that were edited since; "
-                "it is never replaced, not even with --overwrite: choose another folder"
+                f"{path} has annotations that obygaze did not write, or that were edited since; "
+                "it is never replaced, even with --overwrite. Choose another folder"
             )
 
 

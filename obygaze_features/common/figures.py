@@ -107,7 +107,7 @@ def figure_format(*, width: str | float | None = None, ground: str | None = None
         parts = re.fullmatch(r"(\d*\.?\d+) ?(in|cm|)", str(width).strip())
         inches = float(parts[1]) / (2.54 if parts[2] == "cm" else 1) if parts else 0.0
         if not 3 <= inches <= 40:
-            raise UsageError(f"a figure is 3 to 40 inches wide (got {width}); say 6.5, or 16cm")
+            raise UsageError(f"a figure is 3 to 40 inches wide (got {width}); try 6.5 or 16cm")
     if ground is not None:
         if ground not in GROUNDS:
             raise UsageError(unknown_name("ground", ground, GROUNDS))

@@ -305,7 +305,7 @@ def _rename_exclusively(source: Path, target: Path) -> bool:
         if problem.errno not in _UNSUPPORTED:
             raise
         raise StoreError(
-            f"{target.parent}:  has no hard "
+            f"{target.parent}: this disk has no hard "
             "links and no rename that replaces nothing. Write the store to another disk, such as "
             "this computer's own, and copy it here when it is finished"
         ) from problem

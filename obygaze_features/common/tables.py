@@ -264,7 +264,7 @@ def map_columns(
             meaning = alternatives[0]
             raise ManifestError(
                 f"{table.path}, line 1: no column {meaning!r}; name it with "
-                f"--column {meaning}=NAME (there are {join_some(list(table.columns), 20)})"
+                f"--column {meaning}=NAME (the columns are {join_some(list(table.columns), 20)})"
             )
     mapped = {}
     for name, cells in table.columns.items():
@@ -501,7 +501,7 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
 
 def _no_column(path: Path, names: Iterable[str], header: Iterable[str]) -> str:
     missing = ", ".join(map(repr, names))
-    return f"{path}, line 1: no column {missing}; there are {join_some(list(header), 20)}"
+    return f"{path}, line 1: no column {missing}; the columns are {join_some(list(header), 20)}"
 
 
 def _not_utf8(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Decoding processes: each can be killed, is replaced, and is handed work ahead of its use."""
+"""Decoding processes: they can be killed, are replaced, and receive work ahead of its use."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
-"""For a process to start: it imports PyAV, perhaps over a network."""
+"""The seconds for a process to start: it imports PyAV, perhaps over a network."""
 EXIT_TIMEOUT_S = 2.0
-"""For a killed process to end; one that waits for a dead drive never does."""
+"""The seconds for a killed process to end; one that waits for a dead drive never does."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 class _WorkerDied(Exception):
-    """The process died during a request."""
+    """A process that died during a request."""
 
 
 class Decoder:
@@ -58,9 +58,9 @@ class Decoder:
         self._stopped = False
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of `video.worker`; its ``error`` is a reason, without the file's name.
+        """Return the answer of `video.worker`; its ``error`` is a reason, without the file's name.
 
-        A file at which decoding hangs, or the process dies twice, is such an error.
+        A file at which decoding hangs, or the process dies twice, gives such an error.
         """
         reason = ""
         for _ in range(2):
@@ -71,19 +71,19 @@ class Decoder:
                 reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
                 break
             except _WorkerDied as problem:
-                # The first time may be chance: the system kills processes when memory is short.
-                reason = f"cannot be decoded: the decoder died over it ({problem})"
+                # The first time may be chance: systems kill processes when memory is short.
+                reason = f"cannot be decoded: the decoder died ({problem})"
                 self.discard()
         return {"error": reason, "source": None}
 
     def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
-        """The pictures of the last answer; the next request overwrites them."""
+        """Return the pictures of the last answer; the next request overwrites them."""
         return self._memory.array(tuple(shape))
 
     def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
-        """The sound of the last answer at a rate; the next request overwrites it.
+        """Return the last answer's sound at a rate; the next request overwrites it.
 
-        Of each piece `places` say the number of its first sample and its place in memory.
+        `places` has each piece's first sample number and its position in memory.
         """
         used = max(end for _, _, end in places)
         samples = self._memory.array((4 * used,)).view(np.float32)
@@ -141,7 +141,7 @@ class Decoder:
         if self._process is None:
             self._process = self._start()
             self._wait_until_ready()
-        if self._stopped:  # meanwhile
+        if self._stopped:  # in the meantime
             raise _WorkerDied("stopped")
         try:
             self._channel.sendall(json.dumps(request).encode() + b"\n")
@@ -154,7 +154,7 @@ class Decoder:
         raise _WorkerDied(self._end())
 
     def _end(self) -> str:
-        """How the process ended."""
+        """Describe how the process ended."""
         assert self._process is not None
         try:
             code = self._process.wait(EXIT_TIMEOUT_S)
@@ -164,19 +164,19 @@ class Decoder:
 
     def _start(self) -> subprocess.Popen[bytes]:
         _refuse_windows()
-        # It imports from the same folders as this process, and not from the current folder.
+        # It imports from the same folders as this process, but not from the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        with contextlib.ExitStack() as kept:  # until `discard`, if the process starts
-            channel, worker_channel = map(kept.enter_context, socket.socketpair())
+        with contextlib.ExitStack() as resources:  # until `discard`, if the process starts
+            channel, worker_channel = map(resources.enter_context, socket.socketpair())
             channel.settimeout(START_TIMEOUT_S)
-            # A file without a name ends with the last process that has it open, however that ends.
+            # A file without a name disappears with the last process that has it open.
             with tempfile.TemporaryFile() as file:
                 memfd_create = getattr(os, "memfd_create", None)
                 self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
-            kept.callback(os.close, self._file)
+            resources.callback(os.close, self._file)
             self._memory, self._channel = Memory(self._file), channel
-            self._lines = kept.enter_context(channel.makefile("rb"))
-            self._errors = kept.enter_context(tempfile.TemporaryFile())
+            self._lines = resources.enter_context(channel.makefile("rb"))
+            self._errors = resources.enter_context(tempfile.TemporaryFile())
             descriptors = (worker_channel.fileno(), self._file)
             process = subprocess.Popen(  # noqa: S603  # it is this very interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
@@ -188,7 +188,7 @@ class Decoder:
                 env={**os.environ, "PYTHONPATH": search_path},
             )
             worker_channel.close()
-            self._open = kept.pop_all()
+            self._open = resources.pop_all()
         return process
 
     def _wait_until_ready(self) -> None:
@@ -203,7 +203,7 @@ class Decoder:
             if self._stopped:
                 raise _WorkerDied("stopped")
             raise VideoError(  # the file is not the cause
-                f"the processes that decode cannot start ({lines[-1] if lines else ended}); "
+                f"the decoding processes cannot start ({lines[-1] if lines else ended}); "
                 "check the installation with: obygaze doctor"
             )
         self._channel.settimeout(self._stall_timeout)
@@ -235,7 +235,7 @@ class MemoryBudget:
     limit
         Bytes. One result may always wait, however large.
     most
-        The bytes that a result takes at most, as far as is known: in the end the largest so far.
+        The expected bytes of the largest result; the largest one seen replaces it.
     """
 
     limit: float = math.inf
@@ -243,7 +243,7 @@ class MemoryBudget:
     _largest: int = 0
 
     def has_room(self, sizes: Sequence[int | None]) -> bool:
-        """Return True if one more fits beside results of these sizes; None is not known yet."""
+        """Return True if one more fits beside results of these sizes; None is an unknown size."""
         needed = self.most + sum(self.most if size is None else size for size in sizes)
         return not sizes or needed <= self.limit
 
@@ -281,10 +281,10 @@ class Decoders:
         size_of: Callable[[Result], int] = lambda result: 0,
         budget: MemoryBudget | None = None,
     ) -> Generator[tuple[Task, Result], None, None]:
-        """Start tasks now, and yield each and the result of `do`, in order.
+        """Start tasks now, and yield each with the result of `do`, in order.
 
-        Beside one per process at most `ahead` are started before their results are taken, and
-        fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
+        Besides one task per process, at most `ahead` are started before their results are taken,
+        and fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
         same time.
         """
         waiting: deque[tuple[Task, Future[tuple[Result, int]]]] = deque()

@@ -1,4 +1,4 @@
-"""Before an extraction: which clips can be read, how large it gets, and how long it takes."""
+"""Before an extraction: readable clips, the size of the stores, and the time it takes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from obygaze_features.store.status import read_runs
 from obygaze_features.video.index import NO_PICTURES
 
 CLIPS_TRIED = 8
-"""Clips that are decoded to estimate how long all take."""
+"""The clips that are decoded to estimate the time for all."""
 FRAME_BYTES = 12
-"""Of a frame's number and time."""
+"""The bytes of a frame's number and time."""
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""Which frames the paper's three backbones take of a clip."""
+"""The frames that the paper's three backbones take from a clip."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
@@ -42,9 +42,9 @@ MAX_FAILURES_SHOWN = 20
 EXPLANATIONS = {
     "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
     "ends early": "the film ends before the span does",
-    "decoded in order": "decoded from the start of the file, as AVI must be",
-    "no sound": "without a sound track, which backbones that hear need",
-    "sound alone": "has sound alone: only backbones that hear extract it",
+    "decoded in order": "decoded from the start of the file, as AVI requires",
+    "no sound": "no sound track, which backbones that hear need",
+    "sound alone": "sound only, which only backbones that hear extract",
 }
 
 Row = Mapping[str, Any]
@@ -53,9 +53,10 @@ Row = Mapping[str, Any]
 def check_videos(
     manifest: Manifest, videos: str | Path, options: Options | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Decode what extraction would, and yield a row of `COLUMNS` for each clip.
+    """Decode the frames that extraction would, and yield a row of `COLUMNS` for each clip.
 
-    ``error`` says why a clip cannot be used; ``problems`` lists what is unusual but usable.
+    ``error`` is the reason why a clip cannot be used; ``problems`` lists what is unusual but
+    usable.
     """
     settings, videos = options or Options(), Path(videos)
     check_items(manifest)
@@ -63,7 +64,7 @@ def check_videos(
     rows = settings.select(manifest)
     check_media(manifest, rows, videos)
     items = [manifest.items[row] for row in rows.tolist()]
-    hearing = next(known.sampling for known in known_checkpoints().values() if known.hears)
+    hearing = next(entry.sampling for entry in known_checkpoints().values() if entry.hears)
 
     def examine(decoder: Decoder, item: Item) -> dict[str, Any]:
         answer = ask_decoder(decoder, "examine", media, item, SAMPLINGS)
@@ -82,12 +83,12 @@ def check_videos(
 
 
 def format_checks(rows: Sequence[Row]) -> str:
-    """The rows as CSV."""
+    """Return the rows as CSV."""
     return format_rows(rows, COLUMNS, "{:.3f}".format)
 
 
 def describe_checks(rows: Sequence[Row]) -> str:
-    """How many clips can be used, what is unusual, and which clips cannot be used and why."""
+    """Describe usable clips, unusual ones, and clips that cannot be used with the reason."""
     good = [row for row in rows if not row["error"]]
     lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
     if seen := [row for row in good if row["frames"]]:
@@ -95,7 +96,7 @@ def describe_checks(rows: Sequence[Row]) -> str:
         decode = sum(row["decode_seconds"] for row in seen)
         lines.append(
             f"{format_duration(sum(row['seconds'] for row in seen))} of video, {frames:,} frames; "
-            f"decoding what the backbones need takes {format_duration(decode)} on one core"
+            f"decoding the frames that backbones need takes {format_duration(decode)} on one core"
         )
     problems: dict[str, list[str]] = {}
     for row in good:
@@ -125,11 +126,12 @@ def estimate(
 ) -> dict[str, Any]:
     """Plan the extraction of clips; the arguments are those of `extract`.
 
-    Returns as JSON values for each of `stores` its path, whether it is new, rows to do and their
-    bytes, and whether its weights are here (if not, its size is by the list of checkpoints); how
-    many `clips` any store lacks, and which of these are `missing` (no file, or several); the `free`
-    bytes on the disk of the stores; and the `seconds` that `decode` takes, by a few clips, and
-    `all`, as fast as the ``last_run`` in the log of `output` was, None if there is none.
+    Returns JSON values: for each of `stores`, its path, whether it is new, the rows to do and their
+    bytes, and whether its weights are on this machine (if not, its size follows from the list of
+    checkpoints); the number of `clips` that any store lacks, and which of these are `missing`
+    (without a file, or with several); the `free` bytes on the disk of the stores; and the `seconds`
+    that `decode` takes, estimated from a few clips, and `all`, at the speed of the ``last_run`` in
+    the log of `output`, or None without such a run.
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
@@ -138,15 +140,15 @@ def estimate(
     # The list's sizes are those of each backbone's own sampling.
     is_listed = not (settings.sampling or settings.frames)
     absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
-    here = [backbone for backbone, known in zip(backbones, absent, strict=True) if not known]
+    here = [backbone for backbone, entry in zip(backbones, absent, strict=True) if not entry]
     loaded = load(here, settings, ["clip"], broken)[0] if here or not backbones else []
     arrays = [(backbone.name, recipe_of(backbone).arrays, 0) for backbone in loaded]
-    for name, known in filter(None, absent):
-        chosen = choose_arrays(known.arrays, settings.arrays, name)
-        arrays.append((name, chosen, FRAME_BYTES * known.sampling.frames))
+    for name, checkpoint in filter(None, absent):
+        chosen = choose_arrays(checkpoint.arrays, settings.arrays, name)
+        arrays.append((name, chosen, FRAME_BYTES * checkpoint.sampling.frames))
     named = {backbone.name: backbone for backbone in loaded}
-    wanted = [(name, named.get(name)) for name, _, _ in arrays]
-    job = plan_job(manifest, videos, wanted, output, settings)
+    layouts = [(name, named.get(name)) for name, _, _ in arrays]
+    job = plan_job(manifest, videos, layouts, output, settings)
     stores = {
         name: {
             "path": str(job.paths[name]),
@@ -162,13 +164,13 @@ def estimate(
     located = locate(items, videos)
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
     last, clips = _find_last_run(output, set(stores), settings.device), len(lacking)
-    found = [item.id for item in items if item.id in located.found]
-    tried = manifest.select(ids=found[:: max(1, -(-len(found) // CLIPS_TRIED))])
+    found_ids = [item.id for item in items if item.id in located.found]
+    tried = manifest.select(ids=found_ids[:: max(1, -(-len(found_ids) // CLIPS_TRIED))])
     decoding = Options(workers=settings.workers, stall_timeout=settings.stall_timeout)
-    checks = check_videos(tried, videos, decoding) if found else ()
+    checks = check_videos(tried, videos, decoding) if found_ids else ()
     seconds = [check["decode_seconds"] for check in checks if not check["error"]]
     workers = settings.workers or default_workers(loaded[0].device if loaded else "cpu")
-    decode = len(found) * float(np.mean(seconds or 0)) / workers
+    decode = len(found_ids) * float(np.mean(seconds or 0)) / workers
     return {
         "stores": stores,
         "clips": clips,
@@ -181,7 +183,7 @@ def estimate(
 
 
 def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
-    """How fast the last run was that filled these stores on this kind of device, by its log."""
+    """Return the last run that filled these stores on this kind of device, from its log."""
     for run in read_runs(output / LOG):
         devices = run.get("devices", {})
         kinds = {name.partition(":")[0] for name in devices.values()}
@@ -191,9 +193,9 @@ def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[st
 
 
 def describe_estimate(estimate: Mapping[str, Any]) -> str:
-    """The estimate as text."""
+    """Return the estimate as text."""
     stores, missing, free = estimate["stores"], estimate["missing"], estimate["free"]
-    absent = "; its weights are not here, so its size is by the list of checkpoints"
+    absent = "; its weights are not on this machine, so its size is estimated"
     lines = [
         f"{name}: {counted(store['to_do'], 'clip')}, {format_size(store['bytes'])} in "
         f"{store['path']} ({'new' if store['is_new'] else 'resumed'}"
@@ -201,7 +203,7 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
         for name, store in stores.items()
     ]
     needed = sum(store["bytes"] for store in stores.values())
-    warning = "" if needed < free else ", which is TOO LITTLE"
+    warning = "" if needed < free else ", which is NOT ENOUGH"
     lines.append(f"disk: {format_size(free)} free{warning}")
     if missing:
         clips = counted(len(missing), "clip")
@@ -209,9 +211,9 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
     lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
     if estimate["clips"]:
         seconds, last = estimate["seconds"], estimate["last_run"]
-        text = "all: not known before a first run, such as with --limit 256"
+        text = "all: unknown before a first run, for example with --limit 256"
         if last:
-            speed = f"{last['clips_a_second']:.1f} clips a second on {last['host']}"
-            text = f"all: about {format_duration(seconds['all'])}, by the last run's {speed}"
+            speed = f"{last['clips_a_second']:.1f} clips/s on {last['host']}"
+            text = f"all: about {format_duration(seconds['all'])}, at the last run's {speed}"
         lines.append(f"time to decode: about {format_duration(seconds['decode'])}; {text}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""From items to stores: load the backbones, plan, compute what is missing, and summarise."""
+"""Extract features from items into stores: load backbones, plan, compute, summarise."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from obygaze_features.store import StoreWriter
 logger = logging.getLogger(__name__)
 
 Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
-"""Computes a job's blocks with backbones, and commits them to the stores of their names."""
+"""A function that computes a job's blocks and commits them to the stores of its backbones."""
 Load = Callable[[str | None], Backbone]
-"""Loads a backbone on a device of the machine that calls it."""
+"""A function that loads a backbone on a device of the machine that calls it."""
 
 
 def extract(
@@ -93,22 +93,22 @@ def extract(
     An item that cannot be found or decoded is recorded with the reason, and the run continues.
     Existing stores are resumed, so you can repeat an interrupted call. Several calls may fill the
     same stores at the same time, on one machine or on several: each block is claimed by one call.
-    A backbone of another package whose code fails is left out, and the others go on; the summary's
-    `broken` says why.
+    If the code of another package's backbone fails, that backbone is left out and the others go on;
+    the summary's `broken` has the reason.
 
     Parameters
     ----------
     manifest
-        The items, or their manifest's folder: clips alone, or images and texts.
+        The items, or their manifest's folder: either clips, or images and texts.
     media
         The folder of the films or images; None if there are only texts.
     backbones
         Names, checkpoints (``NAME=PATH``), `Backbone` objects, functions that make one, or torch
         modules with a `transform`; one or several. Each item is read once for all of them.
     output
-        The folder that gets ``NAME.zarr`` for each backbone, and ``log.jsonl``.
+        The folder for ``NAME.zarr`` of each backbone, and ``log.jsonl``.
     films, limit, ...
-        Which items, how, and on what: see `obygaze_features.extraction.Options`.
+        The items, the method and the device: see `obygaze_features.extraction.Options`.
 
     Examples
     --------
@@ -150,18 +150,18 @@ def load(
 ) -> tuple[list[Backbone], Engine]:
     """Load the backbones for items of these kinds, and choose the engine."""
     if not backbones:
-        raise UsageError("there is no backbone; give one or several")
+        raise UsageError("no backbone; name at least one")
     is_ray = _check_engine(backbones, options, kinds)
     counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
     sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
-        raise UsageError("sampling is for clips; leave it out for images and texts")
+        raise UsageError("sampling is only for clips; leave it out for images and texts")
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
-        if isinstance(backbone, Backbone) and backbone.about:  # it is loaded
-            wanted = requested_arrays(options.arrays, backbone.name)
-            loaded.append(resample(backbone, sampling, options.audio_track, wanted))
+        if isinstance(backbone, Backbone) and backbone.about:  # already loaded
+            names = requested_arrays(options.arrays, backbone.name)
+            loaded.append(resample(backbone, sampling, options.audio_track, names))
             continue
         load_one: Load = partial(
             load_backbone,
@@ -173,7 +173,7 @@ def load(
             track=options.audio_track,
         )
         try:
-            # A cluster loads its own; here a backbone then only describes its store.
+            # A cluster loads its own networks; here a backbone only describes its store.
             loaded.append(load_one("cpu" if is_ray else options.device))
             loads.append(load_one)
         except BrokenBackbone as problem:
@@ -190,26 +190,26 @@ def load(
 
 
 def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> bool:
-    """Return True for Ray; `UsageError` if the engine and the rest contradict each other."""
+    """Return True for Ray; raise `UsageError` if options contradict the engine."""
     if options.engine == "ray":
         if "clip" not in kinds:
             raise UsageError("--engine ray is for clips; images and texts are embedded locally")
         if not all(isinstance(backbone, str) for backbone in backbones):
-            raise UsageError("on a Ray cluster each process loads the backbones: give their names")
+            raise UsageError("on Ray, each process loads its own backbones, so pass their names")
         from obygaze_features.extraction.ray import check_ray
 
         check_ray(options)
         return True
     if options.engine != "local":
-        raise UsageError(f"unknown engine {options.engine!r}; take local or ray")
+        raise UsageError(f"unknown engine {options.engine!r}; choose from local, ray")
     for name, value in vars(options).items():
         if name.startswith("ray_") and value is not None:
-            raise UsageError(f"--{name.replace('_', '-')} is for --engine ray")
+            raise UsageError(f"--{name.replace('_', '-')} needs --engine ray")
     return False
 
 
 def _name_of(backbone: Any) -> str:
-    """Name a backbone that could not be loaded."""
+    """Return a name for a backbone that could not be loaded."""
     name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
     fallback = getattr(backbone, "__name__", "") or type(backbone).__name__
     return name or target.rpartition(":")[2] or fallback
@@ -218,19 +218,19 @@ def _name_of(backbone: Any) -> str:
 def _check_for_clips(
     backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
 ) -> None:
-    """Raise `UsageError` if the backbones do not embed clips, or options name others."""
+    """Raise `UsageError` if backbones do not embed clips, or options name unknown ones."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track is for backbones that hear; none of these does")
+        raise UsageError("--audio-track is for backbones that hear, but none of these do")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(
-            f"{blind[0]} is for images or texts, not for clips. For the words spoken in clips, "
-            "make texts of them: obygaze manifests subtitles"
+            f"{blind[0]} is for images or texts, not for clips. To use spoken words, turn "
+            "them into texts: obygaze manifests subtitles"
         )
     for array in options.arrays or ():
         owner = array.rpartition(":")[0]
         if owner not in ("", *names, *broken.reasons):
-            raise UsageError(f"--arrays names the store {owner}; there are {', '.join(names)}")
+            raise UsageError(f"--arrays names the store {owner}; choose from {', '.join(names)}")
 
 
 def fill(
@@ -242,7 +242,7 @@ def fill(
     engine: Engine,
     progress: Progress,
 ) -> Summary:
-    """Have an engine compute what the stores lack, and log the run."""
+    """Compute missing rows with an engine, and log the run."""
     if options.max_hours is not None:
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, [(b.name, b) for b in backbones], output, options)
@@ -255,14 +255,14 @@ def fill(
             logger.info(_describe(job, backbones))
             engine(job, backbones, writers, progress)
     except BaseException as problem:
-        # What was done is logged all the same, if the disk allows.
+        # Finished work is logged even after an error, if the disk allows.
         with contextlib.suppress(OSError, ObygazeError):
             summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
             log_run(summary, writers, progress.devices)
         if is_asynchronous_error(problem):
             raise BackboneError(
-                f"the GPU failed ({first_line(problem)}), perhaps over an earlier operation than "
-                "the one that noticed. What was computed is kept. To find the cause, set "
+                f"the GPU failed ({first_line(problem)}), perhaps in an earlier operation than "
+                "the one that noticed. Finished work is kept. To find the cause, set "
                 "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
             ) from problem
         raise
@@ -275,9 +275,9 @@ def fill(
 def open_stores(
     job: Job, backbones: Sequence[Backbone], broken: BrokenBackbones
 ) -> dict[str, StoreWriter]:
-    """Open the stores of a job for writing; create those that are missing, with their probes.
+    """Open the stores of a job for writing; create missing ones, with their probes.
 
-    A backbone whose code fails over its probe is left out.
+    A backbone whose code fails on its probe is left out.
     """
     writers = {}
     for backbone in backbones:
@@ -290,7 +290,7 @@ def open_stores(
             broken.add(backbone.name, problem)
             continue
         path, recipe, rows = job.paths[backbone.name], recipe_of(backbone), job.block_rows
-        # Of several runs that start together, one creates the store and the others resume it.
+        # If several runs start together, one creates the store and the others resume it.
         try:
             writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, block_rows=rows)
         except OutputExists:
@@ -300,13 +300,13 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """The kinds of a manifest's items; `UsageError` if the folder of their files is missing."""
+    """Return the kinds of a manifest's items; raise `UsageError` if their folder is missing."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
     for kind, folder in (("clip", "--videos FOLDER"), ("image", "--images FOLDER")):
         if kind in kinds and media is None:
-            raise UsageError(f"{manifest.name} has {kind}s; say where they are: {folder}")
+            raise UsageError(f"{manifest.name} has {kind}s; pass their folder: {folder}")
     return kinds
 
 

@@ -1,4 +1,4 @@
-"""Embedding: a backbone's forward passes in batches, halved when memory runs out."""
+"""A backbone's forward passes in batches, which are halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from obygaze_features.store.format import BLOCK_ROWS
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
-"""Larger batches do not make a CPU faster, and delay the answer to Ctrl-C; or a GPU."""
+"""The frames per batch: larger ones do not speed up a device, and only delay Ctrl-C."""
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 Alone = Callable[[], AbstractContextManager[object]]
 Clip: TypeAlias = Tensor | Sequence[Tensor]
-"""A clip's frames or windows, resized; or its parts, in order, which may be on several devices."""
+"""A clip's frames or windows, resized; or its parts, in order, perhaps on several devices."""
 _Pending = tuple[int, Clip | str, ReadItem]
-"""A row, and a backbone's input of it that waits for its batch."""
+"""A row, and a backbone's input for it that waits for its batch."""
 
 
 class Forward:
-    """Runs a backbone over clips, images or texts, in batches of always the same size.
+    """Runs a backbone over clips, images or texts, in batches of a constant size.
 
-    So equal inputs give equal bits, unless memory runs out. By default it is 8 clips, fewer on a
-    CPU, or the images or texts of a block. In `alone()` nothing else takes a GPU's memory.
+    So equal inputs give equal bits, unless memory runs out. The default is 8 clips, fewer on a CPU,
+    or the images or texts of a block. Within `alone()`, nothing else takes a GPU's memory.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Forward:
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
     def __call__(self, inputs: Sequence[Clip] | Sequence[str]) -> Rows:
-        """The arrays of each item: a clip, an image (both resized) or a text."""
+        """Return the arrays of each item: a clip, an image (both resized) or a text."""
         return self.start(inputs)()
 
     def start(
         self, inputs: Sequence[Clip] | Sequence[str], collect: Callable[[], bool] = lambda: False
     ) -> Callable[[], Rows]:
-        """As a call, but a GPU only begins; what is returned waits for it.
+        """Start a call on a GPU, and return a function that waits for its result.
 
-        If a batch does not fit into memory, those that run are awaited (of this call, and others by
-        `collect`, which says whether there was one), and so are uploads, and it is tried once more.
-        If it still does not fit, it is halved, and so are all later ones.
+        If a batch does not fit into memory, running batches are awaited (those of this call, and
+        others by `collect`, which returns True if there was one), and so are uploads, and it is
+        tried once more. If it still does not fit, it is halved, and so are all later ones.
         """
         running: dict[int, Callable[[], Rows]] = {}
         computed: dict[int, Rows] = {}
@@ -69,7 +69,7 @@ class Forward:
         def finish() -> Rows:
             for begin in list(running):
                 computed[begin] = running[begin]()
-                del running[begin]  # only now: an interrupted wait can be repeated
+                del running[begin]  # only now, so that an interrupted wait can be repeated
             return [row for begin in sorted(computed) for row in computed[begin]]
 
         first = 0
@@ -106,17 +106,17 @@ class Forward:
         stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
         columns = [values.isinf().flatten(1).any(1) for values in stored.values()]
         flags = torch.stack(columns, 1) if columns else torch.empty(len(inputs), 0)
-        # A copy that is not waited for is in pinned memory of its own, which its rows keep.
+        # An asynchronous copy has separate pinned memory, which its rows keep alive.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
         end = torch.cuda.Event(blocking=True) if self._on_gpu else None
-        if end:  # only now, so that rows are read when they are there
+        if end:  # only now, so that rows are complete when they are read
             end.record(torch.cuda.current_stream(self.backbone.device))
 
         def finish() -> Rows:
             if end:
                 end.synchronize()
-            # An infinity may be a number too large for float16: the writer judges the original.
+            # An infinity may be a number too large for float16, so the writer gets the original.
             return [
                 {
                     name: (outputs[name][i].cpu() if is_infinite else stored[name][i]).numpy()
@@ -140,7 +140,7 @@ class Forward:
             return {"native": backbone.embed_images(normalise(images, backbone.preprocessing))}
         shape = (len(clips), backbone.sampling.frames)
         pixels = torch.empty(*shape, *clips[0][0].shape[1:], device=backbone.device)
-        # Where only its counts matter, a mask on the device would have to be waited for.
+        # If only its counts matter, a mask on the device would cause a wait.
         mask_device = "cpu" if backbone.mask_on_cpu else backbone.device
         present = torch.zeros(shape, dtype=torch.bool, device=mask_device)
         for i, parts in enumerate(clips):
@@ -150,7 +150,7 @@ class Forward:
         return backbone.embed_clips(pixels, present)
 
     def _write(self, parts: Sequence[Tensor], row: Tensor) -> int:
-        """Write a clip's parts into its row of a batch; return how many frames or windows it has.
+        """Write a clip's parts into its row of a batch; return its number of frames or windows.
 
         Parts may be on the CPU, if the device had no memory for them when they were read.
         """
@@ -188,7 +188,7 @@ class Embedder:
         self.cut: dict[int, int] = {}
         """The rows of texts that are longer than their backbone reads, and their token counts."""
         self.seconds = 0.0
-        """How long `add` took, which waits for the devices."""
+        """The seconds that `add` took, which waits for the devices."""
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
         self._running: tuple[str, list[tuple[int, ReadItem]], Callable[[], Rows]] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self._forwards}
@@ -211,7 +211,7 @@ class Embedder:
                 failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
             else:
-                # Popped, so that a backbone that is done frees its input.
+                # Popped, so that a finished backbone frees its input.
                 value = item.inputs.pop(name)
                 self._pending[name, isinstance(value, str)].append((row, value, item))
         for (name, _), pending in self._pending.items():
@@ -225,17 +225,17 @@ class Embedder:
         return self._count(block) - before
 
     def collect(self) -> bool:
-        """Wait for the batch that is running; False if there is none."""
+        """Wait for the running batch; return False if no batch is running."""
         if not self._running:
             return False
         name, batch, finish = self._running
         for (row, item), values in zip(batch, finish(), strict=True):
             self._outcomes[name][row] = Done({**values, **item.sampled.get(name, {})}, item.source)
-        self._running = None  # only now: Ctrl-C while we wait must not lose the batch
+        self._running = None  # only now, because Ctrl-C during the wait must not lose the batch
         return True
 
     def take(self) -> dict[str, dict[int, Done | Failed]]:
-        """For each store the outcomes since the last call, by row."""
+        """Return each store's outcomes since the last call, by row."""
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}
         self._outcomes = {name: {} for name in self._forwards}
         return outcomes
@@ -245,7 +245,7 @@ class Embedder:
         return min((len(self._outcomes[name]) for name in names), default=0)
 
     def _start(self, name: str, batch: list[_Pending]) -> None:
-        """Start a batch, and only then wait for the one before, so that a GPU is never idle."""
+        """Start a batch, and only then wait for the previous one, so that a GPU is never idle."""
         if name in self._broken.reasons:
             return
         backbone = self._forwards[name].backbone
@@ -258,7 +258,7 @@ class Embedder:
             self._broken.add(name, problem)
             return
         self.collect()
-        # Without its inputs: a GPU frees their memory when it has computed the batch.
+        # Without its inputs, so that a GPU frees their memory after the batch.
         self._running = name, [(row, item) for row, _, item in batch], finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)

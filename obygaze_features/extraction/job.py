@@ -1,4 +1,4 @@
-"""What an extraction is to do: its options, its stores, and the blocks that these lack."""
+"""The work of an extraction: its options, its stores, and the blocks that these lack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
 STALL_TIMEOUT_S = 60.0
-"""Seconds without progress after which a file is given up."""
+"""The seconds without progress after which a file is given up."""
 
 _COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
@@ -38,52 +38,52 @@ _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
     "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
     "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
 }
-"""Option -> its type, the least and the greatest number, and these in words."""
+"""Each option's type, its smallest and largest number, and a description of these."""
 
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to extract; the same object from the front door to the engine.
+    """The options of an extraction; one object from the front door to the engine.
 
     Parameters
     ----------
     films
-        Only items of these films, by id, title or pattern (``tt01*``); all by default.
+        Only items of these films, by id, title or pattern (``tt01*``); default: all.
     limit
-        Only the first items, this many.
+        Only this many items, from the first on.
     part
         ``"2/4"``: only every fourth block, from the second on.
     retry_failed
-        Try items again that failed before.
+        Retry items that failed before.
     preprocessing
-        ``standard``, as the checkpoint's processor does it, or ``author``, as the paper's authors.
+        ``standard``, as the checkpoint's processor does, or ``author``, as the paper's authors did.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
-        Which arrays to store; all but ``tokens`` by default. ``vivit:cls`` is for the store
-        ``vivit`` alone.
+        The arrays to store (default: all but ``tokens``). ``vivit:cls`` is only for the store
+        ``vivit``.
     sampling
-        ``"2 fps"``: frames at this rate, as many as a clip's length needs, in place of each
-        backbone's own. Networks of clips see them in windows.
+        ``"2 fps"``: frames at this rate instead of each backbone's own sampling, so that longer
+        clips get more frames. Networks of clips see them in windows.
     frames
-        How many of these a clip has at most, `MAX_FRAMES` by default; in a longer clip they are
-        spread evenly. Without `sampling`, how many windows of sound, if all backbones hear.
+        The most frames of a clip, `MAX_FRAMES` by default; longer clips are sampled evenly. Without
+        `sampling`, the most windows of sound, if all backbones hear.
     window, stride
-        Frames in a window, by default as many as the network takes; and from one window to the
-        next, by default a window's.
+        The frames of a window (default: as many as the network takes), and from one window to the
+        next (default: a window's).
     audio_track
-        The number of the sound track to hear, from 1; by default each file's own default.
+        The number of the sound track to hear, from 1 (default: each file's own default).
     device
-        ``cpu``, ``cuda``, ``cuda:1`` or ``mps``; a GPU by default, if there is one.
+        ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     max_gpu_memory
-        How much of a shared GPU to use, such as ``20GB``.
+        The memory of a shared GPU to use, such as ``20GB``.
     batch
         Items in one forward pass; halved when memory runs out.
     workers
-        Processes that decode, or threads that read images; by default all cores but one, or a
-        GPU's share of them.
+        Processes that decode, or threads that read images (default: all cores but one, or a GPU's
+        share of them).
     max_hours
         Stop cleanly after this time; starts no block that would take longer.
     stall_timeout
@@ -91,12 +91,12 @@ class Options:
     engine
         ``local``, or ``ray`` for a Ray cluster.
     ray_address
-        ``HOST:PORT`` of the cluster's head, or ``auto``; a cluster on this machine by default.
+        ``HOST:PORT`` of the cluster's head, or ``auto`` (default: a new cluster on this machine).
     ray_forwards
-        Processes that compute on the cluster; by default one per GPU, or per machine without.
+        Computing processes on the cluster (default: one per GPU, or per machine without GPUs).
     ray_cpus, ray_gpus
-        What each of these takes: by default its share of a machine's CPUs, and a GPU, if there
-        are any; also a part of one.
+        The CPUs and GPUs of each of these (default: its share of a machine's CPUs, and a GPU if
+        there are any); a share of a GPU is possible.
     """
 
     films: Sequence[str] | str = ()
@@ -131,12 +131,12 @@ class Options:
                 raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """The rows of the selected items, done or not; a part is of blocks of so many rows."""
+        """Return the selected rows, done or not; parts are made of blocks of `block_rows` rows."""
         films = np.array([item.film for item in manifest])
         rows = np.arange(len(films))
         if self.films:
-            wanted = find_films(self.films, titles_in(manifest.items))
-            rows = np.flatnonzero(np.isin(films, wanted))
+            chosen_films = find_films(self.films, titles_in(manifest.items))
+            rows = np.flatnonzero(np.isin(films, chosen_films))
         rows = rows[: self.limit]
         blocks = rows // (block_rows or default_block_rows(len(films)))
         return rows[is_in_part(blocks, self.part)] if self.part else rows
@@ -144,7 +144,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's number, and the rows of it that each store lacks, by the store's name."""
+    """A block's number, and its rows that each store lacks, by the store's name."""
 
     number: int
     missing: dict[str, list[int]]
@@ -155,15 +155,15 @@ class Block:
         return sorted(set().union(*self.missing.values()))
 
     def names(self, row: int) -> list[str]:
-        """The stores that lack a row."""
+        """Return the stores that lack a row."""
         return [name for name, rows in self.missing.items() if row in rows]
 
     def pieces(self) -> Iterator[Block]:
-        """Its rows in pieces, which bound memory; no batch crosses them, however large a block."""
+        """Yield its rows in pieces, which bound memory; no batch crosses them in large blocks."""
         for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
             piece = set(group)
-            both = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
-            yield Block(self.number, {name: rows for name, rows in both.items() if rows})
+            cut = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
+            yield Block(self.number, {name: rows for name, rows in cut.items() if rows})
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,11 @@ class Job:
     Parameters
     ----------
     manifest, media, options
-        What to read and how.
+        The items, their files, and the options.
     paths
-        Store name -> its path, whether it exists or not.
+        The path of each store, existing or not, by name.
     stores
-        Those that exist, by name; their rows are made as this run would make them.
+        The existing stores, by name; their rows match those of this run.
     block_rows
         Rows per block, the same for every store.
     rows
@@ -194,7 +194,7 @@ class Job:
 
     @cached_property
     def missing(self) -> dict[str, Rows]:
-        """The selected rows that each store lacks, by its name."""
+        """The selected rows that each store lacks, by the store's name."""
         retry_failed = self.options.retry_failed
         return {
             name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
@@ -215,7 +215,7 @@ class Job:
 
     @property
     def noun(self) -> str:
-        """What its items are called in messages."""
+        """The noun for its items in messages."""
         return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
 
 
@@ -226,7 +226,7 @@ def plan_job(
     output: Path,
     options: Options,
 ) -> Job:
-    """Compare the stores of a folder with what is wanted; nothing is created.
+    """Compare the stores of a folder with the requested rows; nothing is created.
 
     Each backbone fills the store of its name; for None only the items are compared. Raises
     `StoreError` if a store cannot be continued.
@@ -250,32 +250,30 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
-        raise UsageError(
-            f"two backbones are called {duplicates[0]!r}; give them names with NAME=PATH"
-        )
+        raise UsageError(f"two backbones are called {duplicates[0]!r}; rename them with NAME=PATH")
 
 
 def _shared_block_rows(stores: Iterable[Store]) -> int | None:
-    """The rows per block of stores, which must agree; None without stores."""
+    """Return the rows per block of stores, which must agree; None without stores."""
     sizes = {store.block_rows: store.path for store in stores}
     if len(sizes) > 1:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
-        raise UsageError(f"{described} rows a block; extract into them one after the other")
+        raise UsageError(f"{described} rows per block; extract into them one after the other")
     return next(iter(sizes), None)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
-    """Refuse a manifest with items of other kinds, before anything is computed."""
+    """Raise if a manifest has items of other kinds, before anything is computed."""
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(f"{item.id} is of the kind {item.kind!r}; this takes {plural} only")
+            raise UsageError(f"{item.id} is of the kind {item.kind!r}; only {plural} are accepted")
 
 
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
-    """Raise `VideoError` if not a single one of the rows' files is there.
+    """Raise `VideoError` if no file of the rows exists.
 
-    In a mistyped folder every clip would otherwise be recorded as missing.
+    In a mistyped folder, every clip would otherwise be recorded as missing.
     """
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)
@@ -286,7 +284,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """How a store's rows are made, including the sampling of clips or the cutting of texts."""
+    """Return the recipe of a store's rows, with the sampling of clips or the cutting of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

@@ -29,14 +29,14 @@ from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.commit import commit_block
 
 READ_AHEAD = 16
-"""Items, beside one per worker, that may be read before they are needed."""
+"""The items, besides one per worker, that may be read before they are needed."""
 READ_AHEAD_SHARE = 0.25
-"""The share of the devices' free memory that these may take."""
+"""The share of the devices' free memory that these items may take."""
 MAX_WAITING_BLOCKS = 2
-"""Blocks that wait to be written; `add` waits while there are more."""
+"""The blocks that may wait to be written; `add` waits if there are more."""
 
 Outcomes = Mapping[str, Mapping[int, Done | Failed]]
-"""For each store, by name, the outcome of each row."""
+"""The outcome of each row, by the store's name."""
 
 
 def run_local(
@@ -53,7 +53,7 @@ def run_local(
         Decoders(workers, job.options.stall_timeout) as decoders,
     ):
         extractor = Extractor(backbones, job.media, job.options, decoders, progress.broken)
-        # Oddities of images that can be read would come between lines of progress.
+        # Warnings about readable images would disturb lines of progress.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         extractor.embed(pieces, job.manifest.items.__getitem__, progress, writer.add, report)
 
@@ -62,7 +62,7 @@ def run_local(
 def commit_blocks(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress
 ) -> Iterator[tuple[Iterator[Block], BlockWriter, Callable[[int], None]]]:
-    """Claim blocks while the ``with`` block runs, and commit what is computed of them.
+    """Claim blocks while the ``with`` block runs, and commit their outcomes.
 
     Yields the pieces of the blocks, each claimed when it is requested; the writer that takes their
     outcomes; and the function that reports how many more items are done.
@@ -92,8 +92,8 @@ def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
 
     Blocks that other runs have are tried again at the end: these may have released them or died.
     """
-    taken: list[Block] = []
-    for is_first, blocks in ((True, job.blocks), (False, taken)):
+    others_blocks: list[Block] = []
+    for is_first, blocks in ((True, job.blocks), (False, others_blocks)):
         retry_failed = job.options.retry_failed and is_first
         for block in blocks:
             if not progress.has_time_for(len(block.rows)):
@@ -105,15 +105,15 @@ def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
                 progress.started += len(claimed.rows)
                 yield claimed
             elif is_first:
-                taken.append(block)
+                others_blocks.append(block)
                 progress.passed += len(block.rows)
 
 
 class Extractor:
-    """Reads items by decoding processes, and embeds them with backbones on their devices.
+    """Reads items with decoding processes, and embeds them with backbones on their devices.
 
     Processes decode clips (threads read images); threads take the frames to the device and resize
-    them for each backbone; the calling thread embeds. What is read ahead is bounded.
+    them for each backbone; the calling thread embeds. The amount read ahead is bounded.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Extractor:
     ) -> None:
         """Read pieces of blocks and embed them; deliver the outcomes of each.
 
-        After an error or when the time is up, what is computed of a piece is delivered, too. Two
+        After an error or when the time is up, the finished part of a piece is delivered, too. Two
         threads may call it: while one embeds, items are read for the other.
         """
 
@@ -196,10 +196,10 @@ class _Begun:
 
 
 class BlockWriter:
-    """Gathers the outcomes of blocks, commits each as soon as it is whole, and releases its claim.
+    """Gathers the outcomes of blocks, commits each complete block, and releases its claim.
 
-    Leaving the ``with`` block also commits what there is of the others, even after an error, and
-    waits for it: what was computed is kept.
+    Leaving the ``with`` block also commits the finished rows of the others, even after an error,
+    and waits for it: no computed row is lost.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class BlockWriter:
         self._begun[block.number] = _Begun(block, set(block.rows))
 
     def add(self, piece: Block, outcomes: Outcomes) -> None:
-        """Take the outcomes of a piece of a block; raises the error of an earlier commit."""
+        """Take the outcomes of a piece of a block; raise the error of an earlier commit."""
         begun = self._begun[piece.number]
         for name, rows in outcomes.items():
             begun.outcomes.setdefault(name, {}).update(rows)
@@ -250,7 +250,7 @@ class BlockWriter:
         number = begun.block.number
         for name, rows in begun.outcomes.items():
             writer = self._writers[name]
-            # After its lease expired another run may have written the block: its rows are kept.
+            # After the lease expired, another run may have written the block; its rows are kept.
             with contextlib.suppress(BlockTaken):
                 if writer.is_written(number):
                     writer.rewrite(number, rows)

@@ -18,11 +18,11 @@ from obygaze_features.extraction.forward import Forward
 PROBE_FRAMES = 64
 """The most frames of the probe."""
 PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
-"""The probe of backbones that read texts alone."""
+"""The probe of backbones that read only texts."""
 
 
 def probe_frames(count: int) -> NDArray[np.uint8]:
-    """The frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
+    """Return the frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
 
     Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
     the same backbone. The frames are computed, never encoded, so no codec can make a difference.
@@ -36,13 +36,13 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 
 
 def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """The sound of the probe: a tone that rises, computed in whole numbers as its frames are."""
+    """Return the probe's sound: a rising tone, computed in whole numbers like its frames."""
     number = np.arange(round(seconds * rate), dtype=np.int64)
     return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
 
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """The probe's row in each array of a backbone; of an image its first frame's, or of a text."""
+    """Return the probe's row in each array; images use its first frame, texts its text."""
     if not backbone.for_clips and backbone.encode_images is None:
         return Forward(backbone, 1)([PROBE_TEXT])[0]
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):

@@ -54,20 +54,20 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""Actors that may be lost over the same piece of a block."""
+"""The actors that may be lost over the same piece of a block."""
 MAX_RESTARTS = 10
-"""How often Ray restarts an actor that is lost."""
+"""The number of times that Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
-"""Pieces that an actor has at a time: while it embeds one, it reads the next."""
+"""The pieces that an actor has at a time: while it embeds one, it reads the next."""
 ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Despite its name, what makes Ray listen on all addresses, or on loopback, on any system."""
+"""Despite its name, the variable that makes Ray listen on loopback or everywhere, on any system."""
 
 
 class WorkerPlan(NamedTuple):
-    """How many actors compute, and what each takes: decoding processes, CPUs and GPUs."""
+    """The number of actors, and the processes, CPUs and GPUs of each."""
 
     actors: int
     workers: int
@@ -81,7 +81,7 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
     gpus, device = options.ray_gpus, options.device
     kind, _, number = (device or "").partition(":")
     if number not in ("", "0"):
-        raise UsageError(f"--device {device}: Ray chooses the GPUs. Give --device cuda")
+        raise UsageError(f"--device {device}: Ray chooses the GPUs. Use --device cuda")
     if gpus is None:
         gpus = float(kind == "cuda" if device else any(node.get("GPU") for node in nodes))
     if kind == "cuda" and not gpus:
@@ -95,24 +95,24 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
 
 
 def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Options) -> int:
-    """Return how many actors a machine has room for."""
+    """Return how many actors fit on a machine."""
     cpus = node.get("CPU", 0)
-    if gpus and cpus:  # No actor takes shares of two GPUs. Rounded: a tenth fits ten times.
+    if gpus and cpus:  # No actor takes shares of two GPUs. Rounded, so that a tenth fits ten times.
         return int(node.get("GPU", 0)) * int(1 / gpus + 1e-9)
     return math.ceil((options.ray_forwards or 1) / nodes) if cpus else 0
 
 
 def check_ray(options: Options) -> WorkerPlan:
-    """The plan for this machine; `ObygazeError` if the options or Ray do not allow a run."""
+    """Return the plan for this machine; raise if the options or Ray do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("--max-gpu-memory is not for --engine ray; give a part: --ray-gpus 0.5")
+        raise UsageError("--max-gpu-memory is not for --engine ray; use a share: --ray-gpus 0.5")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
-        remedy = "leave out --ray-gpus" if options.ray_gpus else "give --device cpu"
+        remedy = "leave out --ray-gpus" if options.ray_gpus else "use --device cpu"
         raise UsageError(
             f"{plan.actors} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
-            f"{here}; {remedy}, or give the --ray-address of a cluster that has them"
+            f"{here}; {remedy}, or pass the --ray-address of a cluster that has them"
         )
     import_ray(options.ray_address)
     return plan
@@ -137,7 +137,7 @@ def run_ray(
         blind = [backbone.without_network() for backbone in backbones]
         setup = Setup(blind, loads, plan, media.absolute(), options, Path.cwd())
         progress.waiting_for = (
-            f"waiting for the Ray cluster to give {plan.actors} x "
+            f"waiting for the Ray cluster to provide {plan.actors} x "
             f"({plan.cpus:g} CPU, {plan.gpus:g} GPU)"
         )
         with commit_blocks(job, writers, progress) as (pieces, writer, report):
@@ -146,7 +146,7 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Setup:
-    """What every actor needs; `backbones` are without their networks."""
+    """The setup of every actor; `backbones` are without their networks."""
 
     backbones: Sequence[Backbone]
     loads: Sequence[Callable[[str | None], Backbone]]
@@ -160,13 +160,13 @@ class Setup:
         """Raise if this machine has other software, or does not see the films."""
         if (installed := version("obygaze")) != self.software:
             raise ClusterError(
-                f"the machine {platform.node()} has obygaze {installed}, and the command runs "
+                f"the machine {platform.node()} has obygaze {installed}, but the command runs "
                 f"{self.software}; install the same version on every machine of the cluster"
             )
         if not self.videos.is_dir():
             raise VideoError(
                 f"the machine {platform.node()} has no folder {self.videos}; every machine of "
-                "the cluster has to see the films under the same path"
+                "the cluster must see the films under the same path"
             )
 
 
@@ -176,14 +176,14 @@ class Computer:
     _devices: Mapping[str, str] = {}
 
     def start(self, setup: Setup) -> Mapping[str, str]:
-        """Load the backbones, unless they are; return the device of each."""
+        """Load the backbones, unless they are loaded; return the device of each."""
         if not self._devices:
             self._load(setup)
         return self._devices
 
     def _load(self, setup: Setup) -> None:
         setup.check()
-        # Checkpoints may be relative to the folder of the command.
+        # Paths of checkpoints may be relative to the command's folder.
         with contextlib.suppress(OSError):
             os.chdir(setup.folder)
         expected = {backbone.name: _comparable(backbone) for backbone in setup.backbones}
@@ -192,7 +192,7 @@ class Computer:
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
                 raise BackboneError(
-                    f"the machine {platform.node()} has another {backbone.name}: with other "
+                    f"the machine {platform.node()} has a different {backbone.name}: with other "
                     f"{' and other '.join(changed)}"
                 )
         for device in {backbone.device for backbone in backbones}:
@@ -204,18 +204,18 @@ class Computer:
         self._devices = {b.name: describe_device(b.device) for b in backbones}
 
     def compute(self, piece: Block, items: Mapping[int, Item]) -> tuple[Outcomes, Progress]:
-        """Read and embed a piece; return its outcomes, and what reading it told."""
+        """Read and embed a piece; return its outcomes, and the progress of reading it."""
         progress, outcomes = Progress(self._broken), dict[str, Any]()
         self._extractor.embed(
             [piece], items.__getitem__, progress, lambda _, computed: outcomes.update(computed)
         )
-        broken = dict(self._broken.reasons)  # of now: another thread may add to it
+        broken = dict(self._broken.reasons)  # as it is now, because another thread may add to it
         computed = {name: rows for name, rows in outcomes.items() if name not in broken}
         return computed, replace(progress, broken=BrokenBackbones(math.inf, broken))
 
 
 def _comparable(backbone: Backbone) -> dict[str, Any]:
-    """The attributes of a backbone that `recipe_differences` compares."""
+    """Return the attributes of a backbone that `recipe_differences` compares."""
     return recipe_of(backbone).attributes() | {"items_digest": "", "block_rows": 0}
 
 
@@ -233,7 +233,7 @@ class _Driver:
     ) -> None:
         self._cluster, self._ray, self._setup = cluster, cluster.ray, setup
         self._job, self._progress, self._deliver, self._report = job, progress, deliver, report
-        # What is awaited of an actor: a piece, or its start (None).
+        # The awaited result of each actor: a piece, or its start (None).
         self._awaited: dict[Any, tuple[Block | None, Any]] = {}
         self._free: list[Any] = []  # each as often as it may get another piece
         self._again: deque[Block] = deque()
@@ -250,13 +250,13 @@ class _Driver:
             self._start(computer.remote())
 
     def work(self, pieces: Iterator[Block]) -> None:
-        """Have every piece computed, as time allows."""
+        """Compute every piece on the actors, as time allows."""
         progress, begin = self._progress, time.monotonic()
         while not progress.is_over():
             self._give_out(pieces)
             if self._free and not any(piece for piece, _ in self._awaited.values()):
                 break
-            # An answer has arrived then: `get` would wait for one even if the cluster is gone.
+            # Only for an answer that has arrived: `get` would wait even if the cluster is gone.
             finished, _ = self._ray.wait(list(self._awaited), timeout=1)
             self._cluster.check()
             for reference in finished:
@@ -279,7 +279,7 @@ class _Driver:
             self._awaited[actor.compute.remote(piece, items)] = piece, actor
 
     def _start(self, actor: Any) -> None:
-        # Ray counts each attempt while it restarts an actor: only one that is dead fails.
+        # Ray counts each attempt while it restarts an actor; only a dead actor fails.
         start = actor.start.options(max_task_retries=-1)
         self._awaited[start.remote(self._setup)] = None, actor
 
@@ -301,20 +301,20 @@ class _Driver:
             self._devices[name].add(device)
             self._progress.devices[name] = "; ".join(sorted(self._devices[name]))
 
-    def _take(self, piece: Block, outcomes: Outcomes, told: Progress) -> None:
+    def _take(self, piece: Block, outcomes: Outcomes, added: Progress) -> None:
         progress = self._progress
-        progress.items += told.items
-        progress.counts += told.counts
-        progress.device += told.device / self._setup.plan.actors
-        progress.batches.update(told.batches)
-        progress.read_ahead_bytes = told.read_ahead_bytes
-        for name, reason in told.broken.reasons.items():
+        progress.items += added.items
+        progress.counts += added.counts
+        progress.device += added.device / self._setup.plan.actors
+        progress.batches.update(added.batches)
+        progress.read_ahead_bytes = added.read_ahead_bytes
+        for name, reason in added.broken.reasons.items():
             progress.broken.add(name, BrokenBackbone(reason))
         self._deliver(piece, outcomes)
         self._report(len(piece.rows))
 
     def _lose(self, reference: Any, problem: Exception) -> None:
-        """Give an actor's pieces out again; one that is lost too often is left to do."""
+        """Give an actor's pieces out again; leave a piece to do if it is lost too often."""
         reason = describe_failure(problem)
         self._progress.counts.lost[reason] += 1
         actor = self._awaited[reference][1]
@@ -340,20 +340,20 @@ class _Driver:
             return
         del pieces[0]
         first, last = (self._job.manifest.ids[row] for row in (rows[0], rows[-1]))
-        subject = f"{MAX_LOSSES} processes were lost over the clips {first} to {last}"
+        subject = f"{MAX_LOSSES} processes were lost while computing the clips {first} to {last}"
         self._given_up.append(f"{subject} ({reason})")
         if not self._progress.items:  # other pieces would fail too
             self._fail()
 
     def _fail(self) -> None:
         raise ClusterError(
-            f"{'; '.join(self._given_up)}; what was computed is kept, and the same command "
+            f"{'; '.join(self._given_up)}; finished work is kept, and the same command "
             "retries the rest"
         )
 
 
 def describe_failure(problem: Exception) -> str:
-    """Why work was lost, in one line; raises errors that would recur on every machine."""
+    """Describe a loss of work in one line; raise errors that would recur on every machine."""
     cause, text = getattr(problem, "cause", None), str(problem).strip()
     if isinstance(cause, ObygazeError):
         raise cause from None
@@ -364,24 +364,24 @@ def describe_failure(problem: Exception) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that this process is connected to; its head's port, and this machine's."""
+    """The cluster that this process is connected to; its head's port, and this machine's."""
 
     ray: ModuleType
     ports: tuple[tuple[str, int], ...]
 
     def check(self) -> None:
-        """Raise `ClusterError` if it is gone."""
+        """Raise `ClusterError` if the cluster is gone."""
         if not all(_answers(*port) for port in self.ports):
             raise ClusterError(
-                f"the Ray cluster ({':'.join(map(str, self.ports[0]))}) no longer answers; what "
-                "was computed is kept, and the same command resumes"
+                f"the Ray cluster ({':'.join(map(str, self.ports[0]))}) no longer answers; "
+                "finished work is kept, and the same command resumes"
             )
 
 
 def import_ray(address: str | None) -> ModuleType:
-    """Import Ray, to start a cluster on loopback or to join one; `ObygazeError` if it cannot be."""
+    """Import Ray to start a cluster on loopback or to join one; raise if that is impossible."""
     if address is None:
-        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # which Ray reads when it is imported
+        os.environ.setdefault(_SEVERAL_MACHINES, "0")  # Ray reads it on import
     ray = need("ray", extra="ray")
     if address is not None:
         check_address(address)
@@ -392,13 +392,13 @@ def import_ray(address: str | None) -> ModuleType:
 def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
     """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
 
-    A new cluster has so many CPUs and GPUs, and ends with the block. It listens on this machine's
+    A new cluster has `cpus` and `gpus`, and ends with the block. It listens on this machine's
     loopback address only, unless Ray was imported before.
     """
     ray = import_ray(address)
-    # Messages of Ray's own processes would come between lines that scripts read. A signal goes to
-    # the main thread, and would leave Ray half started there; and Ray's processes end with the
-    # thread that started them.
+    # Messages of Ray's own processes would disturb lines that scripts read. A signal goes to the
+    # main thread, and would leave Ray half started there; and Ray's processes end with the thread
+    # that started them.
     with contextlib.redirect_stdout(io.StringIO()), ThreadPoolExecutor(1, "ray") as thread:
         started = thread.submit(_init, ray, address, cpus, gpus)
         try:
@@ -412,7 +412,7 @@ def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
             here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
             own = here["NodeManagerAddress"], here["NodeManagerPort"]
             yield Cluster(ray, ((head, int(port)), own))
-        except SystemError as problem:  # what Ray makes of a signal that arrives with an answer
+        except SystemError as problem:  # Ray's error for a signal that arrives with an answer
             if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
                 raise
             raise problem.__cause__ from None
@@ -421,7 +421,7 @@ def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
 
 
 def _restore_sigterm() -> None:
-    """Reinstall Python's SIGTERM handler: Ray's ends the process with a traceback."""
+    """Reinstall Python's SIGTERM handler, because Ray's ends the process with a traceback."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
@@ -430,12 +430,12 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     new: dict[str, Any] = {}
     if not address:
-        # Ray would write one to a file that all users can read; who has it can run programs.
+        # Ray would write a token to a file for all users, and its readers can run programs.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         new = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.CRITICAL, **new)
-    except Exception as problem:  # of every kind, also plain ones
+    except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         action = f"joined at {address}" if address else "started on this machine"
         reason = first_line(problem)
         if address:
@@ -447,7 +447,7 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raise if no cluster answers there: Ray itself would try for ten minutes."""
+    """Raise if no cluster answers there, because Ray itself would try for ten minutes."""
     host, _, port = address.rpartition(":")
     if address == "auto":
         return

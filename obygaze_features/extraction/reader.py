@@ -30,7 +30,7 @@ from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow's names. It goes by the content of a file, and has others read by other programs."""
+"""Pillow's names. It detects formats by content, and reads other formats with programs."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,18 @@ class ReadItem:
     source
         The fingerprint of its file; None for a text.
     inputs
-        For each backbone its frames (``[T,3,h,w]``) in the parts in which they were decoded, its
-        windows of sound, its image, or the text.
+        Each backbone's frames (``[T,3,h,w]``) in the parts in which they were decoded, its windows
+        of sound, its image, or the text.
     sampled
-        For each backbone its row of ``frame_index`` and ``frame_time``, if the item is a clip; for
-        one that hears, of ``frame_time`` and ``loudness``.
+        Each backbone's row of ``frame_index`` and ``frame_time``, for clips; for a backbone that
+        hears, of ``frame_time`` and ``loudness``.
     failures
-        Why a backbone gets no input: a file without sound has none for one that hears.
+        The reasons why backbones get no input: for instance, a file without sound for one that
+        hears.
     uploads
         Events after which the inputs are on their GPUs.
     counts
-        What reading it told.
+        The counts of reading it.
     """
 
     source: str | None
@@ -70,11 +71,11 @@ class _Unreadable(Exception):
 class ItemReader:
     """Reads clips, images and texts for some backbones; several threads may call it.
 
-    `media` is the folder of the files, None where there are only texts.
+    `media` is the folder of the files, or None if there are only texts.
     """
 
     def __init__(self, media: Path | None, backbones: Sequence[Backbone]) -> None:
-        max_pixels()  # a wrong limit is one error, not a failure of each item
+        max_pixels()  # so that a wrong limit is one error, not a failure of each item
         self._folders: dict[str, MediaFolder] = {}
         if media:
             root = media.resolve()
@@ -85,16 +86,16 @@ class ItemReader:
 
     @property
     def most_bytes(self) -> int:
-        """The bytes that the frames of a clip take at most, resized for all that see."""
+        """The most bytes of a clip's frames, resized for all backbones that see."""
         seeing = [b for b in self._backbones.values() if b.for_clips and not b.hears]
         views = {(b.device, b.preprocessing.geometry, b.sampling.frames) for b in seeing}
         sizes = {b.preprocessing.geometry: 3 * math.prod(b.preprocessing.crop) for b in seeing}
         return sum(frames * sizes[geometry] for _, geometry, frames in views)
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        """Read an item for the backbones of these names, or say why it cannot be read."""
+        """Read an item for the backbones of these names, or return the reason of failure."""
         if item.kind == "text":
-            if not item.text.strip() and item.start is None:  # in a span nothing may be said
+            if not item.text.strip() and item.start is None:  # a span may have no words
                 return Failed(Status.UNREADABLE, "the text is empty")
             return ReadItem(None, dict.fromkeys(names, item.text))
         if item.kind == "image":
@@ -105,11 +106,11 @@ class ItemReader:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
         seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
-        # Sound is asked for on its own: a crash over it leaves the pictures.
+        # Sound is a separate request, so that a crash over it leaves the pictures.
         if not hearing:
             return seen
         lost = next((failed for failed in seen.failures.values() if not failed.source), None)
-        if lost:  # nothing can be read of the file
+        if lost:  # nothing in the file can be read
             return ReadItem(None, {}, failures=dict.fromkeys(names, lost))
         heard = self._hear(decoder, item, hearing)
         return ReadItem(
@@ -146,7 +147,7 @@ class ItemReader:
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
         slow = [answer["why_slow"]] if answer["why_slow"] else []
         counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
-        # The parts stay as they are until their batch is made, into which each is written.
+        # The parts stay separate until their batch is made, into which each is written.
         return ReadItem(
             answer["source"],
             {name: [part.inputs[name] for part in parts] for name in names},
@@ -193,7 +194,7 @@ class ItemReader:
             return Failed(status, portable_reason(problem, media.root), source)
 
     def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
-        """For each backbone its rows of the frames, resized."""
+        """Return each backbone's rows of the frames, resized."""
         inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         by_cpu = False
@@ -211,7 +212,7 @@ class ItemReader:
 
 
 def size_of(item: ReadItem | Failed) -> int:
-    """Return the bytes of an item's inputs; what several backbones share counts once."""
+    """Return the bytes of an item's inputs; inputs that backbones share count once."""
     if isinstance(item, Failed):
         return 0
     tensors: set[Tensor] = set()
@@ -235,10 +236,10 @@ def ask_decoder(
     *,
     skip: int = 0,
 ) -> dict[str, Any]:
-    """The answer of `video.worker`, asked to ``decode``, ``hear`` or ``examine`` an item's file.
+    """Ask `video.worker` to ``decode``, ``hear`` or ``examine`` an item's file.
 
-    With the ``file``, which is None if the item has none, and perhaps an ``error``. The first
-    `skip` of the frames are left out.
+    The answer has the ``file``, which is missing (None) if the item has none, and perhaps an
+    ``error``. The first `skip` frames are left out.
     """
     try:
         path = media.find(item)
@@ -260,7 +261,7 @@ def ask_decoder(
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:
-    """A failure's reason, with its path in the media folder: the same on every machine."""
+    """Return a failure's reason with a relative path: the same on every machine."""
     where = problem.where
     if isinstance(where, Path) and where.is_relative_to(root):
         return at(where.relative_to(root), problem.reason)
@@ -268,28 +269,28 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:
-    """An image file's first picture, ``[height, width, 3]``, upright.
+    """Return an image file's first picture, ``[height, width, 3]``, upright.
 
-    Transparency is ignored, as the processors of published models do.
+    Transparency is ignored, as in the processors of published models.
     """
     need("PIL.Image", extra="extract")
     from PIL import Image, ImageOps
 
     if not path.is_file():
         raise VideoError(path, "is not a file")
-    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own, which must not be lower
+    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which must not be lower
         Image.MAX_IMAGE_PIXELS = max(max_pixels(), Image.MAX_IMAGE_PIXELS)
     try:
         Image.init()
         formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
         with Image.open(path, formats=formats) as image:
             refuse_large(path, *image.size)
-            # PIL would keep the lower eight of sixteen bits.
+            # PIL would keep only the lower eight of sixteen bits.
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
-                raise VideoError(path, "has more than 8 bits a channel; save it with 8")
+                raise VideoError(path, "has more than 8 bits per channel; save it with 8")
             return np.array(ImageOps.exif_transpose(image).convert("RGB"))
     except VideoError:
         raise
-    except Exception as problem:  # each format has its own reader, with its own errors
+    except Exception as problem:  # each format's reader has its own errors
         reason = first_line(problem).replace(str(path), path.name)
         raise VideoError(path, f"cannot be read as an image: {reason}") from None

@@ -1,4 +1,4 @@
-"""What a run does: its progress, which backbones broke, and in the end its summary."""
+"""The progress of a run, the backbones that broke, and its summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.store.writer import append_to_log
 logger = logging.getLogger(__name__)
 
 TIME_MARGIN = 1.25
-"""How much longer than the average before it a block may take when time is short."""
+"""The factor by which a block may exceed the average time when time is short."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Counts:
     frames
         Frames or images that were read.
     slow
-        Why films were decoded from their start, and how many.
+        The number of films decoded from their start, by reason.
     resized_by_cpu
-        How many items a GPU had no memory to resize.
+        The number of items that a GPU had no memory to resize.
     thinned
-        How many clips have more frames at the rate than a backbone takes: it saw fewer a second.
+        The number of clips with more frames at the rate than a backbone takes, sampled evenly.
     tracks
-        Which sound tracks were heard in clips that have several, ``1 of 2 (fra)``, and how many.
+        The sound tracks heard in clips with several, ``1 of 2 (fra)``, and their numbers.
     silent
-        How many clips have a sound track on which nothing is heard.
+        The number of clips with a silent sound track.
     unheard
-        How many windows of sound clips have, of which not all were heard, and how many clips.
+        The number of windows of sound in clips that were not fully heard, and the number of clips.
     cut
-        Texts of which only the beginning was read, and their token counts.
+        The texts of which only the beginning was read, and their token counts.
     lost
-        Why processes of a cluster were lost, and how many.
+        The number of lost processes of a cluster, by reason.
     """
 
     frames: int = 0
@@ -67,13 +67,16 @@ class Counts:
 
 @dataclass
 class BrokenBackbones:
-    """Why backbones were left out of a run of `count`, by name; it goes on while any is left."""
+    """The reasons why backbones were left out of a run of `count`, by name.
+
+    The run goes on while any backbone is left.
+    """
 
     count: float
     reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, problem: BrokenBackbone) -> None:
-        """Leave out a backbone; raises the error if it is the last."""
+        """Leave out a backbone; raise the error if it is the last."""
         if name in self.reasons:
             return
         self.reasons[name] = str(problem)
@@ -84,27 +87,27 @@ class BrokenBackbones:
 
 @dataclass
 class Progress:
-    """How far a run is, and where its time went.
+    """The progress of a run, and where its time went.
 
     Parameters
     ----------
     broken
         The backbones that were left out.
     begin, work_begin, end
-        When the run began, when loading and planning were over, and when its time is up, by the
-        monotonic clock.
+        The start of the run, the end of loading and planning, and the time limit, by the monotonic
+        clock.
     started, items
-        Items that were claimed, and items that were read or could not be.
+        The items that were claimed, and those that were read or failed.
     passed
-        Items that other runs have taken, since the progress bar was told.
+        Items that other runs have taken since the progress bar was last updated.
     decode, device, write
         Seconds that the run waited for frames, for the device (a CPU computes then) and the disk.
     read_ahead_bytes
-        What items that are read ahead may take of the devices' memory.
+        The most memory of the devices that items read ahead may take.
     batches, devices
         The batch size and the device of each backbone.
     waiting_for
-        What the run waits for before its first item.
+        The reason why the run waits before its first item.
     """
 
     broken: BrokenBackbones
@@ -142,13 +145,13 @@ class Progress:
         return has_time
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """Return each stage's share of a time; the rest of it is loading and planning."""
+        """Return each stage's share of a time; the rest is loading and planning."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
         times["start"] = max(0.0, seconds - sum(times.values()))
         return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
     def note(self) -> str:
-        """Describe speed, where the time goes, and the bottleneck, for a line of progress."""
+        """Describe speed, stages and the bottleneck, for a line of progress."""
         if not self.items and self.waiting_for:
             return self.waiting_for
         seconds = time.monotonic() - self.work_begin
@@ -162,34 +165,34 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Counts):
-    """What an extraction did, and what is told of the items that it read.
+    """The results of an extraction, and facts about the items that it read.
 
     Parameters
     ----------
     stores
         The stores' paths.
     wanted
-        Items selected, done before or not.
+        The selected items, done before or not.
     clips
-        Items that this run processed.
+        The items that this run processed.
     done, done_in, left
-        Selected items that are done in every store, in each by its name, and those still to do:
-        time was up, or other runs have them.
+        Selected items that are done in every store, in each store by name, and still to do: time
+        was up, or other runs have them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, of the selected items; with
-        the names of the stores that it is of, if not of all.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, for selected items, with the
+        names of the stores if not all have it.
     shares
         ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
         waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
         while the run waits for frames, too.
     read_ahead_bytes
-        What items that were read ahead might take of the devices' memory: a share of what was free.
+        The memory of the devices that items read ahead could take: a share of the free memory.
     batches, bytes
         The batch size of each backbone, after any halving; the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
     broken
-        Why backbones were left out, by name; their stores are not counted above.
+        The reasons why backbones were left out, by name; their stores are not counted above.
     """
 
     stores: list[Path]
@@ -209,12 +212,12 @@ class Summary(Counts):
 
     @property
     def clips_a_second(self) -> float:
-        """Items a second."""
+        """The items per second."""
         return self.clips / self.seconds
 
     @property
     def frames_a_second(self) -> float:
-        """Frames a second."""
+        """The frames per second."""
         return self.frames / self.seconds
 
     @property
@@ -223,7 +226,7 @@ class Summary(Counts):
         return max(self.shares, key=lambda stage: self.shares[stage])
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the rates."""
+        """Return JSON values, with the rates."""
         return {
             **vars(self),
             "stores": [str(path) for path in self.stores],
@@ -238,7 +241,7 @@ class Summary(Counts):
 def summarise(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
 ) -> Summary:
-    """Summarise a run, from what its stores hold now."""
+    """Summarise a run, from the current content of its stores."""
     rows, seconds = job.rows, time.monotonic() - progress.begin
     broken = progress.broken.reasons
     names = [name for name in writers if name not in broken] or list(writers)
@@ -270,7 +273,7 @@ def summarise(
 
 
 def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
-    """The kind of failure -> id -> reason, with the names of its stores if not all have it."""
+    """Return reasons by kind of failure and id, with the store's name if not all have them."""
     names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():

@@ -24,12 +24,12 @@ JPEG_QUALITY = 80
 NOTE = "NOT-TO-BE-SHARED.txt"
 WARNING = (
     "These pictures are from films, under the films' copyright: look at them on this machine, and "
-    "share neither them nor a page that contains them."
+    "do not share them or a page that contains them."
 )
 
 
 def thumbnail_name(item_id: str) -> str:
-    """The file name of a clip's picture."""
+    """Return the file name of a clip's picture."""
     return f"{item_id}.jpg"
 
 
@@ -41,7 +41,7 @@ def write_thumbnails(
     *,
     width: int = 160,
 ) -> dict[str, Any]:
-    """Write a JPEG file for each clip that has none in `folder` yet.
+    """Write a JPEG file for each clip without one in `folder`.
 
     Returns how many were `made`, how many were `there`, and why clips `failed`, by id.
 
@@ -50,11 +50,11 @@ def write_thumbnails(
     manifest, videos
         The clips, and the folder of their files.
     folder
-        Gets a file a clip, named by `thumbnail_name`, and a note that they must not be shared.
+        The folder for a file per clip, named by `thumbnail_name`, and a note not to share them.
     options
-        Which clips, and how they are decoded.
+        The choice of clips, and the options of decoding.
     width
-        Of a picture; smaller frames keep their size.
+        The width of a picture; smaller frames keep their size.
     """
     settings, folder = options or Options(), Path(folder)
     require_folder_name(folder)
@@ -66,7 +66,7 @@ def write_thumbnails(
     write_text(folder / NOTE, WARNING + "\n")
 
     def draw(decoder: Decoder, item: Item) -> str | None:
-        """Write a picture, or return why there is none."""
+        """Write a picture, or return why that failed."""
         answer = ask_decoder(decoder, "decode", media, item, [HALVES])
         if "error" in answer:
             return str(answer["error"])
@@ -76,8 +76,8 @@ def write_thumbnails(
 
     results = map_items(draw, missing, "Thumbnails", settings)
     failed = {item.id: reason for item, reason in results if reason is not None}
-    made, there = len(missing) - len(failed), len(items) - len(missing)
-    return {"made": made, "there": there, "failed": failed}
+    written, there = len(missing) - len(failed), len(items) - len(missing)
+    return {"made": written, "there": there, "failed": failed}
 
 
 def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:

@@ -13,16 +13,16 @@ from obygaze_features.backbones.devices import explain_out_of_memory, run_if_it_
 from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 
 MAX_UPLOADS = 2
-"""Clips that are on a GPU in full size at a time."""
+"""The clips that are on a GPU in full size at a time."""
 STAGING_BYTES = 64 * 2**20
-"""Pinned memory of each upload; a larger clip goes through it in parts."""
+"""The pinned memory of each upload; a larger clip goes through it in parts."""
 
 View = tuple[Preprocessing, Sequence[int]]
-"""What a backbone sees of a clip: how frames are resized, and which rows of them."""
+"""A backbone's view of a clip: the preprocessing, and the rows of frames."""
 
 
 class UploadStream:
-    """A stream of a GPU beside that of the forward passes, and pinned memory to upload from.
+    """A stream of a GPU beside that of the forward passes, and pinned memory for uploads.
 
     From other memory an upload takes several times as long.
     """
@@ -34,12 +34,12 @@ class UploadStream:
         self._is_read = torch.cuda.Event(blocking=True)
 
     def upload(self, frames: Tensor) -> Tensor:
-        """Take them to the GPU, on the current stream; `frames` may be overwritten then."""
+        """Upload frames to the GPU on the current stream; they may be overwritten afterwards."""
         uploaded = torch.empty(frames.shape, dtype=frames.dtype, device=self._device)
         source, target = (part.reshape(-1).view(torch.uint8) for part in (frames, uploaded))
         for start in range(0, len(source), len(self._staging)):
             part = source[start : start + len(self._staging)]
-            self._is_read.synchronize()  # of the part before, or the clip before
+            self._is_read.synchronize()  # of the previous part or clip
             staged = self._staging[: len(part)].copy_(part)
             target[start : start + len(part)].copy_(staged, non_blocking=True)
             self._is_read.record()
@@ -49,8 +49,8 @@ class UploadStream:
 class FrameResizer:
     """Resizes clips and images for the backbones of one device; several threads may call it.
 
-    A GPU gets each clip once, on a stream of its own beside that of the forward passes, each of
-    which waits only for its own clips. Another device gets what the CPU resized.
+    A GPU gets each clip once, on a separate stream beside that of the forward passes, each of which
+    waits only for its own clips. Other devices get clips that the CPU resized.
     """
 
     def __init__(self, device: str) -> None:
@@ -62,9 +62,9 @@ class FrameResizer:
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
-        """For each name its view of the frames; after which event; if a GPU left it to the CPU.
+        """Return each name's view of the frames, the event to await, and if a CPU stepped in.
 
-        `frames` may be overwritten then.
+        `frames` may be overwritten afterwards.
         """
         with self.aside() as uploader:
             inputs = None
@@ -80,24 +80,24 @@ class FrameResizer:
     def upload(
         self, inputs: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
-        """For each name its input, which is ready, on the device; and after which event."""
+        """Return each name's finished input on the device, and the event to await."""
         with self.aside() as uploader:
             return self._move(inputs, uploader), uploader and uploader.stream.record_event()
 
     def _move(self, inputs: dict[str, Tensor], uploader: UploadStream | None) -> dict[str, Tensor]:
-        """Take inputs to the device, each tensor once."""
+        """Move inputs to the device, each tensor once."""
         move = uploader.upload if uploader else lambda values: values.to(self._device)
 
         def move_all() -> dict[str, Tensor]:
             moved = {values: move(values) for values in set(inputs.values())}  # by identity
             return {name: moved[values] for name, values in inputs.items()}
 
-        # What does not fit is moved with its batch, when that is computed.
+        # An input that does not fit is moved with its batch.
         return run_if_it_fits(move_all) or inputs
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Sequence[UploadStream]]:
-        """Upload nothing meanwhile."""
+        """Block uploads during the block."""
         count = MAX_UPLOADS if self._device.startswith("cuda") else 0
         uploaders = [self._streams.get() for _ in range(count)]
         try:
@@ -108,7 +108,7 @@ class FrameResizer:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[UploadStream | None]:
-        """Upload beside the forward passes; None if it is no GPU."""
+        """Upload beside the forward passes; yield None for a device other than a GPU."""
         if not self._device.startswith("cuda"):
             yield None
             return
@@ -123,7 +123,7 @@ class FrameResizer:
 
 @contextlib.contextmanager
 def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
-    """Wait until clips that are being uploaded are resized; none is uploaded until this ends."""
+    """Wait until uploading clips are resized, and block uploads until this ends."""
     with contextlib.ExitStack() as stack:
         for resizer in resizers:
             stack.enter_context(resizer.held())
@@ -131,7 +131,7 @@ def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    """The views by name; those that only scale their numbers otherwise are one tensor."""
+    """Return the views by name; views that differ only in scaling share one tensor."""
     keys = {name: (view[0].geometry, tuple(view[1])) for name, view in views.items()}
     distinct = {key: views[name] for name, key in keys.items()}
     resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}

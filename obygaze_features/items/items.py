@@ -165,9 +165,9 @@ class Items:
         groups = [cells[self.row(identifier)] for identifier in ids]
         if "" in groups:
             raise ManifestError(
-                f"{ids[groups.index('')]} has no {group_noun(name)}, by which the clips are to be "
-                f"kept together; fill in the column {name} of items.csv, or name another, such as "
-                'that of the files (--by media; groups = "media" in an experiment)'
+                f"{ids[groups.index('')]} has no {group_noun(name)}, by which clips are grouped; "
+                f"fill in the column {name} of items.csv, or group by another, such as "
+                'the file (--by media; groups = "media" in an experiment)'
             )
         return groups
 

@@ -1,4 +1,4 @@
-"""Find the media of items by film folder and stem, whatever the extension.
+"""Find the media of items by film folder and stem, with any extension.
 
 MovieGraphs scenes have the same id from an annotation, a file name and a folder.
 """
@@ -78,7 +78,7 @@ class MediaFolder:
     root
         The folder.
     suffixes
-        Which files count, by the ends of their names.
+        The suffixes of files that count.
     """
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:

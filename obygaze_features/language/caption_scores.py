@@ -18,7 +18,7 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
 MASK = "[MASK]"
-"""Marks the place of a caption's gender word."""
+"""Replaces a caption's gender word."""
 
 _NOUNS: Mapping[tuple[str, str], str] = {
     ("man", "woman"): "man boy guy gentleman woman girl lady",
@@ -35,7 +35,7 @@ Scores = dict[str, float | None]
 
 
 class Variants(NamedTuple):
-    """A caption about a man, and the same about a woman."""
+    """A caption about a man, and the same caption about a woman."""
 
     man: str
     woman: str
@@ -53,7 +53,7 @@ class Captions:
     def texts(self) -> dict[str, Sequence[str]]:
         """The suffixes of the columns of scores, and the texts that these score."""
         captions = self.table["caption"]
-        # A caption with a mask is not a text, and gets no score of its own.
+        # A caption with a mask is not a text, and gets no separate score.
         has_masks = any(MASK in caption for caption in captions)
         texts: dict[str, Sequence[str]] = {} if has_masks else {"": captions}
         if self.pairs is not None:
@@ -64,7 +64,7 @@ class Captions:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """How many captions have scores; ids of those left out, or of which only the start is read."""
+    """The number of scored captions; the ids that were left out or only partly read."""
 
     scored: int
     without_variants: Sequence[str]
@@ -94,8 +94,8 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path}: no caption has variants with man and woman. Put {MASK} in place of the word "
-            "for a person"
+            f"{path}: no caption has variants with man and woman. Replace the word for a person "
+            f"by {MASK}"
         )
     return Captions(
         table.select(table.columns, rows),
@@ -105,10 +105,11 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
 
 
 def make_variants(caption: str) -> Variants | None:
-    """Return a caption with man and with woman in place of `MASK`, or else of its nouns for people.
+    """Return a caption with man and with woman for `MASK`, or else for its nouns for people.
 
-    None for a caption without such a noun, with nouns for both, or with another word of gender
-    (a pronoun, say) that would have to change too: put `MASK` into such a caption yourself.
+    Returns None for a caption without such a noun, with nouns for both, or with another word of
+    gender (for instance a pronoun) that would have to change, too: put `MASK` into such a caption
+    yourself.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def make_variants(caption: str) -> Variants | None:
 
 @cache
 def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
-    """Word -> gender, and the pattern of these words."""
+    """Return the gender of each word, and the pattern of these words."""
     lexicon = reference_json("lexicons/genders.json")["words"]
     gender_of = {word: gender for gender, words in lexicon.items() for word in words}
     return gender_of, re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
@@ -177,7 +178,7 @@ def score_captions(
     if not complete:
         raise BiasError(
             f"{table.path}: {counted(len(too_long), 'caption')}, all longer than {model.name} "
-            f"reads ({model.tokenizer.max_tokens:,} tokens)"
+            f"can read ({model.tokenizer.max_tokens:,} tokens)"
         )
     scored = table.select(table.columns, complete)
     tokens = zip(scored["id"], encoder.count_tokens(scored["caption"]), strict=True)
@@ -213,7 +214,7 @@ def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
         elif item in seen:
             yield row, f"duplicate id {shorten(item)}"
         elif MASK in cells["caption"] and not with_variants:
-            yield row, f"the caption of {item} has {MASK}; fill it in with --variants"
+            yield row, f"the caption of {item} has {MASK}; fill it with --variants"
         elif not _is_share(share):
             value = shorten(share)
             yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"
@@ -242,7 +243,7 @@ def _score(
     for row, label in zip(texts_of, objects, strict=True):
         values: Scores = {f"probability{end}": probabilities[text] for end, text in row.items()}
         for end, text in row.items():
-            # Rounding may leave the cosine of equal vectors a little over 1.
+            # Rounding may make the cosine of equal vectors slightly more than 1.
             cosine = min(1.0, max(-1.0, float(vectors[text] @ vectors[label])))
             values[f"similarity{end}"] = cosine
         scores.append(values)

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""Tokens of a batch of a language model: each gets a number for every word of the vocabulary."""
+"""The tokens in a language model's batch: each gets a number for every word."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
 
-LANGUAGE_MODELS = {known.name: known for known in published("language-models")}
-SENTENCE_ENCODERS = {known.name: known for known in published("sentence-encoders")}
+LANGUAGE_MODELS = {checkpoint.name: checkpoint for checkpoint in published("language-models")}
+SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("sentence-encoders")}
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class LanguageModel:
 
     def mean_probabilities(self, texts: Sequence[str]) -> list[float | None]:
         """Return the mean token probability of each text; None if a text has too many tokens."""
-        with quiet():  # the caller reports texts that are too long
+        with quiet():  # because the caller reports texts that are too long
             encoded = self.tokenizer.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         config = self.network.config
         sequences = [[config.bos_token_id, *ids, config.eos_token_id] for ids in encoded]
         means: list[float | None] = [None] * len(sequences)
-        # The network never reads the last token, it only predicts it.
+        # The network only predicts the last token, and never reads it.
         rows = [
             row for row, ids in enumerate(sequences) if len(ids) - 1 <= self.tokenizer.max_tokens
         ]
@@ -83,14 +83,14 @@ class LanguageModel:
         import torch
 
         longest = max(map(len, sequences))
-        # Padding after a text does not change what comes before it, so any token will do.
+        # Padding after a text does not change the tokens before it, so any token will do.
         padded = [[*ids, *[ids[-1]] * (longest - len(ids))] for ids in sequences]
         ids = torch.tensor(padded, device=self.device)
         lengths = torch.tensor([len(ids) for ids in sequences])
         with torch.inference_mode(), arithmetic(self.device, "float32"):
             logits = self.network(input_ids=ids[:, :-1], use_cache=False).logits.float()
             predicted = logits.gather(-1, ids[:, 1:, None])[..., 0]
-            # On the CPU: Apple's GPUs have no float64.
+            # On the CPU, because Apple's GPUs have no float64.
             probabilities: Tensor = (predicted - logits.logsumexp(-1)).cpu().double().exp()
         mask = torch.arange(longest - 1) < (lengths - 1)[:, None]
         means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()
@@ -108,11 +108,11 @@ class SentenceEncoder:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of a text that it reads."""
+        """The tokens of a text that it reads."""
         return int(self.model.max_seq_length)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings ``[B,D]`` of length one, in float32."""
+        """Return embeddings ``[B,D]`` of length one, in float32."""
         with explain_out_of_memory(self.name, self.device), arithmetic(self.device, "float32"):
             embeddings: Tensor = self.model.encode(
                 list(texts),
@@ -125,7 +125,7 @@ class SentenceEncoder:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text, before any is cut off."""
-        with quiet():  # the caller reports texts that are too long
+        with quiet():  # because the caller reports texts that are too long
             encoded = self.model.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]
 
@@ -157,7 +157,7 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
-    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. Of a
+    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. For a
     transformer without ``modules.json``, sentence-transformers takes the mean of the tokens.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
@@ -178,7 +178,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
 
 
 def is_text_model(name: str) -> bool:
-    """Whether a name is that of a model of texts alone: a known one, or one on the hub."""
+    """Return True for the name of a text-only model: a known name, or one on the hub."""
     if name in LANGUAGE_MODELS or name in SENTENCE_ENCODERS:
         return True
     if not is_repository(name) or Path(name).exists():
@@ -227,20 +227,20 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:
-    """Check that a transformer's weights are complete: sentence-transformers would invent some."""
+    """Raise if a transformer's weights are incomplete: sentence-transformers would invent some."""
     from transformers import MODEL_MAPPING, AutoConfig
 
     refuse_code(folder / "config.json")
     with loading(folder), quiet():
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model_class = MODEL_MAPPING[type(config)]
-    # BERT's own pooling is not used, and some checkpoints lack it.
+    # BERT's pooling is unused, and some checkpoints lack it.
     has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters
     load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))
 
 
 def _batches(rows: Sequence[int], sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Rows in batches of texts of similar length, so that there is little padding."""
+    """Yield rows in batches of texts of similar length, which need little padding."""
     batch: list[int] = []
     for row in sorted(rows, key=lambda row: len(sequences[row])):
         if batch and (len(batch) + 1) * len(sequences[row]) > TOKENS_PER_BATCH:

@@ -54,8 +54,8 @@ def stratified(
     split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
     if shared := neighbours(manifest.items, split):
         raise UsageError(
-            f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as one "
-            f"of another fold, such as {join_some(shared, 2)}, so that the folds would leak; keep "
+            f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as a "
+            f"clip of another fold ({join_some(shared, 2)}), so the folds would leak; keep "
             'the clips of a file together: --by media (in an experiment groups = "media")'
         )
     return split

@@ -256,7 +256,7 @@ class Manifest:
         levels, concepts
             Keep items whose level is one of these, or that have at least one of these concepts.
         labels
-            The label set that `levels` and `concepts` refer to; by default the default one.
+            The label set that `levels` and `concepts` refer to (default: the manifest's default).
         """
         items = self.items.select(films=films, ids=ids)
         chosen = set(items.ids)
@@ -299,9 +299,9 @@ class Manifest:
             An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title
             or video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
         shift
-            Seconds by which all lines are moved; below zero earlier.
+            Seconds by which all lines are moved; a negative number makes them earlier.
         films
-            A table (columns film, file) of files that are named otherwise.
+            A table (columns film, file) of files with other names.
         """
         from obygaze_features.manifests.subtitles import with_subtitles
 

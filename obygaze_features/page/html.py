@@ -44,9 +44,9 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
     Parameters
     ----------
     title
-        Of the browser's tab.
+        The title of the browser's tab.
     style
-        CSS after that of all pages.
+        CSS after the style of all pages.
     script
         One script, at the end of the page.
     """

@@ -24,13 +24,13 @@ def draw_lanes(
     Parameters
     ----------
     spans
-        Clip -> where it starts and ends, in order.
+        The start and end of each clip, in order.
     lanes
-        Clip -> the class of its colour.
+        The class of each clip's colour.
     film
-        For scripts, with the length of the lanes.
+        The film for scripts, with the length of the lanes.
     length
-        Of the lanes, so that films share a scale; by default the end of the last clip.
+        The length of the lanes, so that films share a scale (default: the end of the last clip).
     """
     end = max(end for _, end in spans.values())
     last = max(length, end)

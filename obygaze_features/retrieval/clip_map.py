@@ -1,4 +1,4 @@
-"""A map: all clips of a store in two dimensions, where near clips are alike."""
+"""A map: all clips of a store in two dimensions, where nearby clips are alike."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ MARKERS = "o^sDvP"
 """The marks of groups: six colours of each."""
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
-"""So many of a column's cells have a mark of their own, the commonest."""
+"""The number of a column's most common cells that have separate marks."""
 UMAP_AXES = (
     "UMAP places clips that are alike near each other; distances between far ones mean little."
 )
 MAX_CIRCLES = 5000
-"""A page draws more clips than that on a canvas, as browsers are slow with more elements."""
+"""The most clips that a page draws as elements, which slow browsers; more go on a canvas."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClipMap:
     """Clips in two dimensions: `points` is [N, 2], `axes` a sentence about them.
 
-    `colours` has the name of each group's colour. All clips but those of a `film` are grey.
+    `colours` has the name of each group's colour. With a `film`, all other clips are grey.
     """
 
     clips: Clips
@@ -67,10 +67,10 @@ class ClipMap:
     ids: list[str]
     points: NDArray[np.float64]
     groups: dict[str, list[int]]
-    """Group -> its rows."""
+    """The rows of each group."""
     colours: dict[str, str]
     legends: dict[str, dict[str, list[int]]]
-    """``film``, ``level``, ``concept`` and `color` -> name -> rows."""
+    """The rows of each name under ``film``, ``level``, ``concept`` and ``color``."""
     color: str
     film: str
 
@@ -83,14 +83,14 @@ def write_map(
     overwrite: bool = False,
     **options: Any,
 ) -> ClipMap:
-    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page that lights clips.
+    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page to explore.
 
     A click on a clip of a page opens it in the page of a `report`.
     """
     output = Path(output)
     is_page = output.suffix == ".html"
     if is_page and has_figure_format():
-        raise UsageError(f"{output} is a page, which has no --width or --ground; write a .pdf")
+        raise UsageError(f"{output} is a page, where --width and --ground do not apply")
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:
@@ -111,12 +111,12 @@ def map_clips(
     array: str = "native",
     link: str = "",
 ) -> ClipMap:
-    """Place the clips of a store that are done in two dimensions, by the cosine of their vectors.
+    """Map the finished clips of a store to two dimensions, by the cosine of their vectors.
 
-    `color` is ``film``, or with a manifest ``level`` (the default where it has labels), a concept,
-    or a column of its items, such as ``media``; all clips but those of `film`, an id or a title,
-    are grey; `labels` is a label set of the manifest; `method` is ``pca``, or ``umap`` where
-    umap-learn is installed; `array` has one vector per clip.
+    `color` is ``film``, or with a manifest ``level`` (the default if it has labels), a concept, or
+    a column of its items, such as ``media``; with `film`, an id or a title, all other clips are
+    grey; `labels` is a label set of the manifest; `method` is ``pca``, or ``umap`` if umap-learn is
+    installed; `array` has one vector per clip.
     """
     if has_frames(store, array):
         raise UsageError(
@@ -138,14 +138,14 @@ def map_clips(
     titles = {clips.item(clip).film: clips.film(clip) for clip in ids}
     lit = titles[find_film(film, titles)] if film else ""
     done = int((store.status == Status.DONE).sum())
-    why = {"no vector": len(store) - done, "a vector of zeros": done - len(ids)}
-    for reason, left_out in why.items():
+    counts = {"no vector": len(store) - done, "a vector of zeros": done - len(ids)}
+    for reason, left_out in counts.items():
         axes += f" Left out: {counted(left_out, 'clip')} with {reason}." if left_out else ""
     return ClipMap(clips, title, axes, ids, points, groups, colours, legends, color, lit)
 
 
 def draw_map(clip_map: ClipMap) -> Figure:
-    """Draw a map; the marks are in the order of the groups, of other films than its film grey."""
+    """Draw a map; marks follow the groups' order, and other films than its film are grey."""
     lit = {*clip_map.legends["film"].get(clip_map.film, range(len(clip_map.ids)))}
     groups = {group: [*lit.intersection(rows)] for group, rows in clip_map.groups.items()}
     groups[OTHER_FILMS] = [*lit.symmetric_difference(range(len(clip_map.ids)))]
@@ -183,9 +183,9 @@ def draw_map(clip_map: ClipMap) -> Figure:
 
 
 def map_page(clip_map: ClipMap) -> str:
-    """The map as a page: its legends light films, levels and concepts, a click opens a clip."""
+    """Return the map as a page: legends highlight groups, and a click opens a clip."""
     groups = clip_map.groups
-    # More colours cannot be told apart: then all clips have one.
+    # More colours cannot be distinguished, so all clips have the same.
     one_colour = len(groups) > len(SERIES)
     swatches = {} if one_colour else clip_map.colours
     group_of = {row: group for group, rows in groups.items() for row in rows}
@@ -240,7 +240,7 @@ def _canvas_json(places: NDArray[np.float64], colours: Sequence[str], words: Ite
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
-    """Return the rows that have each name, in an order, or that of the names."""
+    """Return the rows of each name, in `order` or in the order of the names."""
     rows: dict[str, list[int]] = {}
     for row, own in enumerate(names):
         for name in filter(None, own):
@@ -264,7 +264,7 @@ def _find_groups(
         names = dict.fromkeys(sorted(cells) if color == "film" else cells)
         return cells, {name: f"s{n % len(SERIES) + 1}" for n, name in enumerate(names)}
     if len(clips.sources) == 1:
-        raise UsageError(f"to color by {color}, give the manifest that has it: --manifest")
+        raise UsageError(f"to color by {color}, pass the manifest that has it: --manifest")
     scheme = manifest.label_scheme(labels)
     if color == "level":
         colours = dict(clips.levels.values())
@@ -278,13 +278,13 @@ def _find_groups(
         }
         cells = [group_of.get(clip, "") for clip in ids]
     else:
-        known = [*columns, "level", *scheme.concept_names]
-        raise UsageError(unknown_name("column or concept", color, known))
+        choices = [*columns, "level", *scheme.concept_names]
+        raise UsageError(unknown_name("column or concept", color, choices))
     return [cell or UNLABELLED for cell in cells], {**colours, UNLABELLED: "soft"}
 
 
 def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[np.float64], str]:
-    """Return the ids that have a direction, two dimensions of them, and what the axes are."""
+    """Return ids with a direction, their two dimensions, and a sentence about the axes."""
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if method == "pca":
@@ -304,7 +304,7 @@ def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[
 
 
 def _principal_points(store: Store, array: str) -> tuple[list[str], NDArray[np.float64], float]:
-    """Return the ids, their places on the two principal axes, and the share that these show.
+    """Return ids, their positions on the two principal axes, and the share these show.
 
     The store is read twice, a block at a time.
     """
@@ -312,7 +312,7 @@ def _principal_points(store: Store, array: str) -> tuple[list[str], NDArray[np.f
     total, products = np.zeros(()), np.zeros(())
     centre: Any = None
     for of_block, vectors in _directions(store, array):
-        # Near the mean, so that differences keep their digits.
+        # Centred roughly, so that differences keep their digits.
         centre = vectors.mean(axis=0) if centre is None else centre
         vectors -= centre
         total = total + vectors.sum(axis=0, dtype=np.float64)
@@ -342,4 +342,4 @@ def _directions(store: Store, array: str) -> Iterator[tuple[list[str], NDArray[n
 
 def _need_three(store: Store, ids: Sequence[str]) -> None:
     if len(ids) < 3:
-        raise UsageError(f"{store.where}: a map needs 3 clips (got {len(ids)} that are done)")
+        raise UsageError(f"{store.where}: a map needs at least 3 finished clips (got {len(ids)})")

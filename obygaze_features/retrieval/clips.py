@@ -1,4 +1,4 @@
-"""What the pages of searches and maps show of a clip: film, time, level, concepts, its place."""
+"""Facts about a clip on pages of searches and maps: film, time, level, concepts, position."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ EXCERPT_CHARACTERS = 240
 
 @dataclass(frozen=True, eq=False)
 class Clips:
-    """What is known of clips; the first of the `sources` that has a clip tells its film and time.
+    """Facts about clips; the first of the `sources` with a clip provides its film and time.
 
     `levels` has the name and the colour of each level; `link` is the address of clips in a report
-    but for the id, and empty where there is none.
+    without the id, or "".
     """
 
     sources: Sequence[Manifest]
@@ -44,7 +44,7 @@ class Clips:
     link: str = ""
 
     def item(self, clip: str) -> Item:
-        """Return a clip's item; one that says nothing if no source has it."""
+        """Return a clip's item; an empty one if no source has it."""
         return next((source[clip] for source in self.sources if clip in source), Item(clip))
 
     def film(self, clip: str) -> str:
@@ -53,12 +53,12 @@ class Clips:
         return self.titles.get(film, film)
 
     def span(self, clip: str) -> list[str]:
-        """When a clip starts and ends in its film; empty texts where it is a file of its own."""
+        """Return a clip's start and end in its film; empty texts for a clip without times."""
         times = self.item(clip).start, self.item(clip).end
         return ["" if time is None else format_time(round(time)) for time in times]
 
     def name(self, clip: str) -> str:
-        """Film (or file) and start; without times, the number of the scene, or the id."""
+        """Return film (or file) and start; without times, the number of the scene, or the id."""
         item, number = self.item(clip), re.search(r"\d+$", clip)
         scene = f"scene {int(number[0])}" if item.film and number else clip
         names = self.film(clip) or media_stem(item.media), self.span(clip)[0] or scene
@@ -73,17 +73,17 @@ class Clips:
         return textwrap.shorten(self.item(clip).text, EXCERPT_CHARACTERS, placeholder=" …")
 
     def words(self, clip: str) -> str:
-        """All that is known of a clip, in lines, the last of which is its id."""
+        """Return all facts about a clip, in lines, the last of which is its id."""
         concepts = ", ".join(self.concepts_of.get(clip, ()))
         return "\n".join(filter(None, (self.name(clip), self.level(clip)[0], concepts, clip)))
 
     def strip(self, clip: str, moment: float | None = None) -> Html:
-        """The clip's film in the colours of its levels, the clip (or a moment of it) marked."""
+        """Draw the clip's film in the colours of its levels; mark the clip (or a moment of it)."""
         source = next((source for source in self.sources if clip in source), None)
         item = self.item(clip)
         if source is None or not item.film:
             return Html("")
-        # The times of each file of a film start from 0.
+        # The times of each file of a film start at 0.
         files = source.items.media if item.start is not None else [item.media] * len(source)
         files_of = enumerate(zip(source.items.films, files, strict=True))
         rows = [row for row, file in files_of if file == (item.film, item.media)]
@@ -92,7 +92,7 @@ class Clips:
         ends = items.ends if timed else np.arange(1.0, len(rows) + 1)
         starts, end = items.starts if timed else ends - 1, float(ends.max())
         spans = dict(zip(items.ids, zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
-        lane = draw_lanes(spans, [{other: self.level(other)[1] for other in spans}])
+        lane = draw_lanes(spans, [{film_clip: self.level(film_clip)[1] for film_clip in spans}])
         middle = moment if timed and moment is not None else sum(spans[clip]) / 2
         first, last = map(format_time, (0, round(end))) if timed else ("", "")
         here = f"{100 * middle / end:.2f}"
@@ -105,9 +105,9 @@ def describe_clips(
     labels: str | None = None,
     link: str = "",
 ) -> Clips:
-    """What stores know of their clips, and a manifest with its labels (by default its default)."""
+    """Return what stores and a manifest know about clips; `labels` defaults to its default."""
     if manifest is None and labels is not None:
-        raise UsageError(f"{labels} is a label set of a manifest; give it: --manifest MANIFEST")
+        raise UsageError(f"{labels} is a label set of a manifest; pass it: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
     titles = {
@@ -124,11 +124,11 @@ def describe_clips(
 
 
 def link_to(report: Path | str | None, output: Path | None) -> str:
-    """How a page `output` links to clips in the page of a report, but for their ids."""
+    """Return the link from a page `output` to clips in a report's page, without their ids."""
     if report is None:
         return ""
     if output is None or output.suffix != ".html":
-        raise UsageError("only a page leads to a report; write one: -o PAGE.html")
+        raise UsageError("only a page can link to a report; write a page: -o PAGE.html")
     if not Path(report).is_file():
         raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
     try:

@@ -1,6 +1,6 @@
 """`search`: the clips nearest to a text, to another clip, or to a vector; and pages of them.
 
-Pages need nothing else: no network, no other file.
+Pages are self-contained: they need no network and no other file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".html", ".json")
 NOTE = "NOT-TO-BE-SHARED.txt"
-"""In a folder of pictures of films: why they must not be shared."""
+"""The file in a folder of film pictures that says why they must not be shared."""
 _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store", "title", "from", "to")
 _NO_VECTOR = (ValueError, RecursionError, EOFError)
 
@@ -59,24 +59,24 @@ def search(
     Parameters
     ----------
     stores
-        A store, or several of one backbone: opened, or as for `open_store`.
+        A store, or several of one backbone: open ones, or addresses as for `open_store`.
     text
-        Find what it describes, by the text tower of the stores' backbone (CLIP, SigLIP, X-CLIP).
+        Find clips that match this text, with the text tower of the stores' backbone.
     like
-        Find clips like the clip of this id, which itself is left out.
+        Find clips like the clip with this id, without the clip itself.
     vector
-        Find what is near these numbers, or those in an ``.npy``, ``.json`` or ``.csv`` file.
+        Find clips near these numbers, or those in an ``.npy``, ``.json`` or ``.csv`` file.
     array
-        The array to search; ``native`` by default, ``frames`` in a search by frame.
+        The array to search (default: ``native``, or ``frames`` in a search by frame).
     frames
-        Compare every frame: a clip counts by its nearest frame, and the match says which.
+        Compare every frame: a clip counts by its nearest frame, which the match names.
     films
         Only clips of these films, by id or title.
     top
-        How many clips.
+        The number of clips.
     backbone
-        The checkpoint that the stores were made with, as for `load_backbone`; by default the one
-        of the name that they record, if it is in `known_checkpoints` or that of an entry point.
+        The checkpoint of the stores, as for `load_backbone` (default: the name that they record, if
+        it is in `known_checkpoints` or that of an entry point).
 
     Examples
     --------
@@ -87,7 +87,7 @@ def search(
         search(store, text="a mirror", frames=True)[0].time
     """
     if sum(query is not None for query in (text, like, vector)) != 1:
-        raise UsageError("search by a text, by a clip or by a vector: give one of the three")
+        raise UsageError("search by a text, by a clip or by a vector: pass exactly one")
     if isinstance(stores, Store | Path | str):
         stores = [stores]
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
@@ -131,13 +131,13 @@ def save_matches(
     Parameters
     ----------
     matches
-        As `search` gives them.
+        The matches from `search`.
     output
         The file.
     clips
-        What is known of the clips, as `describe_clips` gives it.
+        The facts about clips from `describe_clips`.
     title
-        What was searched for, the title of a page; of `like` by default.
+        The query, as the title of a page (default: that of `like`).
     thumbnails
         A folder of pictures ``ID.jpg`` for a page, which must then not be shared.
     like
@@ -164,9 +164,9 @@ def save_matches(
 
 
 def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Return matches with their film's title, when they start and end in it, and their words.
+    """Return matches with their film's title, their start and end in it, and their words.
 
-    Words are there only where a source has some.
+    Words are present only if a source has some.
     """
     rows = []
     texts = [clips.item(match.id).text for match in matches]
@@ -178,7 +178,7 @@ def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
 
 
 def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """Return the path of matches to save; refuses another suffix, and a file that exists."""
+    """Return the path of matches to save; refuse another suffix, and a file that exists."""
     output = Path(output)
     if output.suffix not in SUFFIXES:
         raise UsageError(f"{output}: matches are saved as {', '.join(SUFFIXES)}")
@@ -189,17 +189,17 @@ def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
 def _check_stores(stores: Sequence[Store]) -> None:
     first, *others = stores
     for store in others:
-        ours, theirs = first.attributes["backbone"], store.attributes["backbone"]
-        if ours["weights_sha256"] != theirs["weights_sha256"]:
+        ours, backbone = first.attributes["backbone"], store.attributes["backbone"]
+        if ours["weights_sha256"] != backbone["weights_sha256"]:
             raise UsageError(
-                f"{store.where} is of another backbone ({theirs['name']}, weights "
-                f"{shorten_digest(theirs['weights_sha256'])}) than {first.where} ({ours['name']}, "
-                f"{shorten_digest(ours['weights_sha256'])}); search them one by one"
+                f"{store.where} is from another backbone ({backbone['name']}, weights "
+                f"{shorten_digest(backbone['weights_sha256'])}) than {first.where} "
+                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one by one"
             )
 
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:
-    """Return the vector of a clip; of its frames, their mean."""
+    """Return the vector of a clip; for frames, their mean."""
     for store in stores:
         if item_id in store:
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
@@ -239,7 +239,7 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
     tokens, limit = network.tokenizer.count([text])[0], network.tokenizer.max_tokens
     if tokens > limit:
         raise UsageError(
-            f"the text has {counted(tokens, 'token')}, and {network.name} reads {limit}; shorten it"
+            f"the text has {counted(tokens, 'token')}, but {network.name} reads {limit}; shorten it"
         )
     vector: NDArray[np.float32] = network.embed_texts([text])[0].numpy()
     return vector
@@ -253,20 +253,20 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     about = store.attributes["backbone"]
     name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     no_texts = UsageError(
-        f"{store.where}: its backbone {name} reads no texts; search by a clip (--like ID) or by a "
-        "vector (--vector FILE)"
+        f"{store.where}: its backbone {name} does not read texts; search by a clip (--like ID) "
+        "or by a vector (--vector FILE)"
     )
-    if any(known.name == family and not known.embeds_texts for known in families()):
+    if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
-    give = "give the checkpoint that it was made with: --backbone NAME=FOLDER"
-    # A store may be anybody's: it chooses among what is known here, not code, downloads or paths.
-    known = {*known_checkpoints(), *maker_names()}
-    spec = backbone or next((spec for spec in (name, family) if spec in known), None)
+    give = "use the checkpoint that it was made with: --backbone NAME=FOLDER"
+    # A store may come from anybody: it may choose installed backbones, not code or downloads.
+    installed = {*known_checkpoints(), *maker_names()}
+    spec = backbone or next((spec for spec in (name, family) if spec in installed), None)
     if spec is None:
         if ":" in family:
             typed = for_shell(f"{name}={family}")
             give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
-        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is known here; {give}")
+        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is installed; {give}")
     network = load_backbone(spec, "cpu")
     if network.text_tower is None:
         raise no_texts
@@ -287,7 +287,7 @@ def matches_page(
     thumbnails: Path | None = None,
     like: str | None = None,
 ) -> str:
-    """Matches in order, after the clip they are like, each on the strip of its film."""
+    """Return matches in order, after the clip they are like, each on the strip of its film."""
     ids, note, pictures = [match.id for match in matches], "", {}
     if thumbnails is not None:
         pictures = read_thumbnails(thumbnails, [*ids, *filter(None, [like])])

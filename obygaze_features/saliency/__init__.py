@@ -1,4 +1,4 @@
-"""Where in an image a network looks when it compares the image with a text."""
+"""Saliency: the parts of an image that a network uses to compare the image with a text."""
 
 from __future__ import annotations
 

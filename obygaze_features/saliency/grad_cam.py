@@ -1,7 +1,7 @@
 """Grad-CAM of the cosine of an image and a text, in vision transformers with two towers.
 
 Its activations are the output of the first layer norm of the last layer. At the last layer's own
-output the gradient of every patch is exactly zero: only the class token is used after it.
+output the gradient of every patch is exactly zero, because only the class token is used after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GradCamModel:
 
     @property
     def patches(self) -> slice:
-        """Which tokens are patches: after the class token, before X-CLIP's message token."""
+        """The tokens that are patches: after the class token, before X-CLIP's message token."""
         first = int(hasattr(self._vision.embeddings, "class_embedding"))
         return slice(first, first + self.grid[0] * self.grid[1])
 
@@ -57,7 +57,7 @@ def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamM
 
 
 def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each image is similar to its text: the cosines ``[B]``, and maps ``[B,rows,columns]``.
+    """Return the cosines ``[B]`` of images and texts, and maps ``[B,rows,columns]`` of them.
 
     A map is the sum of the activations' channels, weighted by the mean gradient over patches,
     without negative values. Images are the bytes ``[B,3,h,w]`` of `resize_and_crop`, texts the
@@ -71,7 +71,7 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
     activations: list[Tensor] = []
 
     def record(layer: Module, inputs: Any, output: Tensor) -> Tensor:
-        # Gradients are needed back to this layer only; the layers before it take no memory.
+        # Gradients are needed only back to this layer; earlier layers take no memory.
         activations.append(output.detach().requires_grad_())
         return activations[-1]
 

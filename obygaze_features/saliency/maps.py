@@ -32,7 +32,7 @@ from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam
 
 RECORD = "saliency.json"
-"""How the maps were made; also the marker of a folder of maps."""
+"""The record of the maps' settings; also the marker of a folder of maps."""
 IMAGES_PER_BATCH = 16
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _ALL_IMAGES = "all"
@@ -40,14 +40,15 @@ _HEAT_COLOURS = (
     (10, 8, 46), (66, 16, 105), (132, 32, 107), (196, 56, 78), (240, 112, 32), (250, 182, 44),
     (252, 250, 190),
 )  # fmt: skip
-"""From lowest to highest, each lighter than the one before: also in print, and for the
-colour-blind."""
+"""The colours from lowest to highest, each lighter than the one before: also for print, and for the
+colour-blind.
+"""
 _OVERLAY_COLOURS = ((176, 18, 32), (214, 40, 28), (240, 96, 24), (252, 170, 32), (255, 226, 74))
-"""Colours over an image: no blue at either end, so that heat looks warm over any image."""
+"""The colours over an image: no blue at either end, so that heat looks warm over any image."""
 _MAX_OPACITY, _BRIGHTNESS = 0.92, 0.75
-"""Of heat, and of an image under heat."""
+"""The opacity of heat, and the brightness of an image under heat."""
 _MIN_SIDE = 224
-"""Pixels of the shorter side of a picture, at least."""
+"""The least pixels of the shorter side of a picture."""
 _PAPER, _INK = (251, 250, 247), (31, 35, 40)
 _TITLE_HEIGHT, _BAR_HEIGHT, _FOOTER_HEIGHT = 22, 10, 34
 
@@ -57,7 +58,7 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """Images of each group, and why some have no map; texts that were cut; ids without a group."""
+    """The images of each group, failures with reasons, cut texts, and ids without a group."""
 
     groups: dict[str, int]
     failed: dict[str, str]
@@ -85,9 +86,9 @@ def write_saliency(
     text
         The text to compare the images with; ``{column}`` is replaced by the image's own cell.
     by
-        The manifest's column of groups to average; by default all images are one group.
+        The manifest's column of groups to average (default: all images are one group).
     groups_only
-        Draw the groups, and not each image.
+        Draw only the groups, and not each image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -141,7 +142,7 @@ def write_saliency(
 
 
 def _groups_by(by: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Return each image's group; `UsageError` if there is no such column, or it is empty."""
+    """Return each image's group; raise `UsageError` for an unknown or empty column."""
     if by not in columns:
         raise UsageError(f"--by: {unknown_name('column', by, columns)}")
     groups = columns[by]
@@ -173,12 +174,12 @@ def _write_maps(
 
 
 def _scaled(values: Values) -> Values:
-    """Return a map with a maximum of 1, unless it is zero everywhere."""
+    """Scale a map to a maximum of 1, unless it is zero everywhere."""
     return values / (values.max() or np.float32(1))
 
 
 def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
-    """Each image's text: its cells in place of the column names in braces."""
+    """Return each image's text: cells replace the column names in braces."""
     fields = list(_FIELD.finditer(text))
     if not {"{", "}"}.isdisjoint(_FIELD.sub("", text)):
         raise UsageError(f"--text {shorten(text)}: a brace without its partner. Write {{COLUMN}}")
@@ -221,7 +222,7 @@ def _compute(
     texts: Sequence[str],
     failed: dict[str, str],
 ) -> Iterator[tuple[int, float, Values, Bytes]]:
-    """Each readable image's row, cosine, map, and what the network saw; others go to `failed`."""
+    """Yield each readable image's row, cosine, map and input; others go to `failed`."""
     embeddings = {text: model.embed_texts([text])[0] for text in dict.fromkeys(texts)}
     with meter(len(items), "Saliency", unit="image") as advance, ThreadPoolExecutor() as pool:
         for start in range(0, len(items), IMAGES_PER_BATCH):
@@ -256,7 +257,7 @@ def _write_groups(
     used: set[str] = set()
     for name, mean in means.items():
         stem = safe_id(name)
-        # Names may differ only by case or punctuation, or be another's with "-overlay".
+        # Names may differ only by case or punctuation, or equal another name with "-overlay".
         while used & (names := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
         used |= names
@@ -286,7 +287,7 @@ def upscale(values: Values, height: int, width: int) -> Values:
 
 
 def heat_map(values: Values) -> Bytes:
-    """Colours ``[h,w,3]`` of values from 0 to 1."""
+    """Return colours ``[h,w,3]`` of values from 0 to 1."""
     return np.round(_interpolate(values, _HEAT_COLOURS)).astype(np.uint8)
 
 
@@ -304,7 +305,7 @@ def overlay(image: Bytes, values: Values) -> Bytes:
 
 
 def encode_png(picture: Bytes, title: str, highest: float, *, is_overlay: bool) -> bytes:
-    """A PNG file with a title (cut if it is too long), a picture and a colour bar to `highest`.
+    """Return a PNG file with a title (cut if too long), a picture and a colour bar.
 
     Small pictures of `heat_map`, or of `overlay`, are enlarged by a whole factor.
     """

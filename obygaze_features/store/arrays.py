@@ -39,14 +39,15 @@ class StoredArray:
     dtype
         The number format in which it is stored.
     title
-        What it holds, such as "maximum" of a statistic; the meaning of an array without another.
+        A description such as "maximum" for a statistic, or the default meaning of an array.
     pool
-        For a statistic of tokens: computes it from them, whether they are of frames, or all tokens
-        of a network of clips. Every family that pools tokens then gives it.
+        For a statistic of tokens: the function that computes it from them, whether they are of
+        frames, or all tokens of a network of clips. Every family that pools tokens then returns it.
     join
-        Joins its values for the windows of a clip. None if they do not tell the clip's value.
+        A function that joins its values for the windows of a clip; None if they do not determine
+        the clip's value.
     on_request
-        Whether it is stored only if a user names it, because it is large.
+        True if it is stored only when a user names it, because it is large.
     """
 
     name: str

@@ -155,7 +155,7 @@ class BlockClaims:
     Parameters
     ----------
     writers
-        Name -> the writer of a store. Final stores need no claims and are left out.
+        The writers of stores, by name. Final stores need no claims and are left out.
     lease
         Seconds without a heartbeat after which another process may take a block.
     """

@@ -37,9 +37,9 @@ class Agreement:
     n
         Rows that are done in both stores.
     equal
-        How many of them are bitwise equal.
+        The number of rows that are bitwise equal.
     mean, least
-        Of their cosines; None if there is no common row.
+        The mean and the least of their cosines; None without common rows.
     worst
         (id, cosine) of the rows with the lowest cosines, without equal rows.
     """
@@ -58,15 +58,15 @@ class Difference:
     Parameters
     ----------
     attributes
-        Name -> the values on either side, where they differ.
+        The values on either side that differ, by name.
     probe
-        Array -> cosine of the probes, where both stores have one.
+        The cosine of the probes by array, if both stores have one.
     probes_equal
-        Whether the probes are bitwise equal, or both stores have none.
+        True if the probes are bitwise equal, or both stores lack one.
     rows
-        Array -> how well its common rows agree.
+        The agreement of the common rows, by array.
     only_left, only_right
-        Ids that are done on one side only.
+        The ids that are done on one side only.
     """
 
     attributes: Mapping[str, tuple[Any, Any]]

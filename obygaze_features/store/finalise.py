@@ -268,7 +268,7 @@ def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
     folder
         The store.
     checksums
-        The SHA-256 of files, by name, where it is known.
+        The known SHA-256 of files, by name.
     """
     store = open_store(folder)
     facts = store.info()

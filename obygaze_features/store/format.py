@@ -82,7 +82,7 @@ class ArraySpec:
     Parameters
     ----------
     name
-        As in the table of arrays in stores/README.md, the same for every backbone.
+        The name in the table of arrays in stores/README.md, the same for every backbone.
     shape
         The shape of one row (without the leading N).
     dtype
@@ -90,10 +90,10 @@ class ArraySpec:
     meaning
         One line of documentation.
     padded
-        Whether a row may end early: where a clip has fewer frames than the backbone takes, the
-        rest of its row is the fill value.
+        True if a row may end early: if a clip has fewer frames than the backbone takes, the rest of
+        its row is the fill value.
     columns
-        The names of the numbers of a vector, its last axis; empty where they have none.
+        The names of the numbers of a vector, its last axis; empty for unnamed numbers.
     """
 
     name: str
@@ -170,13 +170,13 @@ class Recipe:
     backbone
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
-        How frames become the backbone's input.
+        The way frames become the backbone's input.
     precision
         The number format in which the backbone computed.
     arrays
         The arrays to store.
     texts
-        ``licence`` and ``citation`` where they are not the manifest's.
+        ``licence`` and ``citation``, if they are not the manifest's.
     """
 
     name: str
@@ -215,11 +215,11 @@ class BlockRecord:
     status
         A `Status` for each row of the block.
     sources
-        The fingerprint of the file that each row was computed from; None where there was none.
+        The fingerprint of the file that each row was computed from; None for rows without a file.
     failures
-        Id -> reason, for the rows that failed.
+        The reason by id, for the rows that failed.
     shards
-        Array -> SHA-256 of its shard; None if none of the rows is done.
+        The SHA-256 of each array's shard; None if none of the rows is done.
     """
 
     block: int

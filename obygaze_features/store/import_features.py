@@ -77,26 +77,26 @@ def import_features(
     Parameters
     ----------
     source
-        A folder with a file a clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row an item
-        (``.npy``, ``.h5``); ``{array: path}`` for several arrays.
+        A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row per
+        item (``.npy``, ``.h5``); ``{array: path}`` for several arrays.
     manifest
-        Its items get a row each; a manifest, or its folder.
+        The manifest, or its folder, whose items get a row each.
     path
-        The store, ``NAME.zarr``; an import that was interrupted there is resumed.
+        The store, ``NAME.zarr``; an interrupted import is resumed.
     kind
-        ``npy``, ``pth`` or ``hdf5``; by default from the file's name.
+        ``npy``, ``pth`` or ``hdf5`` (default: from the file's name).
     ids
-        The item of each row, for files that do not say: ids, or a file with them.
+        The item of each row, for files without ids: ids, or a file with them.
     in_order
         Row i is item i of the manifest.
     recipe
-        A TOML or JSON file that says how the features were made.
+        A TOML or JSON file that describes how the features were made.
     backbone, preprocessing, precision
-        The same in a few words. What is missing is recorded as unknown.
+        The same facts in a few words. Missing facts are recorded as unknown.
     columns
-        The names of the columns of the arrays that are as wide.
+        The names of the columns of arrays of this width.
     retry_failed
-        Read rows again that failed in an earlier run.
+        Retry rows that failed in an earlier run.
     """
     output = require_store_name(Path(path))
     named = source if isinstance(source, Mapping) else {"native": source}
@@ -177,8 +177,8 @@ def _fill_store(
         if {array.name for array in arrays} != set(existing.arrays):
             names = ", ".join(shorten(array.name) for array in arrays)
             raise UsageError(
-                f"{path} was started with {', '.join(existing.arrays)}, and the source has "
-                f"{names:.200}; name the arrays alike, or choose another output"
+                f"{path} was started with {', '.join(existing.arrays)}, but the source has "
+                f"{names:.200}; use the same names, or choose another output"
             )
         # Shape and type as in the first run, even if most files have changed since.
         arrays = tuple(existing.specs)
@@ -339,7 +339,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         keys = ", ".join(shorten(str(key)) for key in list(tensor)[:3])
         raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
     if not isinstance(tensor, torch.Tensor):
-        raise StoreError(f"it holds no plain tensor but a {type(tensor).__name__}")
+        raise StoreError(f"it holds a {type(tensor).__name__}, not a plain tensor")
     # With strides, a few bytes can pass for any number of rows.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
         raise StoreError("it claims more numbers than the file has")

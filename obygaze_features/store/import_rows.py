@@ -55,23 +55,23 @@ class RowSource:
     Parameters
     ----------
     path
-        The file or folder, or one of them.
+        The file or folder, or one of several.
     matrices
-        Array -> its rows: anything with ``shape``, ``dtype`` and ``[row]``.
+        The rows of each array: anything with ``shape``, ``dtype`` and ``[row]``.
     ids
-        Whose each row is.
+        The id of each row.
     recipe
-        How the features were made, if the file is an exported store.
+        The recipe of the features, if the file is an exported store.
     without
-        The rows without features: why, or None if they are still to do.
+        The rows without features, with the reason, or None if they are still to do.
     source_of
-        Gives the fingerprint of what a row was computed from.
+        A function that returns the fingerprint of a row's source.
     probe
-        Array -> the features of the probe.
+        The features of the probe, by array.
     kind
-        What it is imported from.
+        The kind of source.
     columns
-        The names of the columns of a matrix as wide as that.
+        The names of the columns of a matrix of this width.
     """
 
     path: Path

@@ -339,9 +339,9 @@ class StoredArray:
     spec
         Its name, shape and type.
     layout
-        How its rows are divided into shards and chunks.
+        The division of its rows into shards and chunks.
     compressed
-        Whether `finalise` compressed its chunks; others can be mapped.
+        True if `finalise` compressed its chunks; others can be mapped.
     """
 
     spec: ArraySpec

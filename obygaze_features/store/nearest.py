@@ -39,13 +39,13 @@ class Match:
     Parameters
     ----------
     id, film, store
-        Which item, and the store that it is in.
+        The item, and its store.
     cosine
-        Of its vector and the query; 1 means the same direction.
+        The cosine of its vector and the query; 1 means the same direction.
     frame, time
-        In a search by frame: the number of its nearest frame among those sampled, and the second
-        of its media file in which that frame is shown. Where a vector is of a few frames, its
-        number and their mean time.
+        In a search by frame: the number of its nearest frame among those sampled, and the second of
+        its media file at which that frame is shown. For a vector of a few frames, its number and
+        their mean time.
     """
 
     id: str
@@ -70,17 +70,17 @@ def find_nearest(
     Parameters
     ----------
     stores
-        Where to search. Rows that are not done, and vectors without a direction, do not match.
+        The stores to search. Rows that are not done, and vectors without a direction, do not match.
     query
-        A vector as long as those of the array.
+        A vector of the array's length.
     array
-        Of one vector per row, or per frame: a row then counts by its nearest frame.
+        An array with one vector per row, or per frame: a row then counts by its nearest frame.
     films
         Only rows of these films.
     exclude
         Ids to leave out.
     top
-        How many rows.
+        The number of rows.
     """
     if top < 1:
         raise UsageError(f"top is the number of matches, at least 1 (got {top})")

@@ -282,11 +282,11 @@ class Store:
         array
             Its name.
         ids
-            The ids to read; all by default.
+            The ids to read (default: all).
         missing
             For ids that the store does not have, or whose rows are not done: ``raise`` a
             `StoreError`, fill their rows with ``nan`` (in integer arrays -1), or ``drop`` them;
-            `done_ids` gives the ids that are left.
+            `done_ids` returns the remaining ids.
         """
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
@@ -420,11 +420,11 @@ class Store:
         array
             Its name.
         ids
-            The rows, in this order; by default all that are done, with a manifest those of its
-            items that are done and have a level. `StoreError` if a row is not done.
+            The rows, in this order (default: all finished rows, with a manifest only those of its
+            items that have a level). Raises `StoreError` if a row is not done.
         manifest, labels
-            A manifest or its folder, and which of its label sets. An id that is requested and has
-            no level has the label -1.
+            A manifest or its folder, and one of its label sets. A requested id without a level has
+            the label -1.
         """
         from obygaze_features.store.views import StoreDataset
 
@@ -473,7 +473,7 @@ class Store:
         output
             The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
         arrays
-            Which; by default all, and in Parquet the known arrays with one vector per clip.
+            The arrays (default: all; in Parquet, those of `ARRAYS` with one vector per clip).
         overwrite
             Replace the file at `output`.
         """
@@ -505,7 +505,7 @@ class Store:
             Compress each chunk with Zstandard. Features hardly get smaller, and reading gets
             slower.
         allow_incomplete
-            Finalise although rows are still to do. They stay absent.
+            Finalise even if rows are still to do. They stay absent.
         """
         from obygaze_features.store.finalise import finalise
 
@@ -526,9 +526,9 @@ class Store:
         Parameters
         ----------
         target
-            A folder, or a URL such as ``s3://bucket/lab``, which gets the store under its own name;
-            ``NAME.zarr``, there or here, to give it another; or ``hf://datasets/OWNER/NAME``.
-            `StoreError` if something else is there.
+            A folder, or a URL such as ``s3://bucket/lab``, in which the store keeps its own name;
+            ``NAME.zarr``, there or here, to rename it; or ``hf://datasets/OWNER/NAME``. Raises
+            `StoreError` if the target holds anything else.
         """
         from obygaze_features.store.transfer import push
 

@@ -37,7 +37,7 @@ from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
 """The suffix of the folder beside the store for files that a repair replaced or dropped."""
-KEPT = "nothing is lost: what was replaced or dropped is beside the store"
+KEPT = "nothing is lost: replaced and dropped files are beside the store"
 ASIDE_NOTE = "kept-by-repair.txt"
 """The file in such a folder that says where it came from."""
 
@@ -73,7 +73,7 @@ def repair(
     path
         The store's folder.
     reopen
-        Reopen a final store although it is undamaged.
+        Reopen a final store even if it is undamaged.
     confirm
         Called with the damage and the ids of the rows to drop, before any is dropped. It raises
         to stop.

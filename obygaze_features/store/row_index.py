@@ -15,7 +15,7 @@ class RowIndex:
     Parameters
     ----------
     table
-        The ids as a store has them: rows of UTF-8, padded with zeros.
+        The ids as in a store: rows of UTF-8, padded with zeros.
     """
 
     def __init__(self, table: NDArray[np.uint8]) -> None:

@@ -192,11 +192,11 @@ class RangeShard:
     Parameters
     ----------
     location, name
-        The shard's file. FileNotFoundError if there is none.
+        The shard's file. Raises FileNotFoundError if it does not exist.
     layout
-        How rows are laid out in it.
+        The layout of its rows.
     compressed
-        Whether each chunk is compressed by Zstandard, before its checksum.
+        True if each chunk is compressed by Zstandard, before its checksum.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class ShardLayout:
     Parameters
     ----------
     row_shape, dtype
-        Of one row.
+        The shape and type of one row.
     shard_rows, chunk_rows
         Rows per shard and rows per chunk; the first is a multiple of the second.
     """

@@ -77,17 +77,17 @@ class StoreWriter:
         Parameters
         ----------
         path
-            The new folder, ``NAME.zarr``. `OutputExists` if it exists.
+            The new folder, ``NAME.zarr``. Raises `OutputExists` if it exists.
         manifest
-            Its items determine the rows and their order, which never change. Anything with a
+            Its items determine the rows and their order, which never change. Any object with a
             name, a licence, a citation and items will do.
         recipe
-            How the rows are computed.
+            The way the rows are computed.
         probe
-            Array -> its row for the probe (a fixed synthetic clip), by which two labs
-            can tell whether they compute the same features.
+            The probe's row by array (the probe is a fixed synthetic clip), by which two labs can
+            check that they compute the same features.
         block_rows
-            Rows per block; by default 32, or more for many items. The same for every store of one
+            Rows per block (default: 32, or more for many items). The same for every store of one
             extraction.
         """
         path = require_store_name(Path(path))

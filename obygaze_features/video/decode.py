@@ -53,9 +53,9 @@ class Frames:
     indices
         The number of each frame in its film, from 0.
     times
-        When each is shown, in seconds from the start of the file.
+        The time at which each is shown, in seconds from the start of the file.
     rotation
-        By how many degrees they were turned, counter-clockwise.
+        The degrees by which they were turned, counter-clockwise.
     """
 
     rgb: NDArray[np.uint8]
@@ -82,13 +82,14 @@ def decode_frames(
     Parameters
     ----------
     path, index
-        A film in any format that FFmpeg reads, and its index, made here by default.
+        A film in any format that FFmpeg reads, and its index (default: made here).
     numbers
         Frame numbers, from 0. Only these are converted to RGB.
     tick
         Called at every packet.
     allocate
-        Returns the array of a shape to decode into, once the size of the pictures is known.
+        A function that returns an array of a shape to decode into, once the pictures' size is
+        known.
     """
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))

@@ -62,16 +62,17 @@ class FrameIndex:
     picture_bytes
         The size of a picture in RGB, by the file's header.
     seconds
-        When the last frame ends.
+        The time at which the last frame ends.
     why_slow
-        Why the film must be decoded from its start; None where any frame can be decoded by itself.
+        The reason why the film must be decoded from its start; None if any frame can be decoded
+        separately.
     times
-        ``[n]``: when each frame is shown, in seconds from the start of the file. Frames are
-        numbered in the order in which the decoder returns them.
+        ``[n]``: the time at which each frame is shown, in seconds from the start of the file.
+        Frames are numbered in the order in which the decoder returns them.
     pts, positions
         ``[n]``: the same in the file's own time unit, and the packet that holds each frame.
     spare
-        For each packet, whether other frames can be decoded without it.
+        For each packet, True if other frames can be decoded without it.
     starts, seeks
         ``[m]`` and ``[m, 2]``: packets at which decoding can start, and the presentation and
         decoding time to seek to for each; `NO_TIME` where unknown.
@@ -340,7 +341,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
 
 
 def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
-    """Return the starts before which no frame is stored that is shown after them."""
+    """Return the starts for which all frames stored earlier are also shown earlier."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]

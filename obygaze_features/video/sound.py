@@ -85,17 +85,16 @@ def decode_sound(
     Parameters
     ----------
     track
-        The number of a sound track, from 1; by default the one that the file calls its default, or
-        that FFmpeg takes for the best.
+        The number of a sound track, from 1 (default: the file's default, or the best by FFmpeg).
     seconds
-        When the film's pictures end: up to there the sound may be missing.
+        The end of the film's pictures: up to there the sound may be missing.
     tick
         Called at every packet.
     windows
-        What is kept of the clip; by default all.
+        The parts of the clip to keep (default: all).
     allocate
-        Returns memory for so many samples, in which all pieces lie one after the other. A later
-        call may return the same.
+        A function that returns memory for a number of samples, in which all pieces follow each
+        other. A later call may return the same memory.
     """
     begin, until = start or 0.0, math.inf if end is None else end
     if math.inf > until > begin + MAX_SECONDS:

@@ -135,7 +135,7 @@ class Worker:
     Parameters
     ----------
     memory
-        Gets the pictures or the sound of an answer, until the next one.
+        The memory for the pictures or the sound of an answer, until the next answer.
     tick
         Called at every packet.
     """

@@ -14,19 +14,19 @@ __all__ = ["main"]
     lazy={
         "manifests": (
             "obygaze_features.commands.manifests:manifests",
-            "Lists of clips with their labels and splits.",
+            "Manage lists of clips with their labels and splits.",
         ),
         "annotations": (
             "obygaze_features.commands.annotations:annotation_commands",
-            "From annotators' timelines to labels of clips.",
+            "Turn annotators' timelines into labels of clips.",
         ),
         "features": (
             "obygaze_features.commands.features:features",
-            "From film clips to stores of frame features.",
+            "Turn film clips into stores of frame features.",
         ),
         "stores": (
             "obygaze_features.commands.stores:stores",
-            "Look into feature stores, check, finalise, join and compare them.",
+            "Inspect, verify, finalise, share and search feature stores.",
         ),
         "models": (
             "obygaze_models.commands.models:models",
@@ -50,7 +50,7 @@ __all__ = ["main"]
         ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
-            "What is installed, and what is missing for which job.",
+            "Show what is installed, and what is missing for which job.",
         ),
     },
     context_settings={

@@ -301,5 +301,5 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     for text in (film.read_text(), "<ANNOTATION_DOCUMENT/>"):
         film.write_text(text)
         result = obygaze(*command, "--overwrite")
-        refused(result, f"{film} holds annotations that obygaze did not write")
+        refused(result, f"{film} has annotations that obygaze did not write")
         assert film.read_text() == text

@@ -145,7 +145,7 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timeli
 def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
     project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
     for options, fact in (
-        (["60"], "60 is not a manifest to save labels in"),
+        (["60"], "60 is not a manifest that can hold"),
         (["60", *new, "--threshold", "1.5"], "a share of a clip"),
         (["60", *new, "--threshold", "some"], "takes numbers such as 0.2 or 20%"),
         (["nowhere"], "nowhere is not a grid"),

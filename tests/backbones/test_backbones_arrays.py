@@ -24,9 +24,9 @@ SEEING = [name for name in TINY if name in ("tiny-xclip", "tiny-vivit", "tiny-cl
 def spread(tokens, mask=None):
     """The standard deviation over tokens, without those of padding."""
     count = tokens.shape[-2] if mask is None else mask.sum(-2)
-    kept = tokens if mask is None else tokens.where(mask, 0)
-    mean = kept.sum(-2) / count
-    squares = (kept - mean.unsqueeze(-2)).square()
+    masked = tokens if mask is None else tokens.where(mask, 0)
+    mean = masked.sum(-2) / count
+    squares = (masked - mean.unsqueeze(-2)).square()
     return ((squares if mask is None else squares.where(mask, 0)).sum(-2) / count).sqrt()
 
 

@@ -69,7 +69,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_with: int = 0) -> Any:
-    """Run code in a process of its own: the hub's settings are read when it is imported."""
+    """Run code in a separate process: the hub's settings are read when it is imported."""
     environment = {
         **os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": offline,
         "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
@@ -80,10 +80,10 @@ def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_wi
     return done
 
 
-def prefetch(name: str, *how: Any, **options: Any) -> Any:
+def prefetch(name: str, *arguments: Any, **options: Any) -> Any:
     call = f"main(['features', 'prefetch', {name!r}])"
     code = f"from obygaze_models.commands.main import main; {call}"
-    return run_python(code, *how, **options)
+    return run_python(code, *arguments, **options)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
 
 
 def asked(hub: Served, least: int = 0) -> set[str]:
-    """The names of files that were asked for; or of those that it sent so many bytes of."""
+    """The names of files that were requested; or of those of which it sent this many bytes."""
     return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
 
@@ -170,7 +170,7 @@ def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     (folder / "config.json").write_text('{"model_type": "bert"}')
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)
-    assert "unknown model_type 'bert'; known types are: xclip, vivit" in refused.stderr
+    assert "unknown model_type 'bert'; choose from xclip, vivit" in refused.stderr
     assert asked(hub) == {"config.json"}
 
 

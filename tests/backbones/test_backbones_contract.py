@@ -149,7 +149,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
 @each([name for name in TINY if name not in TEXTS])
 def test_texts_are_refused_by_what_reads_none(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
-    with pytest.raises(UsageError, match=r"reads no texts.* obygaze features backbones"):
+    with pytest.raises(UsageError, match=r"does not read texts.* obygaze features backbones"):
         backbone.embed_texts(["a photo"])
     if "dino" in name:
         assert [spec.name for spec in backbone.for_images_and_texts().arrays] == ["native"]
@@ -158,9 +158,9 @@ def test_texts_are_refused_by_what_reads_none(checkpoints, name):
 def test_every_known_checkpoint_has_a_source():
     names = {family.name for family in families()} - {"words"}  # it has no weights
     assert {name.removeprefix("tiny-") for name in TINY} == names
-    known = known_checkpoints()
-    assert len(known) == sum(len(family.checkpoints) for family in families())  # no name twice
-    for card in known.values():
+    listed = known_checkpoints()
+    assert len(listed) == sum(len(family.checkpoints) for family in families())  # no name twice
+    for card in listed.values():
         assert sum(map(bool, (card.repository, card.write, card.how_to_get))) == 1
         assert {spec.name for spec in card.arrays} <= NAMES
         for spec in card.arrays:

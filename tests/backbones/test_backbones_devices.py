@@ -131,7 +131,7 @@ def test_tf32_is_set_and_then_put_back(caller, precision):
 
 @pytest.mark.usefixtures("restored")
 def test_tf32_by_the_switches_of_older_torch(monkeypatch):
-    """Before 2.9 there is no `fp32_precision`."""
+    """Torch before 2.9 lacks `fp32_precision`."""
     CALLERS["medium"]()
     with monkeypatch.context() as patch:
         patch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())

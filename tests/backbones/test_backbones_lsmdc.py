@@ -10,8 +10,8 @@ from tests.backbones.conftest import embed, pictures
 
 def test_the_authors_own_outputs_are_met(authors):
     golden = authors / "golden/xclip_lsmdc"
-    every = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
-    backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=every)
+    all_arrays = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
+    backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=all_arrays)
     assert backbone.sampling == Sampling(12, rate=1)
     with np.load(golden / "expected.npz", allow_pickle=False) as file:
         expected = {name: torch.from_numpy(file[name]) for name in file.files}

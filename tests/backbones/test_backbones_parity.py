@@ -164,16 +164,16 @@ def test_features_are_those_of_transformers(tmp_path, case):
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
-    how, frames = backbone.preprocessing, backbone.sampling.frames
+    steps, frames = backbone.preprocessing, backbone.sampling.frames
     if model_name.startswith(("VJEPA2", "DINOv3")):  # processors of torchvision: held elsewhere
-        pixels = kit.pictures(2, frames, 3, *how.crop)
+        pixels = kit.pictures(2, frames, 3, *steps.crop)
     else:
         # Nothing is resized: that is held against the processors elsewhere. It is cropped.
-        edge = how.shortest_edge or how.crop[0]
-        size = (frames, edge, edge + 12 * (how.shortest_edge is not None), 3)
+        edge = steps.shortest_edge or steps.crop[0]
+        size = (frames, edge, edge + 12 * (steps.shortest_edge is not None), 3)
         clip = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
         pixels = kit.processed(tmp_path, clip)[None]
-        close(normalise(resize_and_crop(torch.from_numpy(clip), how), how)[None], pixels, 1e-5)
+        close(normalise(resize_and_crop(torch.from_numpy(clip), steps), steps)[None], pixels, 1e-5)
     ours = kit.embed(backbone, pixels)
     with torch.no_grad():
         expected = arrays_of(model, pixels)
@@ -300,7 +300,7 @@ def test_the_record_tells_two_tokenizers_apart(copy):
     (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
     (lambda folder: kit.edit_json(
         folder / "vocab.json", **{f"more{number}</w>": number for number in range(566, 575)}),
-     "575 tokens, but the network knows 566"),
+     "575 tokens, but the network has 566"),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
 ])  # fmt: skip
 def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):

@@ -155,7 +155,7 @@ def test_what_a_pth_file_may_hold(tmp_path):
         "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file has"),
         "other": ({"other": ones}, "a dictionary without native; it has 'other'"),
         "lines": ({"a\nb": ones}, "without native; it has 'a\\nb'"),
-        "list": ([ones], "no plain tensor but a list"),
+        "list": ([ones], "a list, not a plain tensor"),
         "number": (torch.tensor(1.0), "no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
         "float8": (ones.to(torch.float8_e5m2), "a tensor of an unsupported type"),

@@ -47,7 +47,7 @@ SLIPS = [
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
-    (2, "import npy features other", "two paths are for the array native; name them: ARRAY=PATH"),
+    (2, "import npy features other", "are for the array native; set others with ARRAY=PATH"),
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import npy X.npy", "X.npy has rows without ids; pass --ids FILE"),
@@ -155,12 +155,12 @@ def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monke
     assert result.stdout == (
         "recorded as unknown: backbone, weights, preprocessing\n"
         "4 rows: 3 done, 1 failed, 0 to do\n"
-        "next: obygaze stores finalise s.zarr, or mend what failed and run this again with "
+        "next: obygaze stores finalise s.zarr, or fix the failures and run this again with "
         "--retry-failed\n"
     )
     before = Path("s.zarr/blocks/000000.json").read_bytes()
     more = bring("npy max=features other=features --precision float32 --retry-failed")
-    refused(more, "was started with max, and the source has '", code=2)
+    refused(more, "was started with max, but the source has '", code=2)
     assert Path("s.zarr/blocks/000000.json").read_bytes() == before
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     assert bring("npy max=features --precision float32").exit_code == 3

@@ -47,10 +47,10 @@ def children(pid: int) -> dict[int, str]:
 
 def below(pid: int) -> dict[int, str]:
     """All processes that a process started, and that these did, with their names."""
-    every, pids = stats(), {pid}
-    while more := {child for child, fields in every.items() if int(fields[2]) in pids} - pids:
+    all_stats, pids = stats(), {pid}
+    while more := {child for child, fields in all_stats.items() if int(fields[2]) in pids} - pids:
         pids |= more
-    return {each: every[each][0] for each in pids - {pid}}
+    return {child: all_stats[child][0] for child in pids - {pid}}
 
 
 def left_of(session: int, pids: dict[int, str]) -> list[str]:

@@ -105,7 +105,7 @@ def send() -> Iterator[Callable[[int], Future[None]]]:
 
     def watch(number: int) -> None:
         end = time.monotonic() + 300
-        while not (at_work := [each for each in decoders_of(os.getpid()) if has_pictures(each)]):
+        while not (at_work := [pid for pid in decoders_of(os.getpid()) if has_pictures(pid)]):
             assert time.monotonic() < end
             time.sleep(0.01)
         os.kill(at_work[0], number)
@@ -154,12 +154,12 @@ def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path
     decoder = Decoder(stall_timeout=10)
     answer = decoder.ask({"path": "a.mp4"})
     decoder.discard()
-    assert answer["error"] == "cannot be decoded: the decoder died over it (SIGKILL)"
+    assert answer["error"] == "cannot be decoded: the decoder died (SIGKILL)"
 
 
 def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(VideoError, match=r"the processes that decode cannot start \(exit code 1\)"):
+    with pytest.raises(VideoError, match=r"the decoding processes cannot start \(exit code 1\)"):
         of.extract(rows(20), films, tiny, tmp_path)
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
@@ -173,11 +173,11 @@ PICTURE = Manifest("picture", Items.of([Item("picture", kind="image", media="p.p
 TEXT = Manifest("text", Items.of([Item("text", kind="text", text="a photo")]))
 MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
-#: The slip: manifest, what is done to the backbone, options; the error, and facts of it.
+#: The slip: manifest, the change to the backbone, options; the error, and facts of it.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
-    "limit in words": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
+    "limit as text": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
     "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
@@ -189,14 +189,14 @@ SLIPS = {
     "no count": (ONE, None, {"sampling": "2 fps", "window": 0}, UsageError, "got 2 fps, window=0"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
                       "tiny-clap: .* hears windows of 1 s; extract it without --sampling"),
-    "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap reads no im"),
+    "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
     "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips.* manifests subtitles"),
     "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
     "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
-              "reads no texts, only images"),
+              "does not read texts, only images"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
@@ -246,7 +246,7 @@ def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("limit", "first", "most"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
 def test_what_waits_fits_into_its_budget(limit, first, most):
-    """Results take 10 each, and 100 as far as is known before there is one."""
+    """Results take 10 each, and 100 until the first is known."""
     budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
 
     def tasks():

@@ -77,7 +77,7 @@ def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos,
 BROKEN = {
     "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
     "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
-    "deep": (Status.UNREADABLE, "deep.png has more than 8 bits a channel; save it with 8"),
+    "deep": (Status.UNREADABLE, "deep.png has more than 8 bits per channel; save it with 8"),
     "drawing": (Status.UNREADABLE, "drawing.png cannot be read as an image: cannot identify"),
     "gone": (Status.MISSING, "no image gone.*"),
     "twice": (Status.MISSING, "twice.gif and twice.png both match"),
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_named_and_tried_again(checkpoints, tmp_path, oby
     run = ["features", "extract", tmp_path / "m", "--images", folder, "-o", tmp_path / "s"]
     run += ["--backbone", checkpoints["tiny-clip"]]
     none = obygaze(*run, "--limit", 2, code=1)
-    assert "Error: not one of the 2 items could be extracted" in none.stderr
+    assert "Error: none of the 2 items could be extracted" in none.stderr
     result = obygaze(*run)
     assert (result.exit_code, "2 of 9 items done" in result.stdout) == (3, True)
     assert "cut: cut.png cannot be read as an image" in result.stderr
@@ -151,7 +151,7 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
         monkeypatch.setenv("OBYGAZE_MAX_PIXELS", limit)
         for read in (lambda: read_picture(tmp_path / "L.png"), lambda: ItemReader(None, [])):
             with pytest.raises(VideoError, match=f"above 0, .*got '{limit}'"):
-                read()  # at once, and not as a failure of each image
+                read()  # immediately, and not as a failure of each image
     monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
     # A moving picture is its first one.
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
@@ -172,9 +172,9 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
 def test_options_that_do_not_fit_are_refused(photos, tmp_path, obygaze):
     Manifest.from_folder(photos).save(tmp_path / "m")
     for options, facts in (
-        ("tiny-clip", "has images; say where they are: --images FOLDER"),
-        ("tiny-vivit --images PHOTOS", "reads no texts and no single images"),
-        ("tiny-clip --images PHOTOS --dry-run", "'image'; this takes clips only"),
+        ("tiny-clip", "has images; pass their folder: --images FOLDER"),
+        ("tiny-vivit --images PHOTOS", "does not read texts or single images"),
+        ("tiny-clip --images PHOTOS --dry-run", "'image'; only clips are accepted"),
         ("tiny-clip --images PHOTOS --engine ray", "--engine ray is for clips"),
     ):
         words = [photos if word == "PHOTOS" else word for word in options.split()]

@@ -74,12 +74,12 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
     first, second = (of.open_store(tmp_path / f"{name}.zarr") for name in ("tiny", "second"))
     assert first.diff(second).rows["frames"].equal == 40
     # Each frame is decoded and uploaded once, whoever wants it. A film has 5, 12, 19 ... of them.
-    wanted = [[b.sampling.pick(np.arange(5 + 7 * n) / 24) for b in three] for n in range(6)]
-    counts = [len(set(np.concatenate(numbers))) for numbers in wanted]
+    expected_rows = [[b.sampling.pick(np.arange(5 + 7 * n) / 24) for b in three] for n in range(6)]
+    counts = [len(set(np.concatenate(numbers))) for numbers in expected_rows]
     assert summary.frames == sum(counts[row % 6] for row in range(40))
     third = of.open_store(tmp_path / "tiny-xclip-lsmdc.zarr")["clip-05"]
-    assert third["frame_index"][: len(wanted[5][2])].tolist() == wanted[5][2].tolist()
-    # The store and its log name the GPU, which is no difference between stores.
+    assert third["frame_index"][: len(expected_rows[5][2])].tolist() == expected_rows[5][2].tolist()
+    # The store and its log name the GPU, which does not make stores different.
     device = of.open_store(tmp_path / "tiny.zarr").attributes["backbone"]["device"]
     assert device == json.loads((tmp_path / "log.jsonl").read_text())["devices"]["tiny"]
     assert device.startswith("cuda:0 (a model of a GPU, driver 570.1.2, CUDA ")
@@ -205,11 +205,11 @@ def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
     clip = 144 * 3 * 32 * 32
     # Of a half that this process may take it has reserved half.
     gpu.memory, gpu.share = 16 * 5 * clip // 2, 0.5
-    waiting, most, read = set(), [], ItemReader.read
+    waiting, peak, read = set(), [], ItemReader.read
 
     def read_and_note(reader, decoder, item, names):
         waiting.add(item.id)
-        most.append(len(waiting))
+        peak.append(len(waiting))
         return read(reader, decoder, item, names)
 
     monkeypatch.setattr(ItemReader, "read", read_and_note)
@@ -223,7 +223,7 @@ def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
     summary = extract(gpu.on(backbone), tmp_path)
     assert are_equal(by_cpu, tmp_path)
     assert summary.read_ahead_bytes == 5 * clip // 2
-    assert max(most) <= 3  # two, and the one that is taken
+    assert max(peak) <= 3  # two, and the one that is taken
     assert json.loads((tmp_path / "log.jsonl").read_text())["read_ahead_bytes"] == 5 * clip // 2
 
 
@@ -281,7 +281,7 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
 
 @contextlib.contextmanager
 def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterator[Computer]:
-    """What an actor is, with decoders of its own."""
+    """A stand-in for an actor, with its own decoders."""
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
     blind = [backbone.without_network() for backbone in backbones]
     plan = WorkerPlan(1, 2, 1.0, share, "cuda")
@@ -387,12 +387,12 @@ FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
 def test_what_two_backbones_see_alike_is_resized_once(tiny):
-    how = tiny.preprocessing
+    preprocessing = tiny.preprocessing
     views = {
-        "first": (how, [0, 2]),
-        "scaled": (replace(how, mean=(0.0, 0.0, 0.0)), [0, 2]),
-        "other rows": (how, [0, 3]),
-        "sharper": (replace(how, filter="bicubic"), [0, 2]),
+        "first": (preprocessing, [0, 2]),
+        "scaled": (replace(preprocessing, mean=(0.0, 0.0, 0.0)), [0, 2]),
+        "other rows": (preprocessing, [0, 3]),
+        "sharper": (replace(preprocessing, filter="bicubic"), [0, 2]),
     }
     inputs, _, _ = FrameResizer("cpu")(FRAMES, views)
     assert len({id(pixels) for pixels in inputs.values()}) == 3

@@ -29,14 +29,14 @@ def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
     backbone = of.load_backbone(weights, "cpu", arrays=[*names, "tokens"])
     of.extract(clips("clip0.mp4", "clip5.mp4"), films, backbone, tmp_path)
     store = of.open_store(tmp_path / f"{name}.zarr")
-    count, how = backbone.sampling.frames, backbone.preprocessing
+    count, preprocessing = backbone.sampling.frames, backbone.preprocessing
     for clip in ("clip0", "clip5"):
         oracle, row = everything(films / f"{clip}.mp4"), store[clip]
         numbers = [int(i * len(oracle) / count) for i in range(count)]
         assert row["frame_index"].tolist() == numbers
         np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)
         frames = torch.from_numpy(oracle[numbers])
-        pixels = normalise(resize_and_crop(frames, how), how)[None]
+        pixels = normalise(resize_and_crop(frames, preprocessing), preprocessing)[None]
         expected = backbone.embed_clips(pixels, torch.ones(1, count, dtype=torch.bool))
         for array, values in expected.items():
             np.testing.assert_allclose(row[array], values[0], atol=2e-3, err_msg=array)
@@ -67,12 +67,12 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     summary = of.extract(three, tmp_path, [alone, eight], tmp_path / "s", **options)
     assert (summary.done, summary.thinned, summary.frames) == (3, 1, 5 + 40 + 135)
     frames, windows = map(of.open_store, summary.stores)
-    every = {
+    all_arrays = {
         "clip0": np.arange(5),
         "clip5": np.arange(40),
         "long": np.linspace(0, 143, 135, dtype=int),
     }
-    for clip, numbers in every.items():
+    for clip, numbers in all_arrays.items():
         row, count = frames[clip], len(numbers)
         for values in (row["frames"][:, 0], row["frame_index"]):
             np.testing.assert_array_equal(values[:count], numbers)
@@ -102,5 +102,5 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
     command += ["--backbone", "tiny-xclip", "--sampling", "24 fps", "--frames", "48"]
     result = obygaze(*command, "--window", "16", "--stride", "8", code=0)
-    assert "1 clip with more frames at the rate" in result.stdout
+    assert "1 clip had more frames at this rate" in result.stdout
     assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)

@@ -55,7 +55,7 @@ BROKEN = {
         "arrays has a str, not a ArraySpec",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "gives no array max",
+    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "returns no array max",
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has the shape \(1, 4\), not \(1, 3\)",
     "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
@@ -291,11 +291,11 @@ def test_timm_and_its_own_transform_see_the_same(films):
     picture = everything(films / "clip0.mp4")[0]
     for name in ("test_vit.random@blocks.1", "test_resnet.random", "test_convnext.random"):
         backbone = of.load_backbone(f"timm:{name}", "cpu")
-        how, net = backbone.preprocessing, backbone.module
+        steps, net = backbone.preprocessing, backbone.module
         transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net))
         expected = transform(Image.fromarray(picture))[None]
-        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], how), how)
-        assert (ours - expected).abs().max() <= 1.01 / 255 / min(how.std)
+        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], steps), steps)
+        assert (ours - expected).abs().max() <= 1.01 / 255 / min(steps.std)
         with torch.no_grad():
             if "@" in name:
                 options = {"return_prefix_tokens": True, "intermediates_only": True}

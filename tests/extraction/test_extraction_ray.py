@@ -64,10 +64,10 @@ def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_pa
         "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
     )  # fmt: skip
     for options, code, facts in (
-        ("--ray-gpus 0.5", 2, "--ray-gpus is for --engine ray"),
+        ("--ray-gpus 0.5", 2, "--ray-gpus needs --engine ray"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
-         f"has {torch.cuda.device_count()}; leave out --ray-gpus, or give the"),
-        ("--engine ray --max-gpu-memory 2GB", 2, "give a part: --ray-gpus 0.5"),
+         f"has {torch.cuda.device_count()}; leave out --ray-gpus, or pass the"),
+        ("--engine ray --max-gpu-memory 2GB", 2, "use a share: --ray-gpus 0.5"),
         ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address is HOST:PORT"),
         ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
         ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
@@ -133,7 +133,7 @@ def test_processes_killed_in_mid_block_change_nothing(
     assert len(list((tmp_path / "deaths").iterdir())) == sum(summary.lost.values()) == 1
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     lines = capsys.readouterr().err
-    assert re.search("0 of 70 clips, .*; waiting for the Ray cluster to give 2 x", lines)
+    assert re.search("0 of 70 clips, .*; waiting for the Ray cluster to provide 2 x", lines)
     assert re.search("70 of 70 clips, .*device", lines)
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
@@ -174,11 +174,11 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, mo
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
     no_start = r"cannot start \(RuntimeError: this machine has no floor\); "
     write_checkpoint("tiny-xclip", tmp_path / "other", seed=1)
-    other = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
+    altered = partial(of.load_backbone, f"tiny={tmp_path / 'other'}")
     for media, loads, error, facts in (
-        (inner, other, errors.VideoError, no_folder),
+        (inner, altered, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
-        (films, other, errors.BackboneError, "has another tiny: with other backbone weights"),
+        (films, altered, errors.BackboneError, "has a different tiny: with other backbone weights"),
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
@@ -211,7 +211,7 @@ def test_what_kills_is_left_to_do(cluster, manifest, films, weights, tiny, tmp_p
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 6, 100)  # the last one's batch
-    words = "3 processes were lost over the clips clip-64 to clip-69"
+    words = "3 processes were lost while computing the clips clip-64 to clip-69"
     with pytest.raises(errors.ClusterError, match=words):
         extract_on(cluster, manifest, films, [tiny], tmp_path, [load])
     # A loss may be counted for another block that its process had, of three at most.
@@ -295,8 +295,8 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
-    kept = "What was computed is kept; the same command resumes."
-    assert stderr.splitlines()[-2:] == [kept, word]
+    message = "Finished work is kept; the same command resumes."
+    assert stderr.splitlines()[-2:] == [message, word]
     assert left_of(process.pid, pids) == []
     finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)
 

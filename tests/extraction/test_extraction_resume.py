@@ -71,7 +71,7 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
     of.extract(manifest, films, [tiny, second], tmp_path, part="2/3")
     assert of.open_store(tmp_path / "second.zarr").status.nonzero()[0].tolist() == [*range(32, 64)]
     of.extract(manifest, films, third, tmp_path, limit=1)
-    with pytest.raises(UsageError, match=r"y.zarr has 32 and .*d.zarr has 96 rows a block"):
+    with pytest.raises(UsageError, match=r"y.zarr has 32 and .*d.zarr has 96 rows per block"):
         of.extract(manifest, films, [tiny, third], tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
     checked = obygaze("features", "probe", *command, code=3).stdout
     lines = [line.strip() for line in checked.splitlines()]
     assert lines[0].startswith("3 of 26")
-    assert "mute" in next(line for line in lines if "without a sound track" in line)
+    assert "mute" in next(line for line in lines if "no sound track" in line)
     assert "song" in next(line for line in lines if "only backbones that hear" in line)
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
@@ -91,20 +91,20 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
 
 
 def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, obygaze):
-    """Of 67 windows of a second 64 are heard, and it is said; --frames has all of them heard."""
+    """Of 67 windows of a second, 64 are heard, with a warning; --frames makes all heard."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
     printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
-    assert "1 clip with more windows of sound (up to 67) than are heard" in printed
+    assert "1 clip had more windows of sound (up to 67) than --frames" in printed
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
-    few, every = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
+    cut, full = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
     assert summary.unheard == {}
-    assert every["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
+    assert full["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
-    np.testing.assert_allclose(every["long"]["frames"][shared], few["long"]["frames"], atol=1e-3)
-    assert "at most 67" in every.attributes["preprocessing"]["sampling"]
+    np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
+    assert "at most 67" in full.attributes["preprocessing"]["sampling"]
     with pytest.raises(UsageError, match=r"tiny sees frames: --frames 67 .*Add --sampling"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
 
@@ -152,5 +152,5 @@ def test_a_cluster_hears_the_same(tmp_path, checkpoints, clap):
     here = of.extract(manifest, tmp_path, clap, tmp_path / "here", audio_track=2)
     there = of.extract(manifest, tmp_path, backbones, tmp_path / "there", audio_track=2, **options)
     stores = [of.open_store(summary.stores[-1]) for summary in (here, there)]
-    one, second = (store.read("frames", ids=["two"]).tobytes() for store in stores)
-    assert (one, stores[0].failures) == (second, stores[1].failures)
+    first, second = (store.read("frames", ids=["two"]).tobytes() for store in stores)
+    assert (first, stores[0].failures) == (second, stores[1].failures)

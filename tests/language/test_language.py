@@ -222,7 +222,7 @@ def test_variants_have_scores(score, gpt2, encoder):
     assert (row["caption_man"], "probability" in row) == ("a man with his dog", False)
     result, out = score(HEAD + CAPTIONS, "--variants")
     assert result.exit_code == 0
-    assert "1 caption without a noun for a person, or with other words of gender" in result.stderr
+    assert "1 caption left out, without a noun for a person or with other" in result.stderr
     rows = {row["id"]: row for row in csv_rows(out)}
     assert list(rows) == ["a", "b"]
     assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
@@ -251,9 +251,9 @@ def test_only_words_that_can_be_exchanged_are(caption, variants):
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
     (f"{HEAD}a,,y,.5,man,\n", "line 2: 'a' has no caption"),
     (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
-    (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it in with --variants"),
+    (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it with --variants"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
-    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than mine reads "
+    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than mine can read "
      "(64 tokens)"),
     ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
 ])  # fmt: skip
@@ -271,7 +271,7 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     rows = f"long,{LONG},road,.5,man,\nstart,{only_one_reads},road,.5,man,\n"
     result, out = score(HEAD + CAPTIONS + rows)
     assert result.exit_code == 3
-    assert "1 caption left out: longer than mine reads: long" in result.stderr
+    assert "1 caption left out, longer than mine can read: long" in result.stderr
     assert "only the first 64 tokens: start" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]

@@ -33,9 +33,9 @@ def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
     write(manifest / "splits/mine.csv", "id,fold", "tt0108160-001,-1", "tt0108160-002,2")
     write(manifest / "splits/short.csv", "id,fold", "tt0108160-001")
     write(manifest / "runs/mine.csv", "run,role,id", "0,trian,tt0108160-001")
-    known = "; choose from Easy Negative, Hard Negative, Not Sure, Sure"
+    choices = "; choose from Easy Negative, Hard Negative, Not Sure, Sure"
     assert problems(manifest) == [
-        f"labels/paper.csv, line 4: unknown label 'Maybe'{known}",
+        f"labels/paper.csv, line 4: unknown label 'Maybe'{choices}",
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
         "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",

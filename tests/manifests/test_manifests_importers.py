@@ -37,13 +37,13 @@ def test_obygaze12_against_a_plain_reading(released, small_authors):
     assert released.ids == [row["id"] for row in rows]
     codes = {"Easy Neg": "EN", "Hard Neg": "HN", "Not Sure": "NS", "Sure": "S"}
     raw, visual = released.labels("raw"), set(released.scheme.visual_concepts)
-    paper, kept = released.labels("paper").level_of, released.labels("released").level_of
+    paper, released_levels = released.labels("paper").level_of, released.labels("released").level_of
     for row, level, concepts in zip(rows, raw.levels, raw.concepts, strict=True):
         parsed = {" ".join(text.split()) for text in ast.literal_eval(row["concepts"])} - {""}
         assert set(concepts) == {names.get(name, name) for name in parsed}
         seen = bool(visual & set(concepts))
         assert (level, paper[row["id"]]) == (codes[row["label"]], level if seen else "EN")
-        assert kept.get(row["id"]) == (level if seen or level == "EN" else None)
+        assert released_levels.get(row["id"]) == (level if seen or level == "EN" else None)
     assert sum(not name for name in released.items.media) == 8
 
 

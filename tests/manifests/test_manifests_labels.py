@@ -40,9 +40,9 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     assert set(of.Manifest.from_folder(films)) == set(manifest)
 
     for columns in ({"id": "video"}, {"id": "video", "media": "video"}, {"media": "video"}):
-        one = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
-        assert list(one) == list(manifest)
-        assert "ids: ep 1.mp4 is S1-ep_1" in one.notes
+        copy = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
+        assert list(copy) == list(manifest)
+        assert "ids: ep 1.mp4 is S1-ep_1" in copy.notes
 
 
 def test_names_of_files_become_ids(films, tmp_path):
@@ -140,7 +140,7 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; choose .* --levels LOWEST,"),
     (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
-    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .there are clip, label"),
+    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .the columns are clip, label"),
 ])  # fmt: skip
 def test_labels_that_do_not_fit(films, tmp_path, rows, fact):
     with pytest.raises(ManifestError, match=fact):

@@ -92,7 +92,7 @@ def test_a_battery_is_its_own_prompts_and_so_are_ones_own(tmp_path, monkeypatch)
     for text, fact in [
         ('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}', "has no sets of stimuli"),
         ('["sets"]', "is not a battery"),
-        # Letters of a word are no templates.
+        # Letters of a word are not templates.
         ('{"sets": {"x": {"stimulus": ["abc"]}}, "templates": "a {}"}', "is not a battery"),
     ]:
         with pytest.raises(ManifestError, match=fact):

@@ -193,10 +193,10 @@ def test_a_shift_is_a_number_of_seconds(films, tmp_path, obygaze, shift):
     with pytest.raises(UsageError, match="shift"):
         films.with_subtitles(source, shift=float(shift))
     films.save(tmp_path / "m")
-    said = obygaze("manifests", "subtitles", tmp_path / "m", source, f"--shift={shift}",
+    result = obygaze("manifests", "subtitles", tmp_path / "m", source, f"--shift={shift}",
                    "-o", tmp_path / "words", code=2).stderr  # fmt: skip
-    assert "--shift" in said
-    assert shift in said
+    assert "--shift" in result
+    assert shift in result
     assert not (tmp_path / "words").exists()
 
 

@@ -162,7 +162,7 @@ def test_films_and_several_stores(source, store, query, tmp_path):
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
     backbone = {**TOY, "weights_sha256": "cd" * 32}
     make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
-    with pytest.raises(UsageError, match=r"c\.zarr is of another backbone .*cdcdcdcd"):
+    with pytest.raises(UsageError, match=r"c\.zarr is from another backbone .*cdcdcdcd"):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
@@ -189,7 +189,7 @@ ONES = [1] * WIDTH
 
 
 @pytest.mark.parametrize(("arguments", "facts"), [
-    ({}, "one of the three"),
+    ({}, "exactly one"),
     ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
     ({"vector": [0] * WIDTH}, "no direction"),
@@ -229,11 +229,11 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     second = write_checkpoint(name, tmp_path / name, seed=1)
     with pytest.raises(BackboneError, match=r"made with other weights .*--backbone NAME=FOLDER"):
         of.search(store, text=TEXT, backbone=str(second))
-    with pytest.raises(UsageError, match=r"tokens, and .* reads \d+; shorten it"):
+    with pytest.raises(UsageError, match=r"tokens, but .* reads \d+; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
 
 
-KNOWN = "is known here; .*"
+KNOWN = "is installed; .*"
 
 
 @pytest.mark.parametrize(("about", "remedy"), [
@@ -242,7 +242,7 @@ KNOWN = "is known here; .*"
     ({"name": "standard"}, f"{KNOWN}NAME=FOLDER"),  # a folder that is there
     ({"name": "lab/model"}, f"{KNOWN}NAME=FOLDER"),  # of the Hub
     ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, f"{KNOWN}shutil:rmtree=shutil"),
-    ({"name": "vivit", "family": "vivit"}, "backbone vivit reads no texts; .*--like"),
+    ({"name": "vivit", "family": "vivit"}, "backbone vivit does not read texts; .*--like"),
 ])  # fmt: skip
 def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
     monkeypatch.chdir(tmp_path)
@@ -342,7 +342,7 @@ def test_random_weights_give_one_warning(obygaze, tmp_path):
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
     for command, *ask in (("search", "--like", "tt1-003"), ("map", "-o", tmp_path / "map.html")):
         result = obygaze("stores", command, path, *ask, code=0)
-        assert result.stderr == f"WARNING: the cosines mean nothing: {path} has {note}\n"
+        assert result.stderr == f"WARNING: these cosines mean nothing: {path} has {note}\n"
 
 
 def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):
 
 
 def test_films_become_one_store_and_again_several(tmp_path):
-    """As if one manifest had listed them all; another block size than the first is no matter."""
+    """As if one manifest had listed them all; a different block size does not matter."""
     first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
     second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
     merged = of.merge([first, second], tmp_path / "both.zarr")
@@ -178,8 +178,8 @@ def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
 
 def test_other_items_other_order_other_recipe(tmp_path):
     left = of.open_store(toys.a_store(tmp_path / "one.zarr", 8))
-    some = subset(left, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
-    difference = left.diff(str(some.path))
+    part_of_left = subset(left, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
+    difference = left.diff(str(part_of_left.path))
     assert set(difference.attributes) == {"items_digest", "n"}
     assert difference.rows["native"].n == 2
     assert difference.only_left == ("tt1-000", "tt1-001", "tt1-003", "tt1-004", "tt1-007")
@@ -209,8 +209,8 @@ def test_equal_weights_decide_not_the_name(tmp_path):
     moved = replace(recipe, backbone={**today, "revision": "main"})
     resumed = StoreWriter.resume(before.path, toys.a_manifest(), moved, block_rows=4)
     assert resumed.missing_blocks() == [3, 4]
-    another = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
-    unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=another))
+    changed = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
+    unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=changed))
     assert set(diff(before, unlike).attributes) == {"backbone"}
     settings = replace(recipe, backbone={**today, "config": dict.fromkeys("abcde", 1)})
     unlike = toys.a_store(tmp_path / "tt2.zarr", film="tt2", blocks=[], recipe=settings)
@@ -251,9 +251,9 @@ def test_a_shard_that_is_not_the_recorded_one_is_not_copied(tmp_path):
     """Its chunks are whole, but it is another's: it was exchanged after the commit."""
     path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
     name = fmt.shard_name(toys.ARRAYS[0], 0)
-    other = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")
-    (path / name).write_bytes((other / name).read_bytes())
+    second = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")
+    (path / name).write_bytes((second / name).read_bytes())
     store = of.open_store(path)
     part = subset(store, tmp_path / "part.zarr", ids=store.ids[:4])
-    assert verify(part.path) == []  # the rows were written anew, with a checksum of their own
+    assert verify(part.path) == []  # the rows were written again, with a new checksum
     assert np.array_equal(part.read(), store.read(ids=store.ids[:4]))

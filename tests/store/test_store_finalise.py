@@ -121,8 +121,8 @@ def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypat
     recipe = replace(toys.RECIPE, backbone=toys.RECIPE.backbone | weights)
     path = toys.a_store(tmp_path / "toy.zarr", 4, recipe=recipe)
     finalise(path)
-    told = [f"{key} of the weights: {text}\n" for key, text in weights.items()]
-    assert all(line in (path / "README.md").read_text() for line in told)
+    lines = [f"{key} of the weights: {text}\n" for key, text in weights.items()]
+    assert all(line in (path / "README.md").read_text() for line in lines)
     info = obygaze("stores", "info", path).stdout
     for key, text in weights.items():
         assert re.search(rf"^weights {key} +{text}$", info, re.MULTILINE)

@@ -67,8 +67,8 @@ def as_user(url, user="ann:secret", query="?token=hush"):
 def test_everything_reads_as_from_the_folder(server, stores, state):
     here, there = open_store(stores / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
     toys.assert_alike(there, here)
-    wanted = ["tt005", "tt200", "tt005", "tt033"]
-    np.testing.assert_array_equal(there.read("frames", wanted), ROWS[[5, 200, 5, 33]])
+    item_ids = ["tt005", "tt200", "tt005", "tt033"]
+    np.testing.assert_array_equal(there.read("frames", item_ids), ROWS[[5, 200, 5, 33]])
     with pytest.raises(StoreError, match="tt007 failed: row 7 is broken"):
         there["tt007"]
     with pytest.raises(StoreError, match="tt288 is not done yet"):
@@ -110,8 +110,8 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, 
     np.testing.assert_array_equal(store.read("frames", ["tt200", "tt203"]), ROWS[[200, 203]])
     assert [size for path, size in server.requests if "frames" in path] == [4 * CHUNK]
     server.forget()
-    some = subset(store, tmp_path / "some.zarr", ids=["tt003", "tt004", "tt041"])
-    np.testing.assert_array_equal(some.read("frames", missing="nan"), ROWS[[3, 4, 41]])
+    selection = subset(store, tmp_path / "some.zarr", ids=["tt003", "tt004", "tt041"])
+    np.testing.assert_array_equal(selection.read("frames", missing="nan"), ROWS[[3, 4, 41]])
     sizes = [size for path, size in server.requests if path.endswith("frames/c/0/0/0")]
     assert sum(sizes) == 3 * CHUNK
     server.forget()  # of an open store the block's record, too
@@ -128,11 +128,11 @@ def test_shards_are_read_at_once(server, stores):
     """Each block of the open store is a shard."""
     store = open_store(f"{server.url}/open.zarr")
     _ = store.status
-    with at_a_time(server) as most:
+    with at_a_time(server) as peak:
         values = store.read("frames", missing="nan")
     done = [row for row in range(N) if row not in (7, 9)][: 9 * 32]
     np.testing.assert_array_equal(values[done[:200]], ROWS[done[:200]])
-    assert 1 < max(most) <= 8
+    assert 1 < max(peak) <= 8
 
 
 def test_damage_is_named_as_on_the_disk(url, own):
@@ -182,8 +182,8 @@ def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
 
 
 def test_a_store_without_a_list_of_checksums_is_read(url, own):
-    some = {name: values[:9] for name, values in VALUES.items()}
-    source = open_state(own.parent / "open.zarr", some, todo=[4])
+    nine = {name: values[:9] for name, values in VALUES.items()}
+    source = open_state(own.parent / "open.zarr", nine, todo=[4])
     (source / "checksums.json").unlink()
     there = open_store(url.replace("final", "open"))
     assert (there.status == open_store(source).status).all()
@@ -215,9 +215,9 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
     assert store.where == url
     assert "cret" not in repr(store)
     assert {asked.get("Authorization") for asked in server.headers} == {"Basic YW5uOnNAY3JldA=="}
-    some = subset(store, tmp_path / "some.zarr", ids=["tt001"]).path
-    finalise(some)
-    for file in some.rglob("*.*"):
+    single = subset(store, tmp_path / "some.zarr", ids=["tt001"]).path
+    finalise(single)
+    for file in single.rglob("*.*"):
         assert not re.search(rb"cret|hush", file.name.encode() + file.read_bytes())
     # A server that repeats what it was sent is not quoted.
     server.refuse = lambda path: (400, {"reason line": server.headers[-1]["Authorization"]})

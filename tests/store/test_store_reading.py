@@ -66,9 +66,9 @@ def test_every_reader_says_the_same_of_any_store(
                 np.testing.assert_array_equal(array, expected)
                 assert array.dtype == dtype
                 assert array.dtype.isnative
-                wanted = [store.ids[row] for row in asked]
-                np.testing.assert_array_equal(store.read("native", wanted), values[asked])
-                for item_id, row in zip(wanted[:2], asked, strict=False):  # one by its own way
+                wanted_ids = [store.ids[row] for row in asked]
+                np.testing.assert_array_equal(store.read("native", wanted_ids), values[asked])
+                for item_id, row in zip(wanted_ids[:2], asked, strict=False):  # one by its own way
                     [single] = store.read("native", [item_id])
                     np.testing.assert_array_equal(single, values[row])
                     assert (single.dtype, single.flags.writeable) == (dtype, True)
@@ -91,8 +91,8 @@ def test_every_reader_says_the_same_of_any_store(
                 reader = RangeShard(Folder(path), name, stored.layout, compressed=stored.compressed)
                 np.testing.assert_array_equal(reader.read(rows), values[rows + shard * size])
         reasons = {f"tt{row:03}": f"row {row} is broken" for row in failed if row in missing}
-        told = {i: why for i, why in reasons.items() if int(i[2:]) // block_rows not in todo}
-        assert open_store(source).failures == told
+        left = {i: text for i, text in reasons.items() if int(i[2:]) // block_rows not in todo}
+        assert open_store(source).failures == left
 
 
 VALUES = {"native": numbers(9, (3,), "float32"), "frames": numbers(9, (2, 3), "float16")}
@@ -185,15 +185,15 @@ def test_a_reader_sees_what_was_there_until_it_refreshes(source):
 def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     """The same ids, inode and time, as `rm -r` and `tar x` may give: only ctime tells."""
     path, ids = copy(state), ["tt1-001", "tt1-003"]
-    unread, asked, known, partly = (open_store(path) for _ in range(4))
+    unread, asked, opened, partly = (open_store(path) for _ in range(4))
     assert asked.ids == partly.ids
-    assert known.status.any()
+    assert opened.status.any()
     before = partly.read("native", ids)
     fresh, used = (open_store(path).dataset("native") for _ in range(2))
     letter, row = pickle.dumps(used), used[0][1].tolist()
     second = toys.a_store(tmp_path / "other.zarr", blocks=[])
-    ones = {name: np.ones(np.shape(value)) for name, value in toys.a_row(1).values.items()}
-    toys.fill(toys.resume(second), None, lambda row: Done(ones, "ab"))
+    row_of_ones = {name: np.ones(np.shape(value)) for name, value in toys.a_row(1).values.items()}
+    toys.fill(toys.resume(second), None, lambda row: Done(row_of_ones, "ab"))
     if state != "open":
         finalise(second, compress=state == "compressed")
     header, was = path / "zarr.json", (path / "zarr.json").stat()
@@ -207,8 +207,8 @@ def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
     for read in (
         lambda: unread.read("native", ids), lambda: unread.items, lambda: unread.status,
         lambda: asked["tt1-001"], lambda: list(asked.iter_blocks()), lambda: asked.sources,
-        lambda: partly.read("frame_index", ids), lambda: known.dataset("native"),
-        lambda: known.dataset("native", ids), lambda: fresh[1], lambda: pickle.loads(letter)[0],
+        lambda: partly.read("frame_index", ids), lambda: opened.dataset("native"),
+        lambda: opened.dataset("native", ids), lambda: fresh[1], lambda: pickle.loads(letter)[0],
     ):  # fmt: skip
         with pytest.raises(StoreUnreadable, match="was replaced since"):
             read()
@@ -298,9 +298,9 @@ def test_a_large_stores_ids_are_found_as_by_a_dictionary(order):
     row_of = {item_id: row for row, item_id in enumerate(ids)}
     index = RowIndex(fmt.encode_ids(ids))
     odd = ["", "tt", "tt000-\0", "tt000", "é\0", "e", "\ud800", "tt001-a" + "a" * 400, "~", "Z "]
-    wanted = [*ids[::-1], *odd]
-    assert index.find(wanted).tolist() == [row_of.get(item_id, -1) for item_id in wanted]
-    assert [item_id in index for item_id in wanted] == [item_id in row_of for item_id in wanted]
+    requested = [*ids[::-1], *odd]
+    assert index.find(requested).tolist() == [row_of.get(item_id, -1) for item_id in requested]
+    assert [i in index for i in requested] == [i in row_of for i in requested]
     assert 5 not in index
     assert len(index.find([])) == 0
     assert not index.has_duplicates
@@ -309,19 +309,19 @@ def test_a_large_stores_ids_are_found_as_by_a_dictionary(order):
 
 def test_a_large_store_reads_the_same(path, monkeypatch):
     small = open_store(path)
-    wanted = ["tt1-005", "tt1-000", "tt9-999", "tt1-006"]
+    requested = ["tt1-005", "tt1-000", "tt9-999", "tt1-006"]
     monkeypatch.setattr(reader, "DICTIONARY_ROWS", 1)
     large = open_store(path)
     for missing in ("nan", "drop"):
-        rows = [store.read("native", wanted, missing=missing) for store in (small, large)]
+        rows = [store.read("native", requested, missing=missing) for store in (small, large)]
         assert np.array_equal(*rows, equal_nan=True)
     assert [item_id in large for item_id in ("tt1-005", "tt9-999", 5)] == [True, False, False]
     assert np.array_equal(large["tt1-005"]["frames"], small["tt1-005"]["frames"])
     with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
-        large.read("native", wanted)
+        large.read("native", requested)
     with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
         large["tt9-999"]
-    assert large.done_ids(wanted) == ["tt1-005", "tt1-000"]
+    assert large.done_ids(requested) == ["tt1-005", "tt1-000"]
 
 
 @pytest.mark.parametrize("table", [b"ab\0c", b"\0bc\0", b"\xff\0\0\0"])

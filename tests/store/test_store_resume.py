@@ -248,14 +248,14 @@ def test_an_owner_that_was_paused_past_its_lease_is_overtaken(tmp_path):
 def test_a_claim_that_appears_between_two_looks_is_kept(tmp_path, monkeypatch):
     """Two writers that start on a block together: the later one must not remove the claim."""
     first, late = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
-    exists, taken = Path.exists, []
+    exists, claimed = Path.exists, []
 
     def exists_just_before_the_other_takes(path):
-        found = exists(path)
-        if path.name == "000003.json" and not taken:
-            taken.append(True)
+        result = exists(path)
+        if path.name == "000003.json" and not claimed:
+            claimed.append(True)
             assert first.take(3)
-        return found
+        return result
 
     with first.heartbeat():
         monkeypatch.setattr(Path, "exists", exists_just_before_the_other_takes)

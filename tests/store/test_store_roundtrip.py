@@ -43,10 +43,10 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
     ([0, 1], 3, "some of its frames have no features"),
     ([0, 1, 2, 3], 7, "some of its frames have no features"),
     ([], 0, "frames has "),
-    ([0, 2], 8, "frames has NaN or infinity"),  # a gap is no padding
+    ([0, 2], 8, "frames has NaN or infinity"),  # a gap is not padding
 ])  # fmt: skip
 def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, reason):
-    """These of 4 frames and so many of 8 times are there; the rest is padding."""
+    """These of 4 frames and this many of 8 times exist; the rest is padding."""
     specs = (
         ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
         ArraySpec("frame_index", (8,), "int32", "which frames", padded=True),

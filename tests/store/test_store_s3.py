@@ -85,17 +85,17 @@ def test_a_push_sends_checksums_and_reads_no_features_back(url, stores, requests
 
     target = f"{url}/sent.zarr"
     sent = push(stores / "final.zarr", target).sent
-    read = {path for how, path in requests() if how == "GET" and "?" not in path}
+    read = {path for method, path in requests() if method == "GET" and "?" not in path}
     assert read == {"lab/sent.zarr/checksums.json"}
     name = "frames/c/0/0/0"
-    kept = boto3.client("s3").head_object(
+    head = boto3.client("s3").head_object(
         Bucket="lab", Key=f"sent.zarr/{name}", ChecksumMode="ENABLED"
     )
     digest = hashlib.sha256((stores / "final.zarr" / name).read_bytes()).digest()
-    assert base64.b64decode(kept["ChecksumSHA256"]) == digest
+    assert base64.b64decode(head["ChecksumSHA256"]) == digest
     caplog.clear()
     assert push(stores / "final.zarr", target).sent == 0
-    features = [how for how, path in requests() if "/c/" in path]
+    features = [method for method, path in requests() if "/c/" in path]
     assert set(features) == {"HEAD"}
     assert len(features) < sent
 

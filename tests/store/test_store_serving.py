@@ -42,11 +42,11 @@ def port(folder):
         yield server.server_port
 
 
-def ask(port, path, span="", how="GET", host=""):
+def ask(port, path, span="", verb="GET", host=""):
     """By a plain client, which sends a path as it is."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Range": span, "Host": host}
-    connection.request(how, path, headers={key: value for key, value in headers.items() if value})
+    connection.request(verb, path, headers={key: value for key, value in headers.items() if value})
     answer = connection.getresponse()
     data = answer.read()
     connection.close()
@@ -68,7 +68,7 @@ def test_files_and_parts_of_them(port):
     assert ask(port, "/empty") == (200, b"", None)
     assert ask(port, "/deep/%64ata?x=1")[0] == 200
     hosts = {"localhost:8000": 200, "127.0.0.1": 200, "evil.example": 403, "localhost.evil": 403}
-    for host, status in hosts.items():  # a page cannot read by a host name of its own
+    for host, status in hosts.items():  # a page cannot read by its own host name
         assert ask(port, "/deep/data", host=host)[0] == status
 
 
@@ -93,7 +93,7 @@ def test_a_body_is_not_taken_for_the_next_request(port, how, body):
 ])  # fmt: skip
 def test_nothing_else_is_given(port, path):
     assert ask(port, path) == (404, b"", None)
-    assert ask(port, path, how="PUT")[0] == 501
+    assert ask(port, path, verb="PUT")[0] == 501
 
 
 def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):

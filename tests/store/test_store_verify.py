@@ -36,7 +36,7 @@ def harmful(path):
 
 @pytest.fixture(scope="module")
 def files(sound, tmp_path_factory):
-    """For each state a store of its own with its shards, its other files, and what it holds."""
+    """Make for each state a separate store, with its shards, other files and content."""
     folder = shutil.copytree(sound, tmp_path_factory.mktemp("files") / "stores")
     of_state = {}
     for state in STATES:
@@ -285,12 +285,12 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
         return
     toys.fill(toys.resume(path), [0])
     flip_bit(path / SHARD, 4)
-    assert f"as it was: {aside}-2 (remove it" in obygaze("stores", "repair", path, "--yes").stdout
+    assert f"previous files: {aside}-2 (rem" in obygaze("stores", "repair", path, "--yes").stdout
     assert kept.items() <= toys.contents(aside).items()
 
 
 def test_nothing_is_kept_through_a_link_that_is_there(path, tmp_path):
-    """An archive may bring a folder of that name, with a link in it, beside its store."""
+    """Test that an archive with such a folder and a link beside its store is harmless."""
     elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
     (elsewhere / "c").mkdir(parents=True)
     aside.mkdir()

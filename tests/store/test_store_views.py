@@ -86,8 +86,8 @@ def test_columns_and_times_of_frames_have_their_names(tmp_path):
     writer = StoreWriter.create(tmp_path / "toy.zarr", manifest, recipe)
     rows = [{spec.name: np.ones(spec.shape) for spec in arrays[:3]} for _ in range(2)]
     rows[1]["native"] = np.array([1, 2, 3])
-    made = [Done({**row, "frame_time": t}, None) for row, t in zip(rows, times, strict=True)]
-    writer.write_block(0, made)
+    outcomes = [Done({**row, "frame_time": t}, None) for row, t in zip(rows, times, strict=True)]
+    writer.write_block(0, outcomes)
     store = open_store(tmp_path / "toy.zarr")
     for _ in ("open", "final"):
         assert store.info()["arrays"]["native"]["columns"] == list(classes)
@@ -145,9 +145,9 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
     np.testing.assert_array_equal(batch["features"].numpy(), VALUES["frames"][[1, 2, 4, 5]])
     unlabelled = open_store(path).dataset("native", ["tt008"], manifest=labelled)[0]
     assert (unlabelled["level"], unlabelled["label"], unlabelled["film"]) == ("", -1, "")
-    few = Manifest.load(labelled).select(ids=["tt003", "tt008"])
+    selected = Manifest.load(labelled).select(ids=["tt003", "tt008"])
     with pytest.raises(StoreError, match="no labelled item of made-up"):
-        open_store(path).dataset("native", manifest=few)
+        open_store(path).dataset("native", manifest=selected)
 
 
 def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):

@@ -41,8 +41,8 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
     assert_alike(store, here)
     np.testing.assert_array_equal(store["tt050"]["frames"], VALUES["frames"][50])
     assert verify(address) == []
-    some = subset(store, tmp_path / "some.zarr", ids=["tt001", "tt009"])
-    assert some.done_ids() == ["tt001", "tt009"]
+    selection = subset(store, tmp_path / "some.zarr", ids=["tt001", "tt009"])
+    assert selection.done_ids() == ["tt001", "tt009"]
     with pytest.raises(StoreError, match=r"is read-only; .* stores pull"):
         _ = store.path
     with serve(stores) as served:  # elsewhere it is to be pulled first

@@ -37,9 +37,9 @@ def test_every_frame_is_the_one_of_its_number(tmp_path, name):
     assert numbers(frames.rgb, rotation) == frames.indices.tolist() == list(range(72))
     assert (frames.rgb == oracle).all()
 
-    shown = np.cumsum([0, *(1 + np.arange(71) % 3)]) if "variable" in name else np.arange(72)
+    times_shown = np.cumsum([0, *(1 + np.arange(71) % 3)]) if "variable" in name else np.arange(72)
     assert index.times[0] == pytest.approx(0, abs=0.001)
-    np.testing.assert_allclose(index.times, shown / 24, atol=0.0011)
+    np.testing.assert_allclose(index.times, times_shown / 24, atol=0.0011)
     assert index.seconds == pytest.approx(index.times[-1] + 1 / 24, abs=0.09)
     for count in (1, 3, 8, 100):
         requested = uniform_indices(72, count)

@@ -53,7 +53,7 @@ def write_wav(path: Path, rate: int, samples: np.ndarray, listed: int | None = N
 
 
 def write_gap(path: Path, hours: float) -> Path:
-    """Four packets, with so many hours between the second and the third."""
+    """Four packets, with `hours` between the second and the third."""
     write_sound(path, "pcm_s16le", NOISE[:4096], later=[(0.04, 3600 * hours)])
     return path
 
@@ -116,15 +116,15 @@ def test_windows_are_those_of_the_whole_clip(tmp_path, name, codec, start, end):
     def windows(rate, samples):
         return [window for sampling in samplings for window in sampling.windows(samples)]
 
-    whole = sound.decode_sound(path, start, end, [16_000]).samples[16_000]
-    kept = sound.decode_sound(path, start, end, [16_000], windows=windows).excerpts[16_000]
-    assert len(kept) == len(whole)
-    assert sum(len(piece) for _, piece in kept.pieces) < 0.7 * len(whole)
+    all_samples = sound.decode_sound(path, start, end, [16_000]).samples[16_000]
+    excerpts = sound.decode_sound(path, start, end, [16_000], windows=windows).excerpts[16_000]
+    assert len(excerpts) == len(all_samples)
+    assert sum(len(piece) for _, piece in excerpts.pieces) < 0.7 * len(all_samples)
     for sampling in samplings:
-        for first, last in sampling.windows(len(whole)):
-            np.testing.assert_array_equal(kept[first:last], whole[first:last])
-        for key, row in sampling.row(whole).items():
-            np.testing.assert_array_equal(sampling.row(kept)[key], row)
+        for first, last in sampling.windows(len(all_samples)):
+            np.testing.assert_array_equal(excerpts[first:last], all_samples[first:last])
+        for key, row in sampling.row(all_samples).items():
+            np.testing.assert_array_equal(sampling.row(excerpts)[key], row)
 
 
 def test_decoding_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
@@ -188,9 +188,9 @@ def test_pictures_that_take_too_much_memory_are_no_damage(tmp_path, name):
             [sys.executable, "-c", code, str(limit)], env={"PYTHONPATH": ":".join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        said = result.stdout + result.stderr
-        assert ("'shape': (4, 1080, 1920, 3)" in said) == is_enough
-        assert ("emory" in said, "damaged" in said) == (not is_enough, False), said
+        output = result.stdout + result.stderr
+        assert ("'shape': (4, 1080, 1920, 3)" in output) == is_enough
+        assert ("emory" in output, "damaged" in output) == (not is_enough, False), output
 
 
 def test_hearing_a_film_decodes_none_of_its_pictures(tmp_path):

@@ -71,10 +71,10 @@ def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder,
 
 def test_another_clip_in_between_and_a_new_process_get_the_same_frames(tmp_path, decoder):
     worker, memory, _ = decoder
-    path, other = write(tmp_path / "mpeg4.avi", seconds=7), write(tmp_path / "x264.avi")
+    path, second = write(tmp_path / "mpeg4.avi", seconds=7), write(tmp_path / "x264.avi")
     parts = ask_parts(worker, memory, path, 168)
     first, _ = next(parts)
-    next(ask_parts(worker, memory, other, 8))
+    next(ask_parts(worker, memory, second, 8))
     _, rest = next(parts)
     assert (first["left"], numbers(rest)) == (40, [*range(128, 168)])
     ((_, again),) = ask_parts(worker, memory, path, 168, skip=150)

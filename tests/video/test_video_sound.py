@@ -77,15 +77,15 @@ def test_a_rate_and_channels_that_change_midway(tmp_path):
     tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(140 * 1024) / RATE)
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 44_100]] * 2, 1)  # at a lower pitch
-    both = tmp_path / "both.ts"
-    copy_packets([first, write_sound(tmp_path / "2.ts", "aac", twice, rate=44_100)], both,
+    joined = tmp_path / "both.ts"
+    copy_packets([first, write_sound(tmp_path / "2.ts", "aac", twice, rate=44_100)], joined,
                  kind="audio")  # fmt: skip
     joint = len(cut(first, None, None)) / RATE
     for rate in (16_000, 48_000):
-        spans = [cut(path, joint - 0.1, joint, rate) for path in (first, both)]
+        spans = [cut(path, joint - 0.1, joint, rate) for path in (first, joined)]
         np.testing.assert_array_equal(*spans)
         for start, pitch in ((1.0, 440), (4.0, 440 * 44_100 / RATE)):
-            sound = cut(both, start, start + 1, rate)
+            sound = cut(joined, start, start + 1, rate)
             assert (len(sound), np.abs(np.fft.rfft(sound)).argmax()) == (rate, round(pitch))
             assert np.sqrt(2 * np.mean(sound**2)) == pytest.approx(0.4, rel=0.02)
 

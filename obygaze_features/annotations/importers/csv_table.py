@@ -60,15 +60,14 @@ def import_timelines(
     source
         The table. Columns without a meaning are ignored.
     columns
-        Meaning -> column, for meanings (film, annotator, start ...) that have another name.
+        Columns by meaning (film, annotator, start ...), for columns with another name.
     films
         Titles and ends of the films, or a table with them.
     delimiter
         The character between cells (default: read from the header).
     levels
-        Your levels, from the least to the most, with the concepts as they come; or a
-        `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of timelines that
-        has one. By default those of ObyGaze12.
+        Your levels, from lowest to highest, with any concepts; or a `LabelScheme`, a TOML or JSON
+        file, or the folder of a manifest or of timelines (default: ObyGaze12's).
     """
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []

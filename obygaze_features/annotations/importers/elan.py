@@ -85,11 +85,11 @@ def import_timelines(
     sources
         ``.eaf`` files, and folders of them.
     films
-        Titles and ends of the films, or a table with them; they replace those in the files.
+        Titles and ends of the films, or a table of them; they replace those in the files.
     film
         The film of all files (default: the film that each file is named after).
     levels
-        Your levels, as for a table; by default those that the files carry, or ObyGaze's.
+        Your levels, as for a table (default: those in the files, or ObyGaze's).
     """
     files = dict(_files([Path(source) for source in sources]))
     if not files:

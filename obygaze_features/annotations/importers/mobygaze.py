@@ -48,11 +48,11 @@ def import_timelines(
     Parameters
     ----------
     source
-        ``mobygaze_dataframe.csv``; by default it is downloaded.
+        ``mobygaze_dataframe.csv`` (default: downloaded).
     films
-        Titles and ends of the films, by their IMDb keys, or a table with them.
+        Titles and ends of the films, by IMDb key, or a table of them.
     url
-        Another address to download it from.
+        Another address to download from.
     """
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))

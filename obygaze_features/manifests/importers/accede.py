@@ -58,11 +58,11 @@ class _Rows(NamedTuple):
     help="The scale of the values in ACCEDEranking.txt.",
 )
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read LIRIS-ACCEDE and MediaEval 2015: violence, valence and arousal.
+    """Read violence, valence and arousal of LIRIS-ACCEDE.
 
-    SOURCE is the folder of their text files: MEDIAEVALsets.txt, MEDIAEVALviolence.txt,
-    MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect classes, they are
-    computed from the values in ACCEDEranking.txt.
+    SOURCE is the folder of text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
+    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect
+    classes, they are computed from the values in ACCEDEranking.txt.
 
     \b
     Examples:
@@ -79,8 +79,8 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
         Without a file of affect classes, scores below minus this are negative or calm, scores
         above it positive or active.
     scale
-        What the values in ``ACCEDEranking.txt`` are: from 1 to 5 (their score is (v - 3) / 2:
-        an inference, the files do not say so), or scores from -1 to 1 already.
+        The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is (v - 3) / 2, an
+        inference, because the files do not say so), or scores from -1 to 1.
     """
     folder = Path(source)
     if not 0 <= threshold < 1:

@@ -76,19 +76,18 @@ def import_manifest(
     Parameters
     ----------
     source
-        The table. Columns without a meaning are kept as they are.
+        The table. Columns without a meaning are kept unchanged.
     columns
-        Meaning -> column, for meanings (id, film, media, level ...) that have another name.
+        Columns by meaning (id, film, media, level ...), for columns with another name.
     delimiter
         The character between cells (default: read from the header).
     levels
-        Your levels, from the least to the most objectifying, with the concepts as they
-        come; or a `LabelScheme`, or a TOML or JSON file, or the folder of a manifest or of
-        timelines that has one. By default those of ObyGaze12.
+        Your levels, from least to most objectifying, with any concepts; or a `LabelScheme`, a TOML
+        or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
     name
-        The manifest's name; by default the file's.
+        The manifest's name (default: the file's).
     annotator
-        Whose labels they are, if they are one person's: their label set is named after them.
+        The annotator, if one person made the labels; the label set gets this name.
     """
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
@@ -132,15 +131,15 @@ def read_labels(
         The table. It names items by their ids, their files (with or without folders) or the
         files' names without extension. Rows without a level are left out.
     manifest
-        Whose items they are.
+        The manifest of the items.
     columns, delimiter
         As for `import_manifest`.
     levels
-        Your levels, as for `import_manifest`; by default those of the manifest.
+        Your levels, as for `import_manifest` (default: the manifest's).
     name
-        The label set's name; by default the annotator's, or else the file's.
+        The label set's name (default: the annotator's, or else the file's).
     annotator
-        Whose labels they are, if they are one person's.
+        The annotator, if one person made the labels.
     """
     table = _read(source, columns, delimiter, "level")
     table = table.select(table.columns, _labelled_rows(table))

@@ -55,10 +55,10 @@ def import_manifest(
     source
         The folder; the outermost folder in it is a file's film.
     ids
-        ``names``: the file's name is the id, behind its film's where it does not start with it.
-        By default, tt0108160_scene_1.avi is tt0108160-001.
+        ``names``: the file's name is the id, prefixed by its film's unless it already starts with
+        it. By default, tt0108160_scene_1.avi is tt0108160-001.
     kind
-        ``clip`` or ``image``; by default clips, but images where there is no video.
+        ``clip`` or ``image`` (default: clips, or images in a folder without videos).
     """
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)

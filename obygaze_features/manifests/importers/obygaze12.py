@@ -62,11 +62,11 @@ def import_manifest(
     Parameters
     ----------
     source
-        ``ObyGaze12_thresh_02.csv`` or a file like it; by default it is downloaded.
+        ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
     rule
-        Which label set is the default one; there is one for each of `RULES`.
+        The default label set; there is one for each of `RULES`.
     url
-        Another address to download it from.
+        Another address to download from.
     """
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()

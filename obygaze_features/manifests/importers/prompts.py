@@ -71,14 +71,14 @@ def import_manifest(
     Parameters
     ----------
     source
-        A table with the column ``stimulus``, and if you like ``set``; others are kept. Or a
+        A table with the column ``stimulus``, and optionally ``set``; other columns are kept. Or a
         battery of association tests: a JSON file, or the name of a shipped one.
     templates
-        Each with ``{}`` where the stimulus goes; by default the battery's, or `TEMPLATES`.
+        Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
     article
-        One of `ARTICLES`: how an ``a`` before the stimulus is written.
+        One of `ARTICLES`: the rule for an ``a`` before the stimulus.
     name
-        The manifest's name; by default the file's.
+        The manifest's name (default: the file's).
     """
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
