@@ -1,1 +1,1 @@
-"""Which clips, which class, which rows: from a manifest and its stores to arrays."""
+"""Clips, classes and rows: from a manifest and its stores to arrays."""

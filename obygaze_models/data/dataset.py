@@ -1,4 +1,4 @@
-"""Labels, folds and features of clips, joined by id: what estimators and tasks look at."""
+"""Labels, folds and features of clips, joined by id, for estimators and tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NUMBERS = "numbers"
 """The key under which a label set names its column of numbers."""
 NAMED = 5
-"""How many clips a message names."""
+"""The number of clips that a message names."""
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
     "without_features": "labelled clips have no features in the store or stores",
@@ -48,26 +48,26 @@ class ClipDataset:
     levels
         The level code of each clip.
     groups
-        The film of each clip, or its cell in the column `grouped_by`; "" where it has none.
+        The film of each clip, or its cell in the column `grouped_by`; "" if it has none.
     concepts
-        Booleans [N, K]: which concepts are annotated.
+        Booleans [N, K]: True for annotated concepts.
     concept_names
         The names of the K concepts.
     folds
-        The fold of each clip; -1 where it has none.
+        The fold of each clip; -1 if it has none.
     y
-        The class of each clip, from 0; None where no task is asked for.
+        The class of each clip, from 0; None without a task.
     classes
         The name of each class.
     frames
-        Frame features [N, T, D], where they are asked for.
+        Frame features [N, T, D], if requested.
     annotators
-        By annotator their own labels, of the clips that they labelled, without features.
+        Each annotator's labels of the clips that they labelled, without features.
     grouped_by
-        The column of the items that `groups` is.
+        The column of the items in `groups`.
     stores
-        Of several stores, the name of each and how many columns of X it has, in order; where a
-        store lacks a clip they are NaN. See `StoreFusion`.
+        The names of several stores and their numbers of columns of X, in order. If a
+        store lacks a clip, they are NaN. See `StoreFusion`.
     scheme
         What may be annotated: it says what the levels' codes mean.
     numbers
@@ -94,7 +94,7 @@ class ClipDataset:
         return len(self.ids)
 
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
-        """The clips of some rows: numbers, or a boolean for each clip."""
+        """Return the clips of some rows: numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]
         columns: dict[str, Any] = {
             name: [getattr(self, name)[row] for row in chosen.tolist()]
@@ -106,10 +106,10 @@ class ClipDataset:
         return replace(self, **columns)
 
     def to_torch(self) -> list[dict[str, Any]]:
-        """The clips for ``torch.utils.data.DataLoader``, a dictionary each.
+        """Return the clips for ``torch.utils.data.DataLoader``, a dictionary each.
 
-        ``id``, ``film`` (or the column of the groups), ``level``, ``features``; ``label``, the
-        class, where there is a task; ``frames`` where they were read.
+        The keys are ``id``, ``film`` (or the column of the groups), ``level`` and ``features``;
+        ``label``, the class, if there is a task; and ``frames`` if they were read.
         """
         columns = {"id": self.ids, self.grouped_by: self.groups.tolist(), "level": self.levels}
         arrays = {"features": self.X, "label": self.y, "frames": self.frames}
@@ -117,7 +117,7 @@ class ClipDataset:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def votes(self, task: Task) -> Array:
-        """The class in a task that each annotator gives to each clip [A, N], -1 for none."""
+        """Return each annotator's class for each clip in a task [A, N], -1 for none."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}
         table = np.full((len(self.annotators), len(self)), -1)
         for votes, own in zip(table, self.annotators.values(), strict=True):
@@ -155,10 +155,10 @@ class ClipDataset:
 
 @dataclass(frozen=True)
 class Join:
-    """How many clips came together, and which did not.
+    """The number of clips that were joined, and the clips that were not.
 
-    `labelled` clips have a level that the task asks for; `used` of them have a fold and features.
-    The lists name the others, and the store's clips without such a label.
+    `labelled` clips have a level of the task. `used` clips also have a fold and features. The lists
+    name the rest, and the store's clips without such a label.
     """
 
     labelled: int
@@ -169,21 +169,21 @@ class Join:
 
     @property
     def brief(self) -> Joined:
-        """What a run records of it, however many clips there are."""
+        """The summary that a run records, whatever the number of clips."""
         lists = {key: getattr(self, key) for key in _MISSING}
         missing = [Missing(key, len(ids), ids[:NAMED]) for key, ids in lists.items() if ids]
         return Joined(self.labelled, self.used, missing)
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """How many clips lack something, and the first of them.
+    """The number of clips that lack something, and the first of them.
 
     Parameters
     ----------
     key
-        The list of `Join` that has all of them.
+        The list of `Join` with all of them.
     clips
-        How many.
+        Their number.
     first
         The ids of some.
     """
@@ -194,25 +194,25 @@ class Missing(msgspec.Struct, frozen=True):
 
     @property
     def lack(self) -> str:
-        """What they lack."""
+        """A description of what they lack."""
         return _MISSING[self.key]
 
     @property
     def named(self) -> str:
-        """The first of them, and how many more there are."""
+        """The first of them, and the number of the rest."""
         more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
         return ", ".join(self.first) + more
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """How many labelled clips there are, how many are used, and what the others lack."""
+    """The numbers of labelled clips and of clips in use, and what the rest lack."""
 
     labelled: int
     used: int
     missing: list[Missing]
 
     def lines(self) -> list[str]:
-        """Return how many there are, and what is missing on either side, for people to read."""
+        """Return lines for readers: the numbers of clips, and what is missing on either side."""
         lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
         return lines + [f"{part.clips} {part.lack}: {part.named}" for part in self.missing]
 
@@ -233,7 +233,7 @@ def load_dataset(
     groups: str = "film",
     missing: str = "drop",
 ) -> ClipDataset:
-    """The clips of a manifest with their features, ready for scikit-learn.
+    """Return the clips of a manifest with their features, ready for scikit-learn.
 
     Parameters
     ----------
@@ -279,11 +279,11 @@ def load_dataset(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
     )
     truth = manifest.labels(labels)
-    wanted = levels_of([task], truth, scheme) if task else set(truth.levels)
+    task_levels = levels_of([task], truth, scheme) if task else set(truth.levels)
     data, _ = join_clips(
         manifest,
         opened,
-        wanted,
+        task_levels,
         labels=labels,
         array=array,
         pooling=pooling,
@@ -315,32 +315,32 @@ def join_clips(
     annotators: Sequence[str] = (),
     groups: str = "film",
 ) -> tuple[ClipDataset, Join]:
-    """Join labels and features by id, in the manifest's order; count what is missing.
+    """Join labels and features by id, in the manifest's order, and count what is missing.
 
-    Clips of other levels come along: no task asks for them, but concepts are learned from them.
+    Clips of other levels are included: they are in no task, but concepts are learned from them.
 
     Parameters
     ----------
     levels
-        The levels that the task asks for: the join counts their clips.
+        The task's levels, whose clips are counted.
     frames
-        The array of frame features, where they are asked for, too; clips need both then.
+        The array of frame features, if requested. Clips then need both.
     fold_of
         The fold of each id.
     among
-        The ids that take part at all; None for all.
+        The ids to include; None for all.
     concepts
-        Concepts that are asked for. Those that cannot be seen are learned only where asked for.
+        Requested concepts. Concepts that cannot be seen are only included on request.
     annotators
-        Label sets that come along, too.
+        Label sets to include as well.
     groups
         The column of the items by which clips are grouped.
     """
     truth = manifest.labels(labels)
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(
-            f"no clip of {manifest.name} has level {absent[0]}; "
-            f"there are {', '.join(sorted(set(truth.levels)))}"
+            f"no clip of {manifest.name} has level {absent[0]} "
+            f"(got {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
     everything = [clip for clip in manifest.ids if clip in truth.level_of]
@@ -349,8 +349,8 @@ def join_clips(
     )
     ids, features = read_features(store, pool, array, pooling)
     scheme = manifest.label_scheme(labels)
-    asked = {scheme.concept(name) for name in concepts}
-    visible = set(scheme.visual_concepts or scheme.concept_names) | asked
+    requested = {scheme.concept(name) for name in concepts}
+    visible = set(scheme.visual_concepts or scheme.concept_names) | requested
     names = tuple(name for name in scheme.concept_names if name in visible)
     data = label_clips(
         manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
@@ -368,7 +368,7 @@ def join_clips(
         raise ExperimentError(
             f"none of the {len(with_fold)} clips of {manifest.name} that have a label and a fold, "
             f"such as {join_some(with_fold, 2) or 'none'}, has features in "
-            f"{store.where}, which is of clips such as {join_some(store.ids, 2)}; take the store "
+            f"{store.where}, which has clips such as {join_some(store.ids, 2)}. Use the store "
             "of this manifest"
         )
     return data, Join(
@@ -381,13 +381,13 @@ def join_clips(
 
 
 def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
-    """The ids that are not among those present."""
-    there = set(present)
-    return [identifier for identifier in ids if identifier not in there]
+    """Return the ids that are not among those present."""
+    available = set(present)
+    return [identifier for identifier in ids if identifier not in available]
 
 
 def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:
-    """The clips that have frame features, with these."""
+    """Return the clips that have frame features, with these features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
@@ -404,7 +404,7 @@ def label_clips(
     fold_of: Mapping[str, int] = {},
     groups: str = "film",
 ) -> ClipDataset:
-    """The annotations of labelled clips beside their features, a row each."""
+    """Return the annotations of labelled clips with their features, a row each."""
     truth = manifest.labels(labels)
     concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
     cells = manifest.items.column(groups)

@@ -1,4 +1,4 @@
-"""The shipped example: what is said in 20 films, minute by minute, and two annotators' labels."""
+"""The shipped example: the words of 20 films by minute, with two annotators' labels."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ANNOTATORS = ("annotator1", "annotator2")
 
 
 class Example(Bunch):  # type: ignore[misc]
-    """What scikit-learn's loaders return, but printed in one line."""
+    """A scikit-learn Bunch that prints as one line."""
 
     def __repr__(self) -> str:
         return f"Example({len(self.X):,} minutes of {len(self.titles)} films; {', '.join(self)})"
 
 
 def load_example() -> Example:
-    """The words of 2,567 minutes of film, as numbers, and what two annotators said of each.
+    """Load the words of 2,567 minutes of film, as numbers, with two annotators' labels.
 
     Returns
     -------
-    A dictionary whose keys are attributes, too, as scikit-learn's loaders give:
+    A dictionary whose keys are also attributes, as in scikit-learn's loaders:
         `X`, hashed words [N, 1024]; `count`, the number of words [N, 1]; `groups`, the film of
-        each minute; `ids`; `titles` by film; `y` and `concepts`, by annotator the level code of
-        each minute and which of `concept_names` it has [N, K]; `levels`, all codes; and `DESCR`.
+        each minute; `ids`; `titles` by film; `y` and `concepts` by annotator, the level code of
+        each minute and the `concept_names` that it has [N, K]; `levels`, all codes; and `DESCR`.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def load_example() -> Example:
 
 
 def copy_example(folder: Path, *, overwrite: bool = False) -> None:
-    """Write the manifest, the store and experiments over them into a new folder."""
+    """Write the manifest, the store and the experiments into a new folder."""
     with new_folder(folder, overwrite=overwrite, marker=EXPERIMENTS[0]) as new:
         for name in (MANIFEST, STORE):
             shutil.copytree(example_path(name), new / name, copy_function=shutil.copyfile)
@@ -79,5 +79,5 @@ def copy_example(folder: Path, *, overwrite: bool = False) -> None:
 
 
 def example_path(name: str) -> Path:
-    """Where a part of the example is."""
+    """Return the path of a part of the example."""
     return reference_file(f"mobygaze/{name}")

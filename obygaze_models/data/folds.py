@@ -22,12 +22,13 @@ from obygaze_models.scoring.metrics import Array
 N_FOLDS = 10
 Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
-"""``undersample``: draw as many training clips of each class as the smallest has. ``weights``:
-train on all; estimators weigh each class by the inverse of its size. ``none``: on all, as they are.
+"""``undersample``: draw as many training clips of each class as the smallest class has.
+``weights``: train on all clips, with estimators weighing each class by the inverse of its size.
+``none``: train on all clips, unweighted.
 """
 BALANCE: Balance = "undersample"
-"""The default of all protocols that draw their training clips: models say each class, and those
-that cannot weigh classes do, too.
+"""The default of all protocols that draw their training clips. Models then predict every class,
+even those that cannot weigh classes.
 """
 RandomState = int | np.random.RandomState | None
 T = TypeVar("T")
@@ -35,12 +36,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """The rows of one fit.
+    """The rows of a fit.
 
-    `tests` has the rows of each test set by its name; `group` is what some folds share and others
-    do not, such as the film that is left out. `drawn_from` counts the clips that `train` was drawn
-    from; 0 where the protocol draws none. `near` are the rows that are too near to a test clip to
-    learn from.
+    `tests` has the rows of each test set by its name. `group` is shared by some folds, such as
+    those that leave out the same film. `drawn_from` counts the clips from which `train` was drawn,
+    0 if the protocol draws none. `near` are the rows that are left out because they are too near to
+    a test clip.
     """
 
     index: int
@@ -55,21 +56,21 @@ class Fold:
 
     @property
     def test_rows(self) -> Array:
-        """The rows of all test sets, if any; a clip of several is asked about once."""
+        """The rows of all test sets, without duplicates."""
         return np.unique(np.concatenate([np.array([], dtype=np.int64), *self.tests.values()]))
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made when they are asked for; only the last one is kept.
+    """A sequence whose elements are made on demand; only the last is kept.
 
-    Of N films that are left out in pairs there are N * (N - 1) folds, each with thousands of rows.
+    If N films are left out in pairs, there are N * (N - 1) folds, each with thousands of rows.
 
     Parameters
     ----------
     count
-        How many there are.
+        The number of elements.
     make
-        Makes one by its number.
+        A function that makes an element by its number.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
     def __getitem__(self, number: int | slice) -> T | MadeWhenNeeded[T]:
         if isinstance(number, slice):
             numbers = range(self._count)[number]
-            return MadeWhenNeeded(len(numbers), lambda place: self[numbers[place]])
+            return MadeWhenNeeded(len(numbers), lambda index: self[numbers[index]])
         number = range(self._count)[number]  # raises IndexError
         if self._last is None or self._last[0] != number:
             self._last = number, self._make(number)
@@ -102,39 +103,40 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
 
 
 FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
-"""A fold before its training rows are drawn: its name; which clips train, validate, and test, as a
-boolean each, perhaps by test set; and its group."""
+"""A fold before its training rows are drawn: its name; booleans for the clips that train, validate
+and test (perhaps by test set); and its group.
+"""
 
 
 Near = Callable[[Array], Array] | None
-"""From rows of test clips to whether each clip is too near to one of them; None: none is."""
+"""A function from the rows of test clips to booleans for clips too near to them, or None."""
 
 
 class Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """What all splitters share; `protocol` gives the attributes."""
+    """The common base of all splitters; `protocol` sets the class attributes."""
 
     title: ClassVar[str]
     short: ClassVar[str]
     default_balance: ClassVar[str]
     in_turn: ClassVar[bool]
     from_clips: ClassVar[frozenset[str]] = frozenset({"random_state"})
-    """The keywords that `of_clips` gives, and no experiment."""
+    """The keywords that `of_clips` passes, not experiments."""
     balance: Balance | None = None
     random_state: RandomState = 0
 
     @classmethod
     def options(cls) -> list[str]:
-        """Return the keywords that an experiment may give."""
+        """Return the keywords that an experiment may pass."""
         return [name for name in signature(cls).parameters if name not in cls.from_clips]
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """The splitter of an experiment's clips, as its manifest divides them."""
+        """Return the splitter for an experiment's clips, with the manifest's division."""
         return cls(**options)
 
     @abstractmethod
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterable[FoldParts]:
-        """What each fold trains on before it is balanced, validates and tests."""
+        """Return what each fold trains on (before balancing), validates and tests."""
 
     def make_folds(
         self,
@@ -144,23 +146,23 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         groups: Sequence[str] | Array | None = None,
         near: Near = None,
     ) -> Sequence[Fold]:
-        """Return the folds of an experiment. Each is made when it is asked for.
+        """Return the folds of an experiment, each made on demand.
 
         Parameters
         ----------
         y
-            The class of each clip in training, from 0; -1 takes no part.
+            The training class of each clip, from 0; -1 for clips that are left out.
         tests
-            The same in each test set, by its name.
+            The same for each test set, by its name.
         groups
-            The film of each clip, or what else is kept together.
+            The film of each clip, or another group that is kept together.
         near
-            From the rows of a fold's test clips to a boolean for each clip: whether it is too near
-            to one of these to train or to validate.
+            A function from the rows of a fold's test clips to a boolean for each clip: True
+            if it is too near to one of them to train or to validate.
         """
         check_balance(self.balance)
-        made = self._parts(y, groups, near)
-        parts = made if isinstance(made, Sequence) else list(made)
+        fold_parts = self._parts(y, groups, near)
+        parts = fold_parts if isinstance(fold_parts, Sequence) else list(fold_parts)
         seeds = draw_seeds(self.random_state, len(parts))
 
         def make_fold(index: int) -> Fold:
@@ -181,14 +183,14 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         return MadeWhenNeeded(len(parts), make_fold)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows, for scikit-learn.
+        """Yield training and test rows, for scikit-learn.
 
         Parameters
         ----------
         X
-            Features; only their number counts.
+            Features, of which only the number counts.
         y
-            The class of each clip; classes are ordered as sorted, so the last is the positive one.
+            The class of each clip. Classes are sorted, so the last is positive.
         groups
             Ignored, with a warning.
         """
@@ -199,12 +201,12 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
         if groups is not None:
             warnings.warn(
-                f"{type(self).__name__} ignores groups; LeaveFilmOut goes by them", stacklevel=3
+                f"{type(self).__name__} ignores groups; LeaveFilmOut uses them", stacklevel=3
             )
         return self._check(X, y)[0]
 
     def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
-        """The class of each clip from 0, and the groups; errors as scikit-learn's splitters."""
+        """Return each clip's class from 0 and the groups; raise like scikit-learn's splitters."""
         if y is None:
             raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
         _, y, groups = indexable(X, y, groups)
@@ -214,7 +216,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class ByFolds(Splitter):
-    """Those that go by a fold column."""
+    """The base of splitters that use a fold column."""
 
     from_clips = Splitter.from_clips | {"folds", "last"}
     folds: Sequence[int] | Array | None = None
@@ -224,18 +226,18 @@ class ByFolds(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """The splitter of an experiment's clips, as its manifest divides them."""
+        """Return the splitter for an experiment's clips, with the manifest's division."""
         return cls(data.folds, last=division.last, **options)
 
     def _column(self, y: Array) -> Array:
-        """The fold of each clip."""
+        """Return the fold of each clip."""
         if self.folds is None:
             return draw_folds(y, self.random_state)
         folds = np.asarray(self.folds)
         if len(folds) != len(y):
             raise ExperimentError(
-                f"{type(self).__name__}: folds has {len(folds)} entries, and there are {len(y)} "
-                "clips; give the fold of each, such as data.folds"
+                f"{type(self).__name__}: folds has {len(folds)} entries for {len(y)} "
+                "clips. Pass the fold of each clip, such as data.folds"
             )
         return folds
 
@@ -248,7 +250,7 @@ class ByFolds(Splitter):
         last = self._last()
         if last < 2:
             raise ExperimentError(
-                f"the split has {counted(last + 1, 'fold')}; to train, validate and test takes "
+                f"the split has {counted(last + 1, 'fold')}; training, validation and test need "
                 'three (split = "" in an experiment draws new ones)'
             )
         return last
@@ -256,9 +258,10 @@ class ByFolds(Splitter):
 
 @dataclass(frozen=True)
 class Leak:
-    """Clips of a fold's test set that the same fold trains on, or is stopped by.
+    """Clips of a fold's test set that the same fold trains on, or that stop its training.
 
-    `otherwise` are those that a model of the fold saw in another way, say to learn its concepts.
+    `otherwise` are clips that a model of the fold saw in another way, for example to learn its
+    concepts.
     """
 
     fold: int
@@ -270,7 +273,7 @@ class Leak:
 
     @property
     def ids(self) -> list[str]:
-        """All of them."""
+        """The ids of all leaked clips."""
         return sorted({*self.train, *self.validation, *self.otherwise})
 
 
@@ -281,7 +284,7 @@ def find_leaks(
     seen: Mapping[int, Array] | None = None,
     meet: Callable[[list[str], list[str]], list[str]] | None = None,
 ) -> list[Leak]:
-    """The leaks of each fold and test set; only those that there are.
+    """Return the leaks of each fold and test set that has any.
 
     Parameters
     ----------
@@ -307,7 +310,7 @@ def find_leaks(
 
 
 def draw_folds(y: Array, random_state: RandomState) -> Array:
-    """Return a fold for each clip, of ten that have each class alike; -1 for unlabelled clips."""
+    """Return a stratified fold of ten for each clip; -1 for unlabelled clips."""
     folds = np.full(len(y), -1)
     rows = np.flatnonzero(y >= 0)
     dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)
@@ -317,13 +320,13 @@ def draw_folds(y: Array, random_state: RandomState) -> Array:
 
 
 def check_balance(balance: str | None) -> None:
-    """Raise if there is no such balance."""
+    """Raise if this balance does not exist."""
     if balance not in (None, *BALANCES):
         raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """As many rows of each class as the smallest has; the classes are those of all of `y`."""
+    """Return as many rows of each class of `y` as the smallest class has."""
     check_balance(balance)
     if balance != "undersample":
         return rows
@@ -335,7 +338,7 @@ def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersampl
 
 
 def draw_seeds(random_state: RandomState, count: int) -> list[int]:
-    """A seed for each fold."""
+    """Return a seed for each fold."""
     seed: Any = random_state
     if not isinstance(random_state, Integral):
         seed = check_random_state(random_state).randint(2**31)
@@ -344,5 +347,5 @@ def draw_seeds(random_state: RandomState, count: int) -> list[int]:
 
 
 def select_rows(chosen: Array, y: Array) -> Array:
-    """The rows of the clips that are chosen and take part."""
+    """Return the rows of the chosen clips that take part."""
     return np.flatnonzero(chosen & (y >= 0))

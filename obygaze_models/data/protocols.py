@@ -3,22 +3,22 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold tests, each other one validates in turn
+``leak-free``       `LeakFree`          the last fold tests, the others validate one by one
 ``released``        `Released`          what the authors' code does with their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight folds train
-``leave-film-out``  `LeaveFilmOut`      each film tests in turn (Table 4)
-``split``           `ManifestSplit`     each fold tests in turn: every clip is tested once
+``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
+``split``           `ManifestSplit`     each fold tests once, so every clip is tested once
 ``official``        `OfficialSplit`     a benchmark's own training, validation and test sets
 ==================  ==================  ====================================================
 
-A splitter has two methods. `make_folds` gives what an experiment uses: training, validation and
-any number of test sets. `split` gives what scikit-learn can use, ``(train, test)``: its
-cross-validation knows no validation set and one test set. So `LeaveFilmOut` and `ManifestSplit`
-put the validation clips back into training there; the others leave them out. Only `LeaveFilmOut`
-goes by `groups`, the films; the others warn that they ignore them, as scikit-learn's `KFold` does.
+A splitter has two methods. `make_folds` returns what an experiment uses: training, validation and
+any number of test sets. `split` yields what scikit-learn can use, ``(train, test)``: its
+cross-validation has no validation set and a single test set. So `LeaveFilmOut` and `ManifestSplit`
+return the validation clips to training there, and the rest leave them out. Only `LeaveFilmOut`
+uses `groups` (the films). The rest warn that they ignore them, like scikit-learn's `KFold`.
 
-The released files draw a fold column for each pairing of levels, so that clips that one pairing
-trains on are tested in another; `obygaze_models.data.folds` counts them.
+The released files have a fold column for each pairing of levels, so clips that one pairing
+trains on are tested in another. `obygaze_models.data.folds` counts them.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""A film tests and validates if it has at least this many clips of each class; ten in the paper."""
+"""The least number of clips of each class for a film to test and validate; ten in the paper."""
 VALIDATION_SHARE = 10
-"""Where a benchmark has no validation set, one in this many development clips validates."""
+"""Without a validation set, one in this many development clips validates."""
 S = TypeVar("S", bound="Splitter")
 PROTOCOLS: dict[str, type[Splitter]] = {}
-"""The splitter of each protocol, in the order of the report: those without leaks first."""
+"""The splitter of each protocol, in the report's order: those without leaks first."""
 
 
 def protocol(
     name: str, title: str, short: str, *, balance: str = "", in_turn: bool = False
 ) -> Callable[[type[S]], type[S]]:
-    """Let experiments use a splitter.
+    """Register a splitter for experiments.
 
     Parameters
     ----------
     name
-        As experiments name it.
+        Its name in experiments.
     title, short
         What it does, in a line and in a few words.
     balance
-        How it balances training clips by default; empty where it cannot.
+        Its default balance of training clips; empty if it has none.
     in_turn
-        Whether every fold of a split tests, and not only the last one.
+        True if every fold of a split tests, not only the last.
     """
 
     def register(splitter: type[S]) -> type[S]:
@@ -84,13 +84,13 @@ def protocol(
 
 
 def find_protocol(name: str) -> type[Splitter]:
-    """A protocol by its name."""
+    """Return a protocol by its name."""
     try:
         return PROTOCOLS[name]
     except KeyError:
         raise ExperimentError(
-            f"{unknown_name('protocol', name, PROTOCOLS)}. One of your own is known where the "
-            "module that defines it is imported: see docs/how-to/extend.md"
+            f"{unknown_name('protocol', name, PROTOCOLS)}. Your own protocol is available if the "
+            "module that defines it is imported (see docs/how-to/extend.md)"
         ) from None
 
 
@@ -102,10 +102,10 @@ def find_protocol(name: str) -> type[Splitter]:
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """One fold column for all clips: the last fold tests, each other one validates in turn.
+    """A fold column for all clips: the last fold tests, the others validate one by one.
 
-    The training rows are balanced: of each class as many are drawn as the smallest has, anew in
-    each fold. The validation fold is left as it is, as the paper does.
+    The training rows are balanced: in each fold, as many rows of each class are drawn as the
+    smallest class has. The validation fold is not balanced, as in the paper.
 
     Parameters
     ----------
@@ -130,28 +130,28 @@ class LeakFree(ByFolds):
             yield f"validation fold {fold}", train, folds == fold, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits, which the folds alone decide."""
+        """Return the number of splits, which depends on the folds only."""
         return self._last_of_three()
 
 
 @protocol(
     "leave-film-out",
-    "Leave {group} out: each {group} in turn is tested by models that never saw it",
+    "Leave {group} out: each {group} is tested by models that never saw it",
     "films left out",
     balance=BALANCE,
     in_turn=True,
 )
 @dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
-    """Each eligible film tests in turn, and each other eligible one validates in turn.
+    """Each eligible film tests, and each other eligible film validates, in all pairs.
 
-    N films give N * (N - 1) folds. Fewer validate with `validation_films`; without any, the film
-    that is tested is all that is left out, and N folds are enough.
+    N films give N * (N - 1) folds. With `validation_films` fewer films validate. With 0, only the
+    tested film is left out, and N folds are enough.
 
-    A film is eligible if it has at least `min_clips` clips of each class; the others train in
-    every fold. Clips without a film are refused. Groups of another kind, such as files or
-    directors, do as films: with ``min_clips=1`` and ``balance="none"`` it splits as scikit-learn's
-    `LeaveOneGroupOut`, but that groups which lack a class do not test.
+    A film is eligible if it has at least `min_clips` clips of each class. The rest train in every
+    fold. Clips without a film are refused. Other groups, such as files or directors, work like
+    films: with ``min_clips=1`` and ``balance="none"`` it splits like scikit-learn's
+    `LeaveOneGroupOut`, except that groups which lack a class do not test.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class LeaveFilmOut(Splitter):
     array([0.5, 0.5, 0.5])
     """
 
-    # Under metadata routing the groups always reach `split`, as with scikit-learn's own.
+    # Under metadata routing the groups always reach `split`, as in scikit-learn.
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     _: KW_ONLY
@@ -186,7 +186,7 @@ class LeaveFilmOut(Splitter):
     random_state: RandomState = 0
 
     def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
-        """The films that test."""
+        """Return the films that test."""
         films, classes = np.asarray(groups), np.unique(y[y >= 0])
         names: list[str] = np.unique(films[films != ""]).tolist()
         return [
@@ -204,15 +204,15 @@ class LeaveFilmOut(Splitter):
             test, stop = left_out[number]
             tested = codes == np.searchsorted(names, test)
             if stop is None:
-                return f"without {test}", ~tested, np.zeros(len(y), dtype=bool), tested, test
+                return f"test {test}", ~tested, np.zeros(len(y), dtype=bool), tested, test
             stopping = codes == np.searchsorted(names, stop)
-            name = f"without {test}, stopped by {stop}"
+            name = f"test {test}, early stopping on {stop}"
             return name, ~(tested | stopping), stopping, tested, test
 
         return MadeWhenNeeded(len(left_out), make_parts)
 
     def _draw_stopping(self, eligible: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-        """Yield each pair of a film that tests and one that validates; None where none does."""
+        """Yield pairs of a film that tests and a film that validates (None if none does)."""
         count = self.validation_films
         if count == 0:
             yield from ((film, None) for film in eligible)
@@ -221,12 +221,12 @@ class LeaveFilmOut(Splitter):
         else:
             chance = np.random.default_rng(draw_seeds(self.random_state, 1))
             for film in eligible:
-                others = [other for other in eligible if other != film]
+                others = [name for name in eligible if name != film]
                 drawn = sorted(chance.choice(len(others), count, replace=False).tolist())
-                yield from ((film, others[place]) for place in drawn)
+                yield from ((film, others[index]) for index in drawn)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows; each eligible film tests once, all others train."""
+        """Yield training and test rows: each eligible film tests once, and all others train."""
         codes, groups = self._check(X, y, groups)
         films, eligible = self._films(codes, groups)
         for film, seed in zip(eligible, draw_seeds(self.random_state, len(eligible)), strict=True):
@@ -234,7 +234,7 @@ class LeaveFilmOut(Splitter):
             yield train, select_rows(films == film, codes)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of eligible films, which takes `y` and `groups`."""
+        """Return the number of eligible films, which depends on `y` and `groups`."""
         return len(self._films(*self._check(X, y, groups))[1])
 
     def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
@@ -244,27 +244,27 @@ class LeaveFilmOut(Splitter):
         if unnamed := int(((films == "") & (y >= 0)).sum()):
             raise ExperimentError(
                 f"leave-film-out: {unnamed:,} of {counted(int((y >= 0).sum()), 'clip')} have no "
-                'film, and may be of any. Drop them: data.select(data.groups != ""), or load the '
+                'film. Drop them: data.select(data.groups != ""), or load the '
                 'clips with groups = "media", their files'
             )
         eligible = self.eligible(y, films)
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs at least two films or other groups with {self.min_clips} "
-                f"clips of each class, and {len(eligible)} of {len(set(films.tolist()))} have "
-                "them; give a smaller min_clips, such as min_clips = 1"
+                f"clips of each class, but only {len(eligible)} of {len(set(films.tolist()))} have "
+                "them. Use a smaller min_clips, such as min_clips = 1"
             )
         return films, eligible
 
 
 @protocol(
-    "split", "Split: each fold tests in turn", "each fold in turn", balance=BALANCE, in_turn=True
+    "split", "Split: each fold tests once", "every fold tested", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
-    """Each fold tests in turn; training rows are balanced as in `LeakFree`.
+    """Each fold tests once; training rows are balanced as in `LeakFree`.
 
-    The next fold that has clips of every class validates, far enough from the test clips; after
-    the last comes the first.
+    The next fold that has clips of every class, far enough from the test clips, validates. After
+    the last fold comes the first.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ class ManifestSplit(LeakFree):
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows; all folds but the test fold train."""
+        """Yield training and test rows: all folds except the test fold train."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
         for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):
@@ -293,7 +293,7 @@ class ManifestSplit(LeakFree):
                 yield balanced(train, codes, seed, self.balance), select_rows(folds == fold, codes)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of folds that have clips."""
+        """Return the number of folds that have clips."""
         return len(self._present())
 
     def _present(self) -> set[int]:
@@ -302,7 +302,7 @@ class ManifestSplit(LeakFree):
             present &= {*np.asarray(self.folds).tolist()}
         if len(present) < 2:
             raise ExperimentError(
-                f"the split has {counted(len(present), 'fold')}; to train and test takes two"
+                f"the split has {counted(len(present), 'fold')}; training and test need two"
             )
         return present
 
@@ -311,10 +311,10 @@ class ManifestSplit(LeakFree):
     "official", "Official sets: trained, stopped and tested on a benchmark’s own", "official sets"
 )
 class OfficialSplit(ByFolds):
-    """One fit by the sets that a benchmark gives out; training rows are taken as they are.
+    """A single fit with a benchmark's own sets; training rows are not balanced.
 
-    The last fold tests, the last but one validates, the others train. Of two folds the first
-    trains but for one in `VALIDATION_SHARE` of each class, drawn by the seed, which validate.
+    The last fold tests, the second to last validates, and the rest train. With two folds the first
+    trains, except for one in `VALIDATION_SHARE` of each class, drawn with the seed, which validate.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ class OfficialSplit(ByFolds):
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
-                "the split has 1 fold; official sets are two or more, the last tests"
+                "the split has 1 fold; official sets need two or more, of which the last tests"
             )
         train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
         if last == 1:
@@ -340,21 +340,21 @@ class OfficialSplit(ByFolds):
         yield "official sets", train, validation, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits, which is one."""
+        """Return the number of splits, 1."""
         return 1
 
 
 @protocol(
     "paper",
-    "As the paper’s text has it: eight training folds, negatives drawn by folds",
+    "As in the paper’s text: eight training folds, negatives drawn by folds",
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """The last fold tests, the last but one validates, the others train: as many fits as those.
+    """The last fold tests, the second to last validates, the rest train: a fit for each of these.
 
-    All positives train. Of the negatives whole folds are taken, as many as come nearest to the
-    number of positives: fit r takes those from fold r on, and after the last training fold the
-    first. Where there are no more negatives than positives, all fits train on the same.
+    All positives train. Whole folds of negatives are taken, so many that their number is nearest to
+    that of the positives. Fit r takes them from fold r on, with the first fold after the last
+    training fold. If there are no more negatives than positives, all fits train on the same clips.
 
     Parameters
     ----------
@@ -375,18 +375,18 @@ class PaperSplit(ByFolds):
             yield name, train, folds == pool, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of splits, which the folds alone decide."""
+        """Return the number of splits, which depends on the folds only."""
         return self._last_of_three() - 1
 
 
 @protocol(
     "released",
-    "As the authors’ code has it: their split files, which leak into one another",
+    "As in the authors’ code: their split files, which leak into one another",
     "the released code",
 )
 @dataclass(eq=False, repr=False)
 class Released(Splitter):
-    """The authors' lists of clips, as their code uses them; nothing is drawn.
+    """The authors' lists of clips, as their code uses them, without any draw.
 
     Parameters
     ----------
@@ -409,20 +409,20 @@ class Released(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """The splitter of an experiment's clips, as its manifest divides them."""
+        """Return the splitter for an experiment's clips, with the manifest's division."""
         return cls(data.ids, division.runs, division.tested, **options)
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, ids: Sequence[str], split: str) -> Released:
-        """The runs that a manifest of ObyGaze12 holds under the name of a released split."""
+        """Return the runs that a manifest of ObyGaze12 has for a released split."""
         runs = find_released_runs(manifest, split)
         return cls(ids, runs, {"test": released_test_ids(manifest, split)})
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         if len(self.ids) != len(y):
             raise ExperimentError(
-                f"Released: ids has {len(self.ids)} entries, and there are {len(y)} clips; give "
-                "the id of each, such as data.ids"
+                f"Released: ids has {len(self.ids)} entries for {len(y)} clips. Pass "
+                "the id of each clip, such as data.ids"
             )
 
         tested = {test: np.isin(self.ids, list(clips)) for test, clips in self.tested.items()}
@@ -431,26 +431,26 @@ class Released(Splitter):
             yield f"{self.runs.name} run {run.name}", train, validation, tested, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Training and test rows, where there is one test set."""
+        """Yield training and test rows, if there is a single test set."""
         codes = self._codes_without_groups(X, y, groups)
         if len(self.tested) != 1:
             raise ExperimentError(
                 f"Released: split takes one test set (got {', '.join(self.tested) or 'none'}); "
-                "give tested just one, or call make_folds"
+                "pass a single set, or call make_folds"
             )
         [test] = self.tested
         for fold in self.make_folds(codes, {test: codes}):
             yield fold.train, fold.tests[test]
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """The number of runs."""
+        """Return the number of runs."""
         return len(self.runs.runs)
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:
-    """The authors' runs of a split; where they gave none, each fold validates from `first` on.
+    """Return the authors' runs of a split, or else runs whose folds validate from `first` on.
 
-    Clips without a media file are left out there, as their code does.
+    Clips without a media file are left out then, as in the authors' code.
     """
     if name in manifest.run_names:
         return manifest.runs(name)
@@ -466,7 +466,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
 
 
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
-    """The clips of a released split's last fold that have a media file."""
+    """Return the clips of a released split's last fold that have a media file."""
     split = manifest.split(name)
     return frozenset(_with_media(manifest).intersection(split.fold(split.test_fold)))
 

@@ -1,8 +1,8 @@
-"""Features from one store or several: read by id, and pooled once.
+"""Features from one or several stores: read by id, and pooled once.
 
-Pooling goes through a store a block at a time, so that ViViT's 3,137 tokens a clip (5 GB for a
-thousand clips) take the memory of a few clips. The pooled features are kept in the user's cache,
-under a name that follows from the store's content and files.
+Pooling reads a store block by block, so that ViViT's 3,137 tokens per clip (5 GB for a thousand
+clips) take the memory of a few clips. The pooled features are cached for the user, under a name
+derived from the store's content and files.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
     "mean": lambda tokens: tokens.mean(axis=0, dtype=np.float64),
     "first": lambda tokens: tokens[0],
 }
-"""How the tokens [T, D] of a clip become one vector."""
+"""The functions that pool the tokens [T, D] of a clip into a vector."""
 
 
 MISSING = ("drop", "mean")
-"""A clip that one of several stores lacks is left out; or it counts as that store's mean."""
+"""A clip that one of several stores lacks is left out, or gets that store's mean."""
 
 
 class _StoreGroup:
-    """Several stores read as one: the clips that all have, their features side by side.
+    """Several stores read as one: the clips that all stores have, with features side by side.
 
-    With ``mean`` the clips that any has: features that a store lacks are NaN.
+    With ``mean`` it has the clips that any store has, and NaN for features that a store lacks.
     """
 
     def __init__(self, stores: Sequence[Store], missing: str) -> None:
@@ -82,7 +82,7 @@ class _StoreGroup:
 
     @property
     def specs(self) -> list[ArraySpec]:
-        """The arrays that all have, as wide as all together."""
+        """The arrays that all stores have, with the widths added up."""
         first, *others = ({spec.name: spec for spec in store.specs} for store in self.stores)
         return [
             replace(spec, shape=(*spec.shape[:-1], sum(s.shape[-1] for s in [spec, *alike])))
@@ -98,7 +98,7 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """The clips that all stores have, or any, and their features side by side."""
+        """Return the clips that all stores (or any) have, and their features side by side."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
         joined = self._joined(*(set(have) for have, _ in parts))
         clips, columns = [clip for clip in ids if clip in joined], []
@@ -110,7 +110,7 @@ class _StoreGroup:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """As of one store, whose name and backbone are those of all."""
+        """The attributes of a single store, with the names and backbones of all."""
         each = [store.attributes for store in self.stores]
         backbones = [attributes["backbone"] for attributes in each]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
@@ -130,14 +130,14 @@ class _StoreGroup:
 
 
 def name_stores(addresses: Iterable[str]) -> list[str]:
-    """What stores are called: their files' names, with a number where two are alike."""
+    """Return the names of stores: their files' names, numbered if two are the same."""
     names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
     counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
     return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
 def describe_missing(store: Store, ids: Sequence[str]) -> str:
-    """How many of some clips each of several stores lacks, and what becomes of them, if any."""
+    """Return a line on the clips that each of several stores lacks, and on their treatment."""
     if not isinstance(group := cast(object, store), _StoreGroup):
         return ""
     parts = zip(group.names, group.stores, strict=True)
@@ -152,7 +152,7 @@ def describe_missing(store: Store, ids: Sequence[str]) -> str:
 
 
 def widths_of(store: Store, array: str) -> dict[str, int]:
-    """The names of several stores, and how many columns of their features each has."""
+    """Return the names of several stores, with the number of columns of each."""
     if not isinstance(group := cast(object, store), _StoreGroup):
         return {}
     specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
@@ -160,22 +160,22 @@ def widths_of(store: Store, array: str) -> dict[str, int]:
 
 
 def open_stores(stores: Stores, missing: str = "drop") -> Store:
-    """One store, opened; several as one, whose features are concatenated.
+    """Return a store, opened, or several as one, with concatenated features.
 
-    Of several, clips that one lacks are dropped, or with ``missing="mean"`` have NaN there.
+    Clips that one of several stores lacks are dropped, or with ``missing="mean"`` have NaN there.
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
-    # A group has all of a store that the zoo uses.
+    # A group has all methods of a store that this package uses.
     return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
 
 
 def read_features(
     store: Store, ids: Sequence[str], array: str, pooling: str | None = None
 ) -> tuple[list[str], Array]:
-    """The ids that a store has, and a float32 vector for each of them.
+    """Return the ids that a store has, and a float32 vector for each of them.
 
     Parameters
     ----------
@@ -194,12 +194,12 @@ def read_features(
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
-            f"array {array!r} has {axes} axes a clip; take one with a vector a clip, such as "
+            f"array {array!r} has {axes} axes per clip. Use one with a vector per clip, such as "
             f"native, or a pooling ({', '.join(POOLINGS)})"
         )
     if axes == 1 and pooling is not None:
         raise ExperimentError(
-            f"array {array!r} has one vector a clip: there is nothing to pool; leave pooling out"
+            f"array {array!r} has one vector per clip, nothing to pool. Leave pooling out"
         )
     if pooling is None:
         features = store.read(array, ids, missing="drop")
@@ -212,7 +212,7 @@ def read_features(
 
 
 def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
-    """The ids that have frames, and their sequences [N, T, D] in the type of the store.
+    """Return the ids that have frames, and their sequences [N, T, D] in the store's type.
 
     Parameters
     ----------
@@ -223,16 +223,16 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models of frames read one store (got {len(group.stores)}: {group.where}); "
-            'give them an experiment of their own, with store = "..."'
+            f"models of frames read a single store (got {len(group.stores)}: {group.where}); "
+            'write a separate experiment for them, with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
     if len(shapes.get(array, ())) != 2:
-        problem = "holds no sequences of frames" if array in shapes else "is not in the store"
+        problem = "has no sequences of frames" if array in shapes else "is not in the store"
         sequences = [name for name, shape in shapes.items() if len(shape) == 2]
         raise ExperimentError(
-            f"{store.where}: array {array!r} {problem}; arrays with a vector a frame: "
-            f"{', '.join(sequences) or 'none; extract the clips by a backbone that keeps frames'}"
+            f"{store.where}: array {array!r} {problem}; arrays with a vector per frame: "
+            f"{', '.join(sequences) or 'none; extract the clips with a backbone that keeps frames'}"
         )
     have = store.done_ids(ids)
     frames = store.read(array, have)
@@ -240,9 +240,9 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all of {len(have)} clips; extract them again"
+            f"{store.where}: array {array!r} is NaN in all {len(have)} clips; extract them again"
         )
-    # In place: a selection would be a second copy.
+    # In place, because a selection would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):
         if row != source:
             frames[row] = frames[source]
@@ -253,25 +253,25 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
 def read_frame_times(
     store: Store, ids: Sequence[str], count: int, array: str = "frame_time"
 ) -> Array:
-    """When each of `count` frame features of a clip is shown, in seconds, [N, count].
+    """Return the time of each of `count` frame features of a clip in seconds, [N, count].
 
-    Or the ``loudness`` then. Where a feature is of several frames, as of a tubelet, it is their
-    mean. NaN where the store does not say it.
+    It can also return the ``loudness``. For a feature of several frames, such as a tubelet, it is
+    their mean. NaN if the store does not have it.
     """
     times = np.full((len(ids), count), np.nan)
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is not None:
         if spec.shape[0] % count:
             raise ExperimentError(
-                f"{store.where}: {array} has {spec.shape[0]} values a clip, and the model reads "
-                f"{count} frames a clip; extract the clips again: obygaze features extract"
+                f"{store.where}: {array} has {spec.shape[0]} values per clip, but the model reads "
+                f"{count} frames. Extract the clips again: obygaze features extract"
             )
         times = token_times(store.read(array, ids), count)
     return times
 
 
 def store_fingerprint(store: Store) -> str:
-    """A SHA-256 of a store's content: of its attributes and its list of checksums."""
+    """Return a SHA-256 of a store's content: its attributes and its list of checksums."""
     if isinstance(group := cast(object, store), _StoreGroup):
         return _digest(map(store_fingerprint, group.stores))
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
@@ -287,7 +287,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _identify_files(store: Store, array: str) -> list[str]:
-    """What tells an array's files from others: a forger can copy the list of their checksums."""
+    """Return what identifies an array's files; a forger can copy the list of checksums."""
     if not store.location.is_local:
         return [str(store.location.address)]
     root = Path(store.location.address)
@@ -297,7 +297,7 @@ def _identify_files(store: Store, array: str) -> list[str]:
 
 
 def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
-    """The pooled vectors of all rows that are done, from the cache or into it."""
+    """Return the pooled vectors of all rows that are done, from or into the cache."""
     key = _digest([store_fingerprint(store), *_identify_files(store, array)])
     path = cache_folder("pooled") / f"{key[:32]}-{array}-{pooling}.npz"
     if (cached := _read_cache(path)) is not None:
@@ -309,7 +309,7 @@ def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
     blocks = progress(store.iter_blocks([array]), f"pool {array}", unit="block")
     for block_ids, values in blocks:
         ids += block_ids
-        # Clip by clip: the float32 copy is of one clip, not of the block.
+        # Clip by clip, so that the float32 copy is of a clip, not of the block.
         for clip in values[array]:
             tokens = clip.reshape(-1, spec.shape[-1]).astype(np.float32)
             if spec.padded:
@@ -317,7 +317,7 @@ def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
             empty = np.full(spec.shape[-1], np.nan)
             rows.append((pool(tokens) if len(tokens) else empty).astype(np.float32))
     pooled = np.array(rows, np.float32).reshape(len(ids), spec.shape[-1])
-    # Without a cache the next run is slower, and that is all.
+    # Without a cache the next run is slower, nothing else.
     with contextlib.suppress(OSError):
         buffer = io.BytesIO()
         np.savez(buffer, ids=np.array(ids, dtype=np.str_), features=pooled)
@@ -326,7 +326,7 @@ def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
 
 
 def _read_cache(path: Path) -> tuple[list[str], Array] | None:
-    """The cached ids and features; None where there are none, or they are damaged."""
+    """Return the cached ids and features, or None if they are missing or damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as cached:
             return cached["ids"].tolist(), cached["features"]

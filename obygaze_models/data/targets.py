@@ -1,8 +1,8 @@
 """Targets: how labels become numbers, what predictions look like, and how they are scored.
 
-A `Task` names its target, and `TARGETS` has each by its key. What is different for another kind of
+A `Task` names its target, and `TARGETS` has each by its key. Whatever differs for another kind of
 target, such as a number, belongs here: its labels, the columns of its predictions, its scores and
-what guessing scores.
+the scores of guessing.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from obygaze_models.data.tasks import Task
 
 UNUSED = -1
-"""The label of clips that take no part."""
+"""The label of clips that are left out."""
 PROBABILITY = "probability"
-"""How the columns of probabilities begin."""
+"""The prefix of the columns of probabilities."""
 TOLERANCE = 1e-6
 """How far a probability may be outside 0 and 1."""
 NUMBERED = "number"
 """The level of clips that have a number, where that is the target."""
 EASY, CARRIERS = "EN", ("HN", "S")
-"""ObyGaze's levels of clips without any concept, and of those that concepts are learned from."""
-#: The paper's three sets of negatives (its solid bars, its hatched ones, and a third), in short.
+"""ObyGaze's level without any concept, and the levels from which concepts are learned."""
+# : The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 
 class Counts(NamedTuple):
-    """How many clips there are, of each class, and positive ones, where there are two classes.
+    """The numbers of clips: in all, by class, and of positives if there are two classes.
 
-    A target without classes counts all its clips as one.
+    A target without classes counts all its clips as a single class.
     """
 
     clips: int
@@ -56,7 +56,7 @@ class Counts(NamedTuple):
 
 
 class Classes:
-    """The target of tasks that tell classes apart: a number for each class, from 0.
+    """The target of classification tasks: a number for each class, from 0.
 
     Predictions are probabilities: [N] of the second of two classes, or [N, classes] of more.
     """
@@ -66,11 +66,11 @@ class Classes:
     label_type: ClassVar[type] = np.int64
 
     def encode(self, task: Task, data: ClipDataset) -> Array:
-        """Return the number of each clip's class; `UNUSED` where it takes no part."""
+        """Return the number of each clip's class; `UNUSED` if it is left out."""
         if task.concept:
             column = data.concept_names.index(task.concept)
             return clip_targets(data, task.negatives)[:, column].astype(np.int64)
-        code_of = {level: code for code, each in enumerate(task.classes) for level in each.levels}
+        code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
         return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
 
     def takes_part(self, labels: Array) -> Array:
@@ -78,7 +78,7 @@ class Classes:
         return labels >= 0
 
     def strata(self, labels: Array) -> Array:
-        """Return the whole numbers by which folds are drawn and balanced; `UNUSED` without part."""
+        """Return the strata by which folds are drawn and balanced; `UNUSED` for clips left out."""
         return labels
 
     def format_labels(self, task: Task, labels: Array) -> Array:
@@ -86,7 +86,7 @@ class Classes:
         return np.array(task.class_keys, dtype=object)[labels.astype(np.int64)]
 
     def read_labels(self, task: Task, cells: Array) -> Array:
-        """Return the labels of cells; `UNUSED` where a class is unknown."""
+        """Return the labels of cells; `UNUSED` for unknown classes."""
         import pandas as pd
 
         return np.asarray(pd.Index(task.class_keys).get_indexer(pd.Index(cells)))
@@ -101,31 +101,31 @@ class Classes:
         )
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return the titles of the classes without clips, if fewer than `least` have some.
+        """Return the titles of the classes without clips, if fewer than `least` classes have clips.
 
         By default every class needs clips.
         """
-        shown = np.unique(labels)
-        missing = [title for code, title in enumerate(task.class_titles) if code not in shown]
+        present = np.unique(labels)
+        missing = [title for code, title in enumerate(task.class_titles) if code not in present]
         enough = len(task.classes) if least is None else least
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of predictions, by the names of the classes; two have one."""
+        """Return the columns of predictions, by the names of the classes; two classes have one."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return those columns of a table that have predictions."""
+        """Return the columns of a table that have predictions."""
         return [name for name in names if name.startswith(PROBABILITY)]
 
     def to_columns(self, outputs: Array) -> Array:
-        """Return what the columns keep of the probabilities of all classes."""
+        """Return the columns to store, from the probabilities of all classes."""
         return outputs[:, 1:] if outputs.shape[1] == 2 else outputs
 
     def from_columns(self, values: Array) -> Array:
-        """Return the probabilities of all classes, of the values of the columns."""
+        """Return the probabilities of all classes, from the stored columns."""
         return np.column_stack([1 - values, values]) if values.shape[1] == 1 else values
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
@@ -137,7 +137,7 @@ class Classes:
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class; of two, the second if it is above one half."""
+        """Return each clip's most probable class; of two, the second above one half."""
         return predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
@@ -145,14 +145,14 @@ class Classes:
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that models of two classes, or of several, can be ranked by."""
+        """Return the scores by which models of two classes, or of several, can be ranked."""
         return ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
-        """Return the score that models are ranked by, unless an experiment names another.
+        """Return the score by which models are ranked, unless an experiment names another.
 
-        Of two classes it is one of the ranking: a model that calls all clips positive has a high
-        F1.
+        For two classes it is a score of the ranking, because a model that calls all clips positive
+        has a high F1.
         """
         return "auroc" if task.is_binary else "f1_macro"
 
@@ -324,15 +324,15 @@ def concept_targets(
     *,
     is_obygaze: bool = True,
 ) -> Array:
-    """1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
+    """Return 1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
 
-    Not Sure clips take no part, nor does an Easy Negative that is marked with the concept. Where
-    the levels are not ObyGaze's (`LabelScheme.is_obygaze`), whatever their codes, each clip shows
-    the concept or is a negative of it.
+    Not Sure clips are left out, and so is an Easy Negative that is marked with the concept. If the
+    levels are not ObyGaze's (`LabelScheme.is_obygaze`), whatever their codes, each clip either
+    shows the concept or is a negative of it.
     """
     if negatives not in NEGATIVES:
         raise ExperimentError(
-            f"negatives {negatives!r} are not known; choose "
+            f"unknown negatives {negatives!r}. Choose "
             + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         )
     has_concept = np.asarray(concepts, dtype=bool)

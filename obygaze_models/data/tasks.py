@@ -1,4 +1,4 @@
-"""Tasks: what clips are told apart by, and on which of them."""
+"""Tasks: the classes of clips, and the clips that have them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Class(msgspec.Struct, frozen=True):
-    """One of the classes that a task tells apart.
+    """A class of a task.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Class(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What clips are told apart by; of two classes the second is the positive one.
+    """The classes that models tell apart; of two, the second is positive.
 
     Parameters
     ----------
@@ -83,48 +83,48 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> Target:
-        """How its labels become numbers, and its predictions scores."""
+        """The target, which encodes its labels and scores its predictions."""
         return TARGETS[self.target_key]
 
     @property
     def is_binary(self) -> bool:
-        """Whether there are two classes, of which the second is the positive one."""
+        """True if there are two classes, of which the second is positive."""
         return len(self.classes) == 2
 
     @property
     def class_keys(self) -> list[str]:
         """The keys of the classes."""
-        return [each.key for each in self.classes]
+        return [kind.key for kind in self.classes]
 
     @property
     def class_titles(self) -> list[str]:
-        """The classes as tables call them."""
-        return [each.title for each in self.classes]
+        """The names of the classes in tables."""
+        return [kind.title for kind in self.classes]
 
     @property
     def levels(self) -> set[str]:
         """The levels that take part."""
         if self.concept:
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
-        return {level for each in self.classes for level in each.levels}
+        return {level for kind in self.classes for level in kind.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """Return the number of each clip's label; `UNUSED` where it takes no part."""
+        """Return the number of each clip's label; `UNUSED` for clips left out."""
         return self.target.encode(self, data)
 
     def strata(self, data: ClipDataset) -> Array:
-        """Return the whole numbers by which folds are drawn; `UNUSED` for clips without a part."""
+        """Return the strata by which folds are drawn; `UNUSED` for clips left out."""
         return self.target.strata(self.labels(data))
 
     def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
-        """Return what tables call each class, and each level of no class, by `level_key`."""
+        """Return the names in tables of classes, and of levels without a class, by key."""
         alone = {level_key(level): level for level in levels}
-        return alone | {each.key: each.title for each in self.classes}
+        return alone | {kind.key: kind.title for kind in self.classes}
 
     def words(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return what sentences call each class, and each level of no class, by `level_key`."""
+        """Return the names in sentences of classes, and of levels without a class, by key."""
         alone = {level_key(level): name for level, name in names.items()}
-        return alone | {each.key: each.words for each in self.classes}
+        return alone | {kind.key: kind.words for kind in self.classes}
 
 
 def level_key(level: str) -> str:
@@ -135,7 +135,7 @@ def level_key(level: str) -> str:
 def two_classes(
     names: Mapping[str, str], positives: Sequence[str], negatives: Sequence[str]
 ) -> Task:
-    """Return the task of telling clips of some levels from clips of others, by their codes.
+    """Return the task of telling clips of some levels from clips of others, by code.
 
     >>> two_classes({"EN": "Easy Negative", "S": "Sure"}, ["S"], ["EN"]).title
     'Easy Negative vs Sure'
@@ -149,8 +149,8 @@ def two_classes(
     if classes[0].title == classes[1].title:  # A+B may be one level or two
         classes = classes[0], msgspec.structs.replace(classes[1], title=f"{classes[1].title} ~2")
     return Task(
-        " vs ".join(each.title for each in classes),
-        " vs ".join(each.words for each in classes),
+        " vs ".join(kind.title for kind in classes),
+        " vs ".join(kind.words for kind in classes),
         classes,
     )
 
@@ -159,11 +159,11 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     """Return the task in which each of three or more levels is a class."""
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
-            f"levels is {', '.join(levels)}, where three or more different ones are "
-            "meant; for two take positives and train_negatives"
+            f"levels must be three or more different levels (got {', '.join(levels)}). "
+            "For two, use positives and train_negatives"
         )
     classes = tuple(_class_of(level_key(level), [level], names) for level in levels)
-    return Task(" / ".join(levels), " / ".join(each.words for each in classes), classes)
+    return Task(" / ".join(levels), " / ".join(kind.words for kind in classes), classes)
 
 
 def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
@@ -182,7 +182,7 @@ def number_task(column: str) -> Task:
 
 
 def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -> Task:
-    """Return the task of telling clips that show a concept from one of the sets of negatives."""
+    """Return the task of telling clips that show a concept from a set of negatives."""
     classes = (
         Class(f"without:{concept}", f"no {concept}", f"no {concept}"),
         Class(f"concept:{concept}", concept, concept),
@@ -209,11 +209,11 @@ def concepts_task(tasks: Sequence[Task]) -> Task:
 
 
 def with_own_keys(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks, numbered where two are called the same: ``A+B`` may be one level or two."""
-    taken: dict[str, list[Task]] = {}
+    """Return the tasks, numbered if their keys are equal: ``A+B`` may be one level or two."""
+    tasks_by_key: dict[str, list[Task]] = {}
     numbered = []
     for task in tasks:
-        alike = taken.setdefault(task.key, [])
+        alike = tasks_by_key.setdefault(task.key, [])
         if task not in alike:
             alike.append(task)
         number = alike.index(task)
@@ -232,7 +232,7 @@ def _any_of(levels: Sequence[str], names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is learned, and on which tests what was learnt is judged."""
+    """A task to learn, and the tasks that test it."""
 
     train: Task
     tests: tuple[Task, ...]
@@ -246,7 +246,7 @@ def make_task(
     levels: Sequence[str] = (),
     concept: str | None = None,
 ) -> Task | None:
-    """The task of `obygaze_models.load_dataset`, its levels by code or name; None without one."""
+    """Return the task for `obygaze_models.load_dataset`, or None without one."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
@@ -254,7 +254,7 @@ def make_task(
     kinds = {"positives": positives, "levels": levels, "concept": concept}
     several = [name for name, value in kinds.items() if value]
     if len(several) > 1:
-        raise ExperimentError(f"{several[0]} and {several[1]} are both there; one task at a time")
+        raise ExperimentError(f"{several[0]} and {several[1]} are both set. Use only one of them")
     with errors_as(ExperimentError):
         if concept:
             against = negatives if isinstance(negatives, str) and negatives else "a"
@@ -264,13 +264,13 @@ def make_task(
         if positives or negatives:
             if not (positives and negatives):
                 missing = "negatives" if positives else "positives"
-                raise ExperimentError(f"{missing} is missing; a task of two classes takes both")
+                raise ExperimentError(f"{missing} is missing. A task of two classes needs both")
             return two_classes(scheme.name_of, codes(positives), codes(negatives))
     return None
 
 
 def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model; those of version 2 keep its levels or its concept."""
+    """Return the task of a saved model, also of version 2 (with levels or a concept)."""
     learns, names = about["learns"], about.get("levels", {})
     if "key" in learns:
         return msgspec.convert(learns, Task)
@@ -282,14 +282,14 @@ def learned_task(about: Mapping[str, Any]) -> Task:
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
-    """The levels whose clips take part in any of the tasks."""
+    """Return the levels whose clips take part in any of the tasks."""
     levels: set[str] = set()
     for task in tasks:
         if task.concept and not scheme.is_obygaze:
             if task.negatives != "b":
                 raise ExperimentError(
-                    f'negatives = "{task.negatives}" takes ObyGaze\'s levels, which the label set '
-                    f'{labels.name} does not have; write negatives = "b" (all clips without '
+                    f'negatives = "{task.negatives}" needs ObyGaze\'s levels, which the label set '
+                    f'{labels.name} does not have. Write negatives = "b" (all clips without '
                     f"{task.concept})"
                 )
             levels |= set(labels.levels)
@@ -299,7 +299,7 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
 
 
 def measure_of(labels: LabelSet) -> str | None:
-    """The measure that a label set names in its JSON file, if any."""
+    """Return the measure that a label set names in its JSON file, if any."""
     measure = labels.about.get("measure")
     official = [key for key, metric in METRICS.items() if metric.official]
     if measure is not None and measure not in official:
@@ -310,9 +310,9 @@ def measure_of(labels: LabelSet) -> str | None:
 
 
 def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task]) -> str | None:
-    """The label set's measure, if the tasks are what it is officially scored on.
+    """Return the label set's measure, if the tasks are what it officially scores.
 
-    Average precision is of the highest level against all others, accuracy is over all levels.
+    Average precision scores the highest level against all others, accuracy all levels.
     """
     measure, highest = measure_of(labels), scheme.codes[-1:]
 
@@ -328,8 +328,8 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Whether a backbone learned from other data than a benchmark's: all but random weights did.
+    """Return True if a backbone learned from data other than a benchmark's (has no random weights).
 
-    MediaEval asks that such runs be marked.
+    MediaEval requires that such runs are marked.
     """
     return not backbone.get("config", {}).get("synthetic")

@@ -1,4 +1,4 @@
-"""What a reader must know before a result, as data: a code, what it is about, and a sentence."""
+"""Warnings about a result, as data: a code, a subject, and a sentence."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HEADINGS = {
     "skipped": "SKIPPED: ",
     "concepts": "CONCEPTS: ",
 }
-"""How the line of a warning begins, by its code, so that it can be searched for."""
+"""The heading of a warning by its code, so that it can be searched for."""
 
 
 @dataclass(frozen=True)
 class RunWarning:
-    """Something that limits what may be concluded.
+    """A limit to what may be concluded.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """Whether the scores mean nothing; such a warning is printed before any score."""
+        """True if the scores mean nothing. Such a warning is printed before any score."""
         return self.code in _VOID
 
 
 def origin_warnings(
     items: Items, store: Mapping[str, Any] | None = None, earlier: Iterable[RunWarning] = ()
 ) -> list[RunWarning]:
-    """What must be said before anything on these features: made up, or of unknown origin.
+    """Return warnings if clips or features are synthetic, or of unknown origin.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def origin_warnings(
     store
         The attributes of the features' store; None without features.
     earlier
-        Warnings of a model, say; they come first, and none comes twice.
+        Other warnings, for example of a model. They come first, and duplicates are dropped.
     """
     backbone = store["backbone"] if store else {}
     reasons = {
@@ -83,13 +83,13 @@ def origin_warnings(
 
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
-    """That some clips of a test set, such as "3 of the 10 test clips", do not test a fit."""
-    text = f"{clips} of {test} were used to train or to stop {fit}, so that scores are too high."
+    """Return the warning that clips of a test set, such as "3 of the 10 test clips", leaked."""
+    text = f"{clips} of {test} were used to train or to stop {fit}, so scores are too high."
     return RunWarning("leak", test, text)
 
 
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
-    """A warning for each backbone of which neither weights nor preprocessing are recorded."""
+    """Yield a warning for each backbone without recorded weights and preprocessing."""
     from obygaze_features.store.metadata import unknown_parts
 
     parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
@@ -97,18 +97,18 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
         unknown = unknown_parts({**store, "backbone": backbone, "preprocessing": preprocessing})
         if {"weights", "preprocessing"}.issubset(unknown):
             text = (
-                f"nobody recorded what made the features of {backbone['name']} (unknown: "
-                f"{join_some(unknown)}): differences from the paper or from another backbone say "
+                f"the origin of the features of {backbone['name']} was not recorded (unknown: "
+                f"{join_some(unknown)}): differences from the paper or from another backbone mean "
                 "nothing. If you know it, import them again with --recipe."
             )
             yield RunWarning("unknown-origin", "", text)
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
-    """A line for each kind of warning, those that change a conclusion first.
+    """Return a line for each kind of warning, those that change a conclusion first.
 
-    Equal texts about several subjects are one line with all subjects; of different texts of one
-    code the first is shown, with the number of the others.
+    Equal texts about several subjects are a single line with all subjects. Of different texts with
+    the same code, the first is shown with the number of the rest.
 
     Examples
     --------
@@ -138,5 +138,5 @@ def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:
-    """Each warning once, in order."""
+    """Return the warnings without duplicates, in order."""
     return list(dict.fromkeys(warnings))

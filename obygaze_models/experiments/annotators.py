@@ -1,4 +1,4 @@
-"""What each annotator said of a run's test clips, and who of annotators and model differs."""
+"""Each annotator's labels of a run's test clips, and who differs among annotators and model."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Run
 
 ANNOTATORS = "annotators.csv"
-"""A row for each clip of a test that an annotator labelled for it, a column for each annotator."""
+"""A row for each clip of a test that an annotator labelled, with a column per annotator."""
 LABEL_OF = "label of "
-"""How an annotator's column begins."""
+"""The prefix of an annotator's column."""
 DIVIDED = "divided"
-"""The cell that says who of annotators and model differs from the others."""
+"""The cell that says who differs from the other annotators or the model."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""By test and clip what each annotator gives: the key of a class, or of a level of no class."""
+"""Test -> clip -> annotator -> class (or level, if it belongs to no class)."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
-    """What `format_votes` wrote."""
+    """Read the votes that `format_votes` wrote."""
     votes: Votes = {}
     levels = record.manifest.levels
-    known = {task.key: {*task.titles(levels)} for task in record.tasks}
+    keys_of = {task.key: {*task.titles(levels)} for task in record.tasks}
     try:
         for row in read_table(path, required=("test", "id")).rows():
             labels = {
@@ -49,12 +49,12 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
                 for column, label in row.items()
                 if label and column.startswith(LABEL_OF)
             }
-            if not {*labels.values()} <= known[row["test"]]:
-                raise ValueError(f"{row['id']} has another class")
+            if not {*labels.values()} <= keys_of[row["test"]]:
+                raise ValueError(f"{row['id']} has an unknown class")
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
         raise ExperimentError(
-            f"{path} does not fit run.json ({one_line(problem)}); run it again with: {MAKE}"
+            f"{path} does not match run.json ({one_line(problem)}). Run it again with: {MAKE}"
         ) from None
     return votes
 
@@ -69,22 +69,22 @@ def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
         tested = {*predictions.loc[predictions["test"] == task.key, "id"]}
         for clip, codes in zip(data.ids, data.votes(task).T.tolist(), strict=True):
             if clip in tested:
-                given = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
-                labels = [_vote(task, code, level) for code, level in given]
+                codes_and_levels = zip(codes, (levels.get(clip, "") for levels in own), strict=True)
+                labels = [_vote(task, code, level) for code, level in codes_and_levels]
                 for column, cell in zip(columns.values(), [task.key, clip, *labels], strict=True):
                     column.append(cell)
     return format_table(columns)
 
 
 def _vote(task: Task, code: int, level: str) -> str:
-    """Return the key of a class, or that of a level of no class; empty where there is no label."""
+    """Return the key of a class, or of a level without a class; "" without a label."""
     if code >= 0:
         return task.classes[code].key
     return level_key(level) if level else ""
 
 
 def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, AnnotatorComparison]:
-    """By test the models beside each annotator; empty where there are no annotators."""
+    """Compare the models with each annotator, by test; {} without annotators."""
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
@@ -107,17 +107,18 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
 def annotators_f1(
     record: RunRecord, test: str, pairs: Sequence[LabelSetAgreement] = ()
 ) -> tuple[float | None, float | None]:
-    """One annotator's F1 against another, the mean over each two.
+    """Return the mean F1 of each two annotators.
 
-    On the clips of a test that a run's models were asked about, as in `RunRecord.annotators`; and
-    on all clips of the label sets that `pairs` compare, as in `annotations agreement`.
+    The first number is on the clips of a test that a run's models were asked about, as in
+    `RunRecord.annotators`. The second is on all clips of the label sets in `pairs`, as in
+    `annotations agreement`.
     """
     compared = record.annotators.get(test)
     return compared.f1 if compared else None, _mean_f1(pairs, record.task(test))
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """The mean over pairs of label sets of one's F1 against the other on a task of two classes."""
+    """Return the mean F1 over pairs of label sets on a task of two classes."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes
@@ -126,31 +127,28 @@ def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
     return fmean(defined) if defined else None
 
 
-def find_differing(given: Mapping[str, Collection[str]]) -> dict[str, bool]:
-    """Clip -> whether its annotators differ, where there are two or more labels of it.
+def find_differing(labels_of: Mapping[str, Collection[str]]) -> dict[str, bool]:
+    """Return for each clip with two or more labels if they differ.
 
     >>> find_differing({"a": ["S", "EN"], "b": ["S", "S"], "c": ["S"]})
     {'a': True, 'b': False}
     """
-    return {clip: len({*labels}) > 1 for clip, labels in given.items() if len(labels) > 1}
+    return {clip: len({*labels}) > 1 for clip, labels in labels_of.items() if len(labels) > 1}
 
 
 def differing_clips(run: Run, test: str) -> set[str]:
-    """The clips of a test to which annotators gave different ones of its classes."""
+    """Return the clips of a test to which annotators gave different classes."""
     votes, classes = run.annotations().get(test, {}), {*run.record.task(test).class_keys}
     return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Of held-out predictions those that differ from an annotator, or on which these differ.
-
-    The model that is surest of its verdict comes first.
-    """
+    """Return held-out predictions on which annotators or model differ, the surest first."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
-            f"{run.folder}: its labels were not merged of several annotators', who could differ; "
-            "merge them: obygaze annotations merge MANIFEST"
+            f"{run.folder}: its labels were not merged from several annotators. "
+            "Merge them: obygaze annotations merge MANIFEST"
         )
     levels = run.record.manifest.levels
     titles = {task.key: task.titles(levels) for task in run.record.tasks}
@@ -162,16 +160,16 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
         test = row.cells["test"]
         if len(labels) < 2 or not (who := who_differs(verdicts, titles[test])):
             continue
-        said = who_differs(verdicts, words[test])
-        note, tier = row.note and replace(row.note, value=said), f"{row.tier}, divided"
+        words_of_who = who_differs(verdicts, words[test])
+        note, tier = row.note and replace(row.note, value=words_of_who), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
-        raise ExperimentError(f"{run.folder}: annotators and models agree on all of these clips")
+        raise ExperimentError(f"{run.folder}: annotators and models agree on all these clips")
     return sorted(chosen, key=lambda row: -row.sureness)
 
 
 def who_differs(verdicts: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:
-    """Return who of some raters differs from the others, who agree; empty where all agree.
+    """Return who differs from the other raters; "" if all agree.
 
     >>> titles = {"positive": "S", "negative": "EN", "level:HN": "HN"}
     >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "negative")], titles)

@@ -1,4 +1,4 @@
-"""Score a run's predictions again, and say where its ``run.json`` has other numbers."""
+"""Score a run's predictions again, and compare with the numbers in its ``run.json``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-6
 
 
 def differing_scores(run: Run) -> list[str]:
-    """Return what of a run's scores, intervals and guesses is not that of its predictions."""
+    """Return the scores, intervals and guesses of a run that its predictions do not reproduce."""
     record, predictions = run.record, run.predictions()
     clips = run.clips()
     group_of = dict(zip(clips["id"], clips["group"], strict=True))

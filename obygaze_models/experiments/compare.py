@@ -1,4 +1,4 @@
-"""Compare models of one run, or of several, on the clips that both were tested on."""
+"""Comparison of models of one or several runs, on the clips that both were tested on."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def compare(
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
-    The reference is the model that the first run's result is about; or the first of `models`.
+    The reference is the model of the first run's headline, or the first of `models`.
 
     Parameters
     ----------
     runs
         Runs or their folders, over the same items.
     models
-        Only these, of all runs.
+        Compare only these models of all runs.
     metric
         The score that models are ranked by; by default that of the first run's experiment.
     stores
-        Only what each store adds to a model of several, in runs with ``each_store``: all stores,
-        beside each alone and all without it.
+        Compare only what each store adds to a model of several stores, in runs with
+        ``each_store``: all stores beside each store alone, and beside all without it.
     pooled
-        Score all clips together, not film by film. Probabilities of different fits are then ranked
-        together, although they may be on different scales.
+        Score all clips together instead of film by film. Probabilities of different fits are then
+        ranked together, although their scales may differ.
     """
     named = _by_name([as_run(run) for run in runs])
     first = next(iter(named.values()))
@@ -77,7 +77,7 @@ def compare(
                 left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
-        nothing = f"there is nothing to compare {name} with; give another run, or another --model"
+        nothing = f"there is nothing to compare {name} with. Add another run, or another --model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),
@@ -91,7 +91,7 @@ def compare(
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
-    """Return the runs by the names of their folders; by their paths where two names are alike."""
+    """Return the runs by the names of their folders, or by paths if names are equal."""
     names = [run.folder.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.folder.as_posix() for run in runs]
@@ -99,44 +99,44 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
-    """Return what comparisons say of a model of a run."""
+    """Return the reference to a run's model that comparisons use."""
     about = run.record.models[model]
     title = f"{name}: {about.title}" if several else about.title
     return ModelRef(name, model, title, tuple(about.stores))
 
 
 def _check_items(runs: Sequence[Run]) -> None:
-    """Raise where runs are over different items."""
+    """Raise if runs are over different items."""
     manifest = runs[0].record.manifest
     for run in runs[1:]:
-        other = run.record.manifest
-        if manifest.digest != other.digest:
+        own = run.record.manifest
+        if manifest.digest != own.digest:
             raise ExperimentError(
                 f"{runs[0].folder} and {run.folder} are over different items: those of "
-                f"{manifest.name} ({manifest.digest[:12]}) and of {other.name} "
-                f"({other.digest[:12]}); run both on one manifest"
+                f"{manifest.name} ({manifest.digest[:12]}) and of {own.name} "
+                f"({own.digest[:12]}). Run both on the same manifest"
             )
 
 
 def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> None:
-    """Raise where a model is not there, or is the only one."""
+    """Raise if a model does not exist, or is the only one."""
     names = list(dict.fromkeys(ref.model for ref in refs))
     for name in models:
         if name not in names and any(name in run.record.unscored for run in runs.values()):
             raise ExperimentError(
-                f"{name} has no predictions: all its fits were skipped; run.json says why"
+                f"{name} has no predictions: all its fits were skipped (run.json has the reasons)"
             )
         if name not in names:
             raise ExperimentError(unknown_name("model", name, names))
     if len(refs) == 1:
         folder = runs[refs[0].run].folder
         raise ExperimentError(
-            f"{folder} has one model, {names[0]}; give a second run to compare it with"
+            f"{folder} has only the model {names[0]}. Add a second run to compare it with"
         )
 
 
 def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:
-    """Return each model beside the reference."""
+    """Return each model with the reference."""
     name = models[0] if models else run.record.headline_model
     reference = next(ref for ref in refs if ref.model == name)
     return [
@@ -145,7 +145,7 @@ def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pa
 
 
 def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair]:
-    """Return each model of several stores beside the same on a part of them."""
+    """Return each model of several stores, with the same model on a part of them."""
     return [
         (first, second)
         for first in refs
@@ -158,7 +158,7 @@ def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair
 def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparison]:
     """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
 
-    Of stores only what each adds is tested: all of them beside all without it.
+    For stores, only what each store adds is tested: all stores beside all without it.
     """
     adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
     tested = []
@@ -179,7 +179,7 @@ def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparis
 def _compare(
     pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables, *, pooled: bool
 ) -> Comparison | RunWarning:
-    """Compare two models on a test set; or return why they cannot be compared."""
+    """Compare two models on a test set, or return why they cannot be compared."""
     names = " and ".join(ref.name for ref in pair)
     untested = [ref for ref in pair if (ref, test) not in tables]
     if untested:
@@ -188,20 +188,20 @@ def _compare(
         return RunWarning("not-tested", test, text)
     sides = [(runs[ref.run], tables[ref, test]) for ref in pair]
     if sides[0][0].record.task(test).classes != sides[1][0].record.task(test).classes:
-        text = f"{names} cannot be compared: {test} is of other levels in the two"
+        text = f"{names} cannot be compared: {test} has other levels in each"
         return RunWarning("other-classes", test, text)
     labels = [table.drop_duplicates("id").set_index("id")["label"] for _, table in sides]
     common = labels[0].index.intersection(labels[1].index)
     ids = common[labels[0][common] == labels[1][common]]
     if not len(ids):
-        difference = "clips annotated otherwise" if len(common) else "other clips"
+        difference = "clips with different labels" if len(common) else "other clips"
         text = f"{names} cannot be compared: they have {difference} in {test}"
         return RunWarning("other-clips", test, text)
-    by, other_by = (run.record.films.by for run, _ in sides)
-    if by != other_by:
+    by, second_by = (run.record.films.by for run, _ in sides)
+    if by != second_by:
         text = (
             f"{names} cannot be compared on {test}: one is scored by {by}, the other by "
-            f"{other_by}; run both with the same groups"
+            f"{second_by}. Run both with the same groups"
         )
         return RunWarning("other-groups", test, text)
     first, second = (_score(run, table, ids, test, pooled=pooled) for run, table in sides)
@@ -238,12 +238,12 @@ def _score(
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
-    """Yield a note for each setting by which the data and protocols of two models differ."""
+    """Yield a note for each setting that differs between the data and protocols of two models."""
     records = [run.record for _, run in sides]
     balances = [record.balance for record in records]
-    if not all(balances):  # where a protocol fixes it, the protocols have a note already
+    if not all(balances):  # if a protocol fixes it, the protocols differ already
         balances = ["", ""]
-    splits = [  # films left out need no fold column
+    splits = [  # leaving out films needs no fold column
         record.split or ("each film" if record.protocol == "leave-film-out" else "")
         for record in records
     ]
@@ -270,7 +270,7 @@ def _notes(
     labels: Sequence[pd.Series[Any]],
     scored: pd.Index[Any],
 ) -> Iterator[RunWarning]:
-    """Yield which clips of two models had to be left out."""
+    """Yield notes on the clips of two models that are left out."""
     common = len(labels[0].index.intersection(labels[1].index))
     for (ref, _), own in zip(sides, labels, strict=True):
         if extra := len(own) - common:
@@ -285,7 +285,7 @@ def _notes(
         yield RunWarning("no-group", test, text)
     if relabelled := common - len(scored):
         clips_of = counted(relabelled, "clip")
-        text = f"left out: {clips_of} of {test} annotated otherwise in the two"
+        text = f"left out: {clips_of} of {test} with different labels"
         yield RunWarning("left-out", test, text)
 
 
@@ -297,7 +297,7 @@ def _protocol_options(record: RunRecord) -> str:
 def _leaks(
     sides: Sequence[tuple[ModelRef, Run]], test: str, scored: pd.Index[Any]
 ) -> Iterator[RunWarning]:
-    """Yield a warning for each run that was trained on clips that are scored here."""
+    """Yield a warning for each run that was trained on clips that are scored."""
     for ref, run in sides:
         clips = run.clips()
         if leaked := int(clips.loc[clips["leaked"], "id"].isin(scored).sum()):

@@ -1,4 +1,4 @@
-"""Comparisons of models as data, and as they are shown: ranked tables, a sentence and a figure."""
+"""Comparisons of models as data, and as ranked tables, a sentence and a figure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WIDTH = 100
 SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
-    "adds: all stores minus all without it. A clip that a store lacks counts as its mean, where "
+    "adds: all stores minus all without it. A clip that a store lacks gets its mean, if "
     "the experiment says so."
 )
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model of a run, and the stores that it reads; `name` includes the run of several runs."""
+    """A model of a run, and its stores. With several runs, `name` includes the run."""
 
     run: str
     model: str
@@ -37,7 +37,7 @@ class ModelRef:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside the reference on a test set, on the clips that both were scored on.
+    """A model and the reference, on the clips of a test set that both were scored on.
 
     Parameters
     ----------
@@ -71,21 +71,21 @@ class Comparison:
     noun: str = "film"
 
     def certainty(self, key: str) -> str:
-        """Return the interval of a difference; or why there is none."""
+        """Return the interval of a difference, or the reason why there is none."""
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
         return too_few(self.class_counts, difference.groups, key, noun=self.noun) or "-"
 
     def differs(self, key: str) -> bool:
-        """Return whether the models differ, by the p-value that is adjusted for all comparisons."""
+        """Return True if the models differ, by the p-value adjusted for all comparisons."""
         p_value = self.scores[key].p_value
         return p_value is not None and p_value < SIGNIFICANT
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons, and what could not be compared. Printed, it is a table a test set.
+    """All comparisons, and what could not be compared. It prints as a table per test set.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Comparisons:
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
         """Return the comparisons that have a metric, with its key.
 
-        By default each has the one that models are ranked by, or else its first.
+        By default each has the ranking metric, or else its first metric.
         """
         metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
         if metric is not None and metric not in metrics:
@@ -164,12 +164,12 @@ class Comparisons:
         return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
 
     def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:
-        """Return what the columns mean."""
+        """Return the meaning of the columns."""
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
         text = (
-            f"Scores are means over {noun}s, and differences are paired by {noun}; p is of the "
+            f"Scores are means over {noun}s, and differences are paired by {noun}; p is from the "
             "paired t test"
         )
         if self.pooled:
@@ -179,8 +179,8 @@ class Comparisons:
             )
         if number > 1:
             text += (
-                f", adjusted by Holm for {number} comparisons. An interval is of one "
-                "comparison alone, so it can leave out zero where p is above .05."
+                f", adjusted by Holm for {number} comparisons. An interval is for a single "
+                "comparison, so it can exclude zero although p is above .05."
             )
         else:
             text += "."
@@ -191,8 +191,8 @@ class Comparisons:
     ) -> dict[tuple[str, str, str], list[list[str]]]:
         """Return what each store adds, by test set, model and its score on all stores.
 
-        A row for each store: the scores on it alone and on all without it, what it adds to these,
-        the interval of that, and its p-value.
+        Each store has a row: the scores on it alone and on all without it, what it adds to the
+        latter, the interval, and the p-value.
         """
         tables = {}
         selected = self.select(metric)
@@ -270,7 +270,7 @@ class Comparisons:
 
 
 def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
-    """Return one test set's models, the best first; the reference is one of them."""
+    """Return a test set's models and the reference, the best first."""
     first, key = pairs[0]
     metric = METRICS[key]
     rows = []

@@ -1,4 +1,4 @@
-"""What an experiment's protocol finds in a manifest: its fold column, its runs, its test lists."""
+"""The division of a manifest for a protocol: its fold column, its runs, its test lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, release
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
-#: The authors' file for each pairing of levels; their concepts are learnt from the last one.
+# : The authors' file for each pairing of levels. Their concepts are learned from the last.
 RELEASED = {
     frozenset({"EN", "S"}): "02_EN_S",
     frozenset({"HN", "S"}): "02_HN_S",
@@ -27,17 +27,17 @@ RELEASED = {
 }
 RELEASED_CONCEPTS = "02_EN_HN_S"
 OFFICIAL = "official"
-"""The name of the split, and of the protocol, of a benchmark's own sets."""
-TAKES_THREE = "to train, validate and test takes three"
+"""The name of the split, and of the protocol, with a benchmark's own sets."""
+TAKES_THREE = "training, validation and test need three"
 
 
 @dataclass(frozen=True)
 class Division:
-    """How the clips of a manifest are divided.
+    """The division of a manifest's clips.
 
-    `split` is the name of the fold column, `fold_of` its folds (by film where films are left
-    out), `last` its last fold. `ids` are
-    the clips that have a place at all; None for all. `runs` and `tested` are the released lists.
+    `split` is the name of the fold column, `fold_of` its folds (by film if films are left out), and
+    `last` its last fold. `ids` are the clips that take part, None for all. `runs` and `tested` are
+    the released lists.
     """
 
     protocol: str
@@ -48,18 +48,18 @@ class Division:
     runs: RunSet | None = None
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     note: str = ""
-    """Which split was taken where the experiment names none."""
+    """The split in use if the experiment names none."""
     near: str = ""
-    """How many clips are near others of another drawn fold, and what keeps them apart."""
+    """A sentence on clips that are near others of another drawn fold, with a remedy."""
 
     def folds(
         self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
     ) -> Sequence[Fold]:
-        """Return the folds of one problem, by the protocol with these options."""
+        """Return the folds of a problem, by the protocol with these options."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
         tests = {task.key: task.strata(data) for task in problem.tests}
-        how: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
-        folds = splitter.make_folds(problem.train.strata(data), tests, **how)
+        keywords: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
+        folds = splitter.make_folds(problem.train.strata(data), tests, **keywords)
         if self.protocol != "split":
             return folds
         films = [sorted(set(data.groups[fold.test_rows].tolist())) for fold in folds]
@@ -74,15 +74,15 @@ class Division:
 def make_division(
     experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
 ) -> Division:
-    """Look up what the protocol needs; `ExperimentError` if it is not there, or does not fit."""
-    asked = experiment.protocol_name
-    by_folds = asked is None or (issubclass(PROTOCOLS[asked], ByFolds) and asked != OFFICIAL)
+    """Return the division for the protocol; raise `ExperimentError` if the manifest lacks it."""
+    named = experiment.protocol_name
+    by_folds = named is None or (issubclass(PROTOCOLS[named], ByFolds) and named != OFFICIAL)
     if experiment.split is None and by_folds and manifest.split_names:
         name, note = _only_split(experiment, manifest)
         division = make_division(structs.replace(experiment, split=name), manifest, problems)
         return replace(division, note="; ".join(filter(None, [note, division.note])))
     fixed = experiment.split == OFFICIAL and experiment.balance is None and not experiment.gap
-    name = asked or (OFFICIAL if fixed else "split")
+    name = named or (OFFICIAL if fixed else "split")
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
@@ -94,7 +94,7 @@ def make_division(
         split = _named_split(experiment, manifest.split(experiment.split), name)
     elif name == OFFICIAL:
         raise ExperimentError(
-            f"{experiment.name!r}: the official protocol goes by a benchmark's own sets; name "
+            f"{experiment.name!r}: the official protocol uses a benchmark's own sets. Name "
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
@@ -104,8 +104,8 @@ def make_division(
             near = _describe_near(manifest, split)
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
-            f"the split {split.name!r} goes up to fold {split.last_fold}, and no clip is in fold "
-            f"{gaps[0]}; number its folds from 0 on without gaps, or split the clips anew: "
+            f"the split {split.name!r} goes up to fold {split.last_fold}, but no clip is in fold "
+            f"{gaps[0]}. Number its folds from 0 on without gaps, or split the clips again: "
             "obygaze manifests split MANIFEST --by-film --overwrite"
         )
     last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
@@ -113,7 +113,7 @@ def make_division(
 
 
 def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
-    """Return the only split of a manifest, or "" to draw one, and a note that says so."""
+    """Return the only split of a manifest, or "" to draw one, with a note about it."""
     only, *others = manifest.split_names
     if others:
         raise ExperimentError(
@@ -124,12 +124,12 @@ def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
     own, column = manifest.split(only), experiment.groups
     groups = manifest.items.groups(column, own.ids) if column else own.ids
     if len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
-        return "", f"folds are drawn: {only} divides {group_noun(column or '')}s"
+        return "", f"folds are drawn: {only} splits {group_noun(column or '')}s"
     return only, f"folds of {only}, the only split of {manifest.name}"
 
 
 def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
-    """Make each film, or other group, a fold of its own."""
+    """Make each film, or other group, a separate fold."""
     films = manifest.items.groups(experiment.groups or "film", manifest.ids)
     number = {film: fold for fold, film in enumerate(sorted(set(films)))}
     fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
@@ -145,35 +145,35 @@ def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
     if protocol != OFFICIAL and split.last_fold < 2:
         raise ExperimentError(
             f"{experiment.name!r}: the split {split.name!r} has "
-            f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}; name another, or draw "
-            'folds: split = "", and gap = 5 where clips are of one file'
+            f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}. Name another, or draw "
+            'folds: split = "", and gap = 5 if clips are from the same file'
         )
     if protocol == OFFICIAL and split.lost_folds:
         raise ExperimentError(
             f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
-            f"{split.name!r} has no clip left, so the others are not the official ones. Let "
-            'each set test in turn: protocol = "split"'
+            f"{split.name!r} has no clip left, so the rest are not the official sets. Let "
+            'each set test: protocol = "split"'
         )
     return split
 
 
 def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
-    """Draw folds that keep groups together, or stretches of files that are a gap apart."""
+    """Draw folds that keep groups together, or that cut files into stretches with a gap."""
     column, labels = experiment.groups, manifest.labels(experiment.label_set)
     gap, items = 0.0 if column else experiment.gap, manifest.items
     groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
-    # Two stretches a fold, if possible: of levels that change seldom each then has some.
+    # Two stretches a fold, if possible, so that each fold has some of rarely changing levels.
     most = max(3, len({*groups}) // 2) if gap else N_FOLDS
     folds = min(N_FOLDS, most, len({*groups}))
     if folds < 3 and gap:
         raise ExperimentError(
             f"{experiment.name!r}: gap = {gap:g} leaves "
-            f"{counted(folds, 'stretch', 'stretches')} of files; {TAKES_THREE}; take a smaller gap"
+            f"{counted(folds, 'stretch', 'stretches')} of files; {TAKES_THREE}. Use a smaller gap"
         )
     if folds < 3 and column:
         raise ExperimentError(
             f'{experiment.name!r}: groups = "{column}" has {counted(folds, group_noun(column))}; '
-            f'{TAKES_THREE}; in place of groups take split = "", gap = 5'
+            f'{TAKES_THREE}. Instead of groups use split = "", gap = 5'
         )
     kind = "stretches of files" if gap else "stratified"
     by_column = f" by {column}" if column else ""
@@ -189,28 +189,28 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
 
 
 def _describe_near(manifest: Manifest, split: Split) -> str:
-    """Say how many clips are near others of another fold, and what keeps them apart."""
+    """Return a sentence on clips that are near others of another fold, with a remedy."""
     near, files = describe_neighbours(manifest.items, split), {*manifest.items.column("media")}
-    whole = 'groups = "media" or ' if len(files - {""}) > 2 else ""
-    return near and f"{near}; {whole}gap = 5 keeps them apart."
+    by_file = 'groups = "media" or ' if len(files - {""}) > 2 else ""
+    return near and f"{near}; {by_file}gap = 5 keeps them apart."
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
-    """The authors' runs where there are any for the split; else what their concepts do.
+    """Return the authors' runs for the split, or else the division of their concepts.
 
-    For their concepts the last fold tests, each other one validates in turn and all the rest
-    trains. Their bottlenecks are trained once, on all folds but the last (of which the last but
-    one is called validation here). Clips without a media file are left out, as their code does.
+    For their concepts the last fold tests, the others validate one by one, and the rest trains.
+    Their bottlenecks are trained once, on all folds except the last (the second to last is called
+    validation here). Clips without a media file are left out, as in their code.
     """
     if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(
-            f"{experiment.split} is not a split of the authors; leave split out, or take "
+            f"{experiment.split} is not a split of the authors. Leave split out, or use "
             f"the protocol 'split' for it"
         )
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
-    once = not problems[0].train.concept
+    trained_once = not problems[0].train.concept
     split = manifest.split(name)
-    runs = find_released_runs(manifest, name, first=split.test_fold - 1 if once else 0)
+    runs = find_released_runs(manifest, name, first=split.test_fold - 1 if trained_once else 0)
     tested = {
         task.key: released_test_ids(
             manifest,
@@ -231,7 +231,7 @@ def _file_of(task: Task) -> str:
     if name is None or not task.is_binary or task.classes[1].levels != ("S",):
         names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.key}; they did for {names}, S positive"
+            f"the authors released no split for {task.key}, only for {names}, S positive"
         )
     return name
 
@@ -240,7 +240,7 @@ def _released_name(manifest: Manifest, name: str) -> str:
     if name not in manifest.split_names:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
-            "needs: the authors released it for ObyGaze12 alone, so take leak-free for other "
+            "needs: the authors released it for ObyGaze12 only, so use leak-free for other "
             "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
         )
     return name

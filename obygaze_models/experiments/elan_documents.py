@@ -1,4 +1,4 @@
-"""For ELAN: the documents of predictions and moments, alone or in copies of annotators' files."""
+"""ELAN documents of predictions and moments, alone or added to copies of annotators' files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NO_FILM = "no-film"
 Place = tuple[str, str]
-"""A film and a media file of it."""
+"""A film, and a media file of it."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ class Row:
 def annotate(
     start: float | None, end: float | None, value: str, details: Mapping[str, str]
 ) -> Annotation | None:
-    """A row's note, from start to end; None where either is not known."""
+    """Return a row's annotation from start to end, or None if either is unknown."""
     if start is None or end is None:
         return None
     return Annotation(*milliseconds(start, end), value, details)
 
 
 def moment_files(moments: Moments) -> dict[str, str]:
-    """An ELAN document for each film: file name -> text.
+    """Return an ELAN document for each film: file name -> text.
 
-    `ExperimentError` if there is no moment in a film; those within clips are left out.
+    Moments within clips are left out. Raises `ExperimentError` if no moment is located in a film.
     """
     rows = []
     for moment in moments.moments:
@@ -88,10 +88,9 @@ def moment_files(moments: Moments) -> dict[str, str]:
             rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
-            "ELAN has no place for moments within clips; give the clips a start and an end: "
-            "--manifest FOLDER"
+            "ELAN cannot show moments within clips. Add the clips' start and end: --manifest FOLDER"
             if moments.moments
-            else "there are no moments to write for ELAN; try a lower --threshold"
+            else "there are no moments to write for ELAN. Try a lower --threshold"
         )
     return elan_documents(rows, "moment", moments.warnings)[0]
 
@@ -103,22 +102,22 @@ def elan_documents(
     annotations: Path | None = None,
     vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """A document a media file: file name -> text; and the films without a file of annotators.
+    """Return a document per media file (name -> text), and the films without an annotators' file.
 
     Parameters
     ----------
     rows
-        Those without a note are left out.
+        The rows; those without a note are left out.
     kind
         The linguistic type of the tiers.
     warnings
-        Written into each document.
+        Warnings to write into each document.
     annotations
-        A folder with the annotators' ``.eaf`` files, written for a film, or named by film, title
-        or media file; perhaps a folder for each annotator. Each that is of a film is copied, and
-        gets the models' tiers.
+        A folder with the annotators' ``.eaf`` files, written for a film, or named after a film,
+        title or media file. It may have a folder for each annotator. Every file of a film is
+        copied, and gets the models' tiers.
     vocabularies
-        The pick-lists of new files, for tiers that somebody adds.
+        The pick-lists of new files, for additional tiers.
     """
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
@@ -128,7 +127,7 @@ def elan_documents(
     if not tiers_of:
         raise ExperimentError(
             f"none of the {len({row.cells['clip'] for row in rows}):,} clips has a start and an "
-            "end in its film, so ELAN has no place for them; --csv writes them for spreadsheets"
+            "end in its film, so ELAN cannot show them. Use --csv to write them for spreadsheets"
         )
     titles = {row.film: row.title for row in rows}
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
@@ -140,59 +139,59 @@ def elan_documents(
         for film, media in tiers_of
     ]
     new = {
-        place: [Tier(name, kind, notes) for name, notes in tiers.items()]
-        for place, tiers in tiers_of.items()
+        key: [Tier(name, kind, notes) for name, notes in tiers.items()]
+        for key, tiers in tiers_of.items()
     }
     copied = _places_by_file(annotations, titles, new)
     files = {
         path.relative_to(annotations or "").as_posix(): add_tiers(
-            path, [tier for place in places for tier in new[place]], ExperimentError
+            path, [tier for key in keys for tier in new[key]], ExperimentError
         )
-        for path, places in copied.items()
+        for path, keys in copied.items()
     }
-    placed = {place for places in copied.values() for place in places}
+    placed = {key for keys in copied.values() for key in keys}
     left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
     names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
-    for place, name in zip(left, names[len(files) :], strict=True):
-        files[name] = to_eaf(Document(new[place], place[1], properties), vocabularies)
+    for key, name in zip(left, names[len(files) :], strict=True):
+        files[name] = to_eaf(Document(new[key], key[1], properties), vocabularies)
     return files, [titles[film] or film for film, _ in left]
 
 
 def _places_by_file(
     folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
 ) -> dict[Path, list[Place]]:
-    """Of which films each ``.eaf`` file is, in a folder and its folders, perhaps one an annotator.
+    """Return the films of each ``.eaf`` file in a folder and its subfolders.
 
-    A file is of the film that it was written for; else of the one that it is named after.
+    A file belongs to the film that it was written for, or else to the film that it is named after.
     """
-    known: dict[str, list[Place]] = {}
+    by_name: dict[str, list[Place]] = {}
     for film, media in places:
         names = film, media_stem(media), titles[film], without_year(titles[film])
         for key in {_key(name) for name in names if name}:
-            known.setdefault(key, []).append((film, media))
+            by_name.setdefault(key, []).append((film, media))
     claims: dict[Path, tuple[str, list[Place]]] = {}
     for path in sorted(folder.rglob("*.eaf")) if folder else ():
         document = read_eaf(path, ExperimentError)[0]
         stem, own = _key(path.stem), _key(film_name(document, path.stem))
         keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
-        key = next((key for key in keys if key in known), "")
-        found = known.get(key, [])
-        exact = [place for place in found if _key(place[0]) == key]
-        claims[path] = "" if own == stem else own, exact or found
+        key = next((key for key in keys if key in by_name), "")
+        matches = by_name.get(key, [])
+        exact = [match for match in matches if _key(match[0]) == key]
+        claims[path] = "" if own == stem else own, exact or matches
     if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files; give the folder of the annotators'")
+        raise ExperimentError(f"{folder} has no .eaf files. Pass the annotators' folder")
     files = {}
-    for path, (own, found) in claims.items():
-        films = {film for film, _ in found}
+    for path, (own, matches) in claims.items():
+        films = {film for film, _ in matches}
         rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
         owners = ({*map(_key, films)} & rivals or rivals) - {""}
         if len(films) > 1 or len(owners) > 1:
             raise ExperimentError(
-                f"{path} has a title of several films ({join_some(sorted(films | owners))}); "
-                "name each file after its film's id: FILM.eaf"
+                f"{path} has a title of several films ({join_some(sorted(films | owners))}). "
+                "Name each file after its film's id: FILM.eaf"
             )
-        if found and own in {"", *owners}:
-            files[path] = found
+        if matches and own in {"", *owners}:
+            files[path] = matches
     return files
 
 

@@ -41,15 +41,15 @@ from obygaze_models.estimators.registry import REGRESSORS, find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
-"""In place of concepts: all that can be seen."""
+"""The value of `concepts` for all visual concepts."""
 TARGETS = ("merged", "soft")
 CALLED = "as"
-"""The key of an estimator's table under which it is listed, where its name will not do."""
+"""The key of an estimator's table for the name under which it is listed, if not its own."""
 
 
 _LISTED = re.compile(r"[^\W_].*")
 MAX_NAME_BYTES = 200
-"""Of an estimator's folder; file systems take 255."""
+"""The longest name of an estimator's folder; file systems allow 255."""
 
 _Name = Annotated[str, Meta(min_length=1)]
 _Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
@@ -63,8 +63,8 @@ PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
 class _Checked(StructMeta):
     """Check each experiment that is made by a call.
 
-    Decoding the record of a run makes no call, and neither does `msgspec.structs.replace`.
-    Several stores may be called `stores`, as in a file.
+    Decoding the record of a run, and `msgspec.structs.replace`, make no call. Several stores may be
+    called `stores`, as in a file.
     """
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
@@ -104,11 +104,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of lists of levels. The negatives of each test set; those of training "
         "if you leave it out.", examples=[[["EN"], ["EN", "HN"]]])] = ()
     levels: Annotated[tuple[_Name, ...], Meta(
-        description="A list of levels. Each level is a class of its own, in place of `positives` "
+        description="A list of levels. Each level is a separate class, instead of `positives` "
         "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
         description='`"all"` that can be seen, or a list of concepts. Concepts to detect, one '
-        "after another, in place of levels.", examples=[["Look", "Body"]])] = ()
+        "after another, instead of levels.", examples=[["Look", "Body"]])] = ()
     negatives: Annotated[_Name, Meta(
         description='`"a"`, `"b"` or `"c"`, for concepts (levels go into train_negatives). '
         "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
@@ -208,30 +208,30 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
                 path = f"{type(entry).__module__}:{type(entry).__qualname__}"
                 raise ExperimentError(
-                    f"{self.name!r}: estimators are names, or tables with a name and parameters, "
-                    f"not {shorten(repr(entry))}; write {{'name': '{path}', ...}}"
+                    f"{self.name!r}: estimators are names, or tables with a name and options "
+                    f"(got {shorten(repr(entry))}). Write {{'name': '{path}', ...}}"
                 )
         if isinstance(self.protocol, dict):
             self._settle_protocol(dict(self.protocol))
 
     def _settle_protocol(self, table: dict[str, Any]) -> None:
-        """Move options that have a key of their own there; of a name alone make a text."""
+        """Move options that are separate keys, and replace a table with only a name by the name."""
         if not isinstance(table.get("name"), str):
             raise ExperimentError(
-                f'{self.name!r}: the table protocol has no name; add name = "split"'
+                f'{self.name!r}: the table protocol has no name. Add name = "split"'
             )
         for key in PROTOCOL_KEYS:
             if key in table:
                 if getattr(self, key) not in (None, table[key]):
                     raise ExperimentError(
-                        f"{self.name!r}: {key} is given twice, with another value in the table "
-                        "protocol; leave one out"
+                        f"{self.name!r}: {key} is set twice, with another value in the table "
+                        "protocol. Leave one out"
                     )
                 force_setattr(self, key, table.pop(key))
         force_setattr(self, "protocol", table if len(table) > 1 else table["name"])
 
     def check(self) -> Experiment:
-        """Return it; raise `ExperimentError` if a value is wrong, or does not go with another."""
+        """Return the experiment; raise `ExperimentError` if a value is wrong or in conflict."""
         slips = (
             self._misfits(),
             self._unknown_names(),
@@ -243,13 +243,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for slip in chain.from_iterable(slips):
             raise ExperimentError(f"{self.name!r}: {slip}")
         _ = self.learners
-        # Tables of predictions have further models, which a plan reads.
+        # Tables of predictions have further models, which the plan reads.
         if not self.predictions:
             self.check_models([*self.learners])
         return self
 
     def _misfits(self) -> Iterator[str]:
-        """Yield a sentence for each value of another type."""
+        """Yield a sentence for each value of a wrong type."""
         for key, field in experiment_fields().items():
             value = getattr(self, key)
             try:
@@ -282,35 +282,33 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield unknown_name(kind, value, names)
 
     def _protocol_slips(self) -> Iterator[str]:
-        """Yield a sentence for each option that the protocol does not take."""
+        """Yield a sentence for each option that the protocol does not accept."""
         balanced = [name for name, kind in PROTOCOLS.items() if kind.default_balance]
         for key in ("balance", "gap"):
             if getattr(self, key) and self.protocol_name not in (None, *balanced):
                 yield (
                     f"the protocol {self.protocol_name} fixes the training clips; "
-                    f"leave {key} out, or take {' or '.join(balanced)}"
+                    f"leave {key} out, or use {' or '.join(balanced)}"
                 )
         for key in ("min_clips", "validation_films"):
             if getattr(self, key) is not None and key not in self._protocol_keywords:
-                yield f'{key} is of one protocol; add protocol = "leave-film-out", or leave it out'
+                yield f'{key} needs protocol = "leave-film-out". Add that, or leave it out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield (
-                f"the paper's protocol is for two classes; for {len(self.levels)} take leak-free"
-            )
+            yield (f"the paper's protocol is for two classes; for {len(self.levels)} use leak-free")
 
     def _store_slips(self) -> Iterator[str]:
-        """Yield a sentence for each key of several stores that does not go with the stores."""
+        """Yield a sentence for each key that does not fit the stores."""
         for store in self.concept_stores.values():
             if store not in self.store_names:
                 yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
-            yield f"one store takes no {' or '.join(keys)}; leave it out, or give stores = [...]"
+            yield f"{' or '.join(keys)} needs several stores. Leave it out, or write stores = [...]"
 
     def _task_slips(self) -> Iterator[str]:
-        """Yield a sentence for each class or negative that does not go with the others."""
+        """Yield a sentence for each conflict between classes or negatives."""
         kinds = {
             "positives": self.positives or self.train_negatives or self.test_negatives,
             "levels": self.levels,
@@ -319,13 +317,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         }
         first, *others = [kind for kind, value in kinds.items() if value] or ["positives"]
         if others:
-            yield f"has {first} and {others[0]}; one task at a time"
+            yield f"has both {first} and {others[0]}. Use only one of them"
         for key in ("positives", "train_negatives"):
             if first == "positives" and not getattr(self, key):
-                yield f"{key} is missing; add {key} = {_example(key)}"
+                yield f"{key} is missing. Add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
-                "negatives is for concepts; for those of a bottleneck write "
+                "negatives is for concepts. For those of a bottleneck write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
         negatives_of_all = {level for test in self.test_negatives for level in test}
@@ -388,15 +386,15 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         return ""
 
     def _option_slips(self) -> Iterator[str]:
-        """Yield a sentence for each option in the protocol's table that does not fit."""
+        """Yield a sentence for each invalid option in the protocol's table."""
         if not self.protocol_options:
             return
-        known, hints = self._protocol_keywords, {}
-        with suppress(NameError):  # of a class within a function
+        keywords, hints = self._protocol_keywords, {}
+        with suppress(NameError):  # for a class within a function
             hints = get_type_hints(PROTOCOLS[self.protocol_name or ""].__init__)
         for key, value in self.protocol_options.items():
-            if key not in known:
-                yield f"protocol: {unknown_name('option', key, known)}"
+            if key not in keywords:
+                yield f"protocol: {unknown_name('option', key, keywords)}"
             try:
                 msgspec.convert(value, hints.get(key, Any))
             except msgspec.ValidationError as problem:
@@ -404,13 +402,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _called_twice(self, listed: str, name: str) -> ExperimentError:
         return ExperimentError(
-            f"{self.name!r}: two estimators are called {listed!r}, or so but for signs and "
-            f'case; give one another name: {{name = "{name}", {CALLED} = "..."}}'
+            f"{self.name!r}: two estimators are called {listed!r} (apart from signs and "
+            f'case). Rename one: {{name = "{name}", {CALLED} = "..."}}'
         )
 
     @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
-        """The name under which each estimator is listed, and what to fit."""
+        """The estimators to fit, by the name under which each is listed."""
         specs: dict[str, EstimatorSpec] = {}
         folders = set()
         stores = self.store_names if len(self.stores) > 1 else []
@@ -424,8 +422,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             folders.add(folder.casefold())
             if len(folder.encode()) > MAX_NAME_BYTES or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
-                    f"{self.name!r}: {shorten(listed)} cannot name an estimator; begin with a "
-                    f"letter or digit, and take at most {MAX_NAME_BYTES} bytes"
+                    f"{self.name!r}: {shorten(listed)} cannot name an estimator. Begin with a "
+                    f"letter or digit, and use at most {MAX_NAME_BYTES} bytes"
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
@@ -452,7 +450,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         return specs
 
     def check_models(self, models: Sequence[str]) -> None:
-        """Raise if `headline` or `titles` name what is none of the models."""
+        """Raise if `headline` or `titles` name anything that is not a model."""
         if self.headline and self.headline not in models:
             unknown = unknown_name("estimator", self.headline, models)
             raise ExperimentError(f"{self.name!r}: headline: {unknown}")
@@ -466,23 +464,24 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             if name not in names:
                 yield unknown_name("model or store", name, names)
         for alike in (models, self.store_names):
-            shown = [self.titles.get(name, name) for name in alike]
+            titles = [self.titles.get(name, name) for name in alike]
             for title in self.titles.values():
-                if shown.count(title) > 1:
-                    yield f"two are called {title!r}; give one another title"
+                if titles.count(title) > 1:
+                    yield f"two are called {title!r}. Change one title"
 
     def title_of(self, model: str) -> str:
-        """Return what tables call a model: its title, or else its name.
+        """Return the name of a model in tables: its title, or else its name.
 
-        A model that reads a part of the stores goes by the titles of its model and of the stores.
+        A model that reads only some of the stores is named by the titles of its model and of the
+        stores.
         """
         spec = self.learners.get(model)
         if model in self.titles or spec is None or not spec.variant_of:
             return self.titles.get(model, model)
-        whole, stores = spec.variant_of, self.store_names
-        names = [*_store_variants(whole, stores)]
+        base, stores = spec.variant_of, self.store_names
+        names = [*_store_variants(base, stores)]
         titles = [self.titles.get(store, store) for store in stores]
-        titled = [*_store_variants(self.titles.get(whole, whole), titles)]
+        titled = [*_store_variants(self.titles.get(base, base), titles)]
         return titled[names.index(model)]
 
     @property
@@ -497,38 +496,38 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def protocol_name(self) -> str | None:
-        """The name of the protocol, where one is given."""
+        """The name of the protocol, if any."""
         return self.protocol["name"] if isinstance(self.protocol, dict) else self.protocol
 
     @property
     def protocol_options(self) -> dict[str, Any]:
-        """The options of the protocol that are no keys of an experiment."""
+        """The options of the protocol that are not keys of an experiment."""
         table = self.protocol if isinstance(self.protocol, dict) else {}
         return {key: value for key, value in table.items() if key != "name"}
 
     @property
     def _protocol_keywords(self) -> list[str]:
-        """The options that the protocol takes, where one is given."""
+        """The options that the protocol accepts, if there is a protocol."""
         return PROTOCOLS[self.protocol_name].options() if self.protocol_name else []
 
     def without_secrets(self) -> Experiment:
-        """Return it as a run records it: without users, passwords and queries of URLs."""
+        """Return the experiment as a run records it: without users, passwords and queries."""
         stores = tuple(map(redact_url, self.stores))
         return replace(self, store=stores[0] if isinstance(self.store, str) else stores)
 
     @property
     def label_set(self) -> str | None:
-        """The name of the label set, which a plan finds where annotators are named."""
+        """The name of the label set; if annotators are named, the plan finds it."""
         return None if isinstance(self.labels, tuple) else self.labels
 
     @property
     def is_soft(self) -> bool:
-        """Whether clips train with the label of each annotator."""
+        """True if clips train with the label of each annotator."""
         return self.targets == "soft"
 
     @property
     def goal(self) -> str:
-        """What is learned and tested, as text."""
+        """A description of what is learned and tested."""
         if self.concepts:
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
             return f"{names} (against {NEGATIVES[self.negatives]})"
@@ -543,18 +542,18 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def feature(self) -> str:
-        """The array, and how it is pooled; and that of the frames, where it is read."""
+        """A description of the array, its pooling, and the array of frames if it is used."""
         text = f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
         return f"{text} and {self.frame_array} (sequences)" if self.frame_array else text
 
     @property
     def frame_array(self) -> str | None:
-        """The array of frames, where an estimator reads them."""
+        """The array of frames, if an estimator reads them."""
         reads = any(spec.reads == "frames" for spec in self.learners.values())
         return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:
-        """The same, by the codes of levels and the names of concepts, whichever were given."""
+        """Return the experiment with the codes of levels and the names of concepts."""
 
         def coded(levels: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(scheme.level, levels))
@@ -594,14 +593,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
 
 def _store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By name, a model's fits on each store alone, and on all of three or more without it."""
-    others = {name: tuple(other for other in names if other != name) for name in names}
+    """Return a model's variants by name: on each store alone, and on all without it."""
+    others = {name: tuple(rest for rest in names if rest != name) for name in names}
     variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
     return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
 def _as_held(key: str, value: Any) -> Any:
-    """Return what a key holds: "all" concepts and the levels of one test set are lists, too."""
+    """Return a key's value with "all" concepts and the levels of a single test set as lists."""
     if key == "concepts" and value == ALL:
         return (ALL,)
     value = _plain(value)
@@ -618,17 +617,17 @@ def _plain(value: Any) -> Any:
 
 @cache
 def experiment_fields() -> dict[str, FieldInfo]:
-    """Return the fields of an experiment by their keys, in order."""
+    """Return the fields of an experiment by key, in order."""
     return {field.name: field for field in msgspec.structs.fields(Experiment)}
 
 
 def _example(key: str) -> str:
-    """Return a value that a key could have, as in a file."""
+    """Return an example value of a key, as in a file."""
     return as_toml(experiment_fields()[key].type.__metadata__[-1].examples[0])
 
 
 def _sentences(key: str) -> tuple[str, str]:
-    """Return what the value of a key is, with an example, and the rest of its description."""
+    """Return the requirement on a key's value with an example, and the rest of its description."""
     text: str = experiment_fields()[key].type.__metadata__[-1].description
     kind, _, rest = text.partition(". ")
     kind, example = kind.rstrip("."), f"`{_example(key)}`"
@@ -636,13 +635,13 @@ def _sentences(key: str) -> tuple[str, str]:
 
 
 def _requirement(key: str) -> str:
-    """Say what the value of a key must be."""
+    """Return what the value of a key must be."""
     kind = _sentences(key)[0].replace("`", "")
     return f"{key} must be {kind[0].lower()}{kind[1:]}"
 
 
 def describe_key(key: str) -> str:
-    """Return what the value of a key is, what it means and its default, in Markdown."""
+    """Return a key's requirement, meaning and default, in Markdown."""
     kind, rest = _sentences(key)
     field = experiment_fields()[key]
     if field.required or field.default in (None, (), msgspec.NODEFAULT):
@@ -670,12 +669,12 @@ def load_experiment(
 ) -> Experiment:
     """Read an experiment from a TOML file; its paths are relative to the file's folder.
 
-    With `only`, it has one estimator: that which is listed under this name, or of this number.
-    `predictions` are further tables of predictions, in addition to those of the file.
+    With `only`, it has a single estimator, by the name under which it is listed, or by number.
+    `predictions` are tables of predictions to add to those in the file.
     """
     path = Path(path)
-    if other := describe_other_kind(path, "the TOML file of an experiment"):
-        raise ExperimentError(other)
+    if problem := describe_other_kind(path, "the TOML file of an experiment"):
+        raise ExperimentError(problem)
     table = read_toml(path, ExperimentError)
     _check_keys(path, table)
     for key in ("manifest", "store", "stores", "predictions"):
@@ -684,7 +683,7 @@ def load_experiment(
     if only is not None and isinstance(table.get("estimators"), list):
         table["estimators"] = _choose(table["estimators"], only)
     if only is not None:
-        table.pop("headline", None)  # one model is the result, whatever the file names
+        table.pop("headline", None)  # a single model is the result
     if predictions:
         table["predictions"] = [*table.get("predictions", ()), *map(str, predictions)]
     with errors_as(ExperimentError, str(path)):
@@ -700,19 +699,19 @@ def _check_keys(path: Path, table: dict[str, Any]) -> None:
             raise ExperimentError(f"{path}: {unknown_name('key', key, keys)}")
     for key, field in fields.items():
         if field.required and key not in table and not (key == "store" and "stores" in table):
-            raise ExperimentError(f"{path}: {key} is missing; add {key} = {_example(key)}")
+            raise ExperimentError(f"{path}: {key} is missing. Add {key} = {_example(key)}")
 
 
-def _beside(path: Path, place: Any) -> Any:
-    """Resolve relative paths against the file's folder; leave URLs and other values unchanged."""
-    if isinstance(place, list):
-        return [_beside(path, part) for part in place]
-    is_relative = isinstance(place, str) and place and not is_url(place)
-    return path.parent / place if is_relative else place
+def _beside(path: Path, value: Any) -> Any:
+    """Resolve relative paths against the file's folder, leaving URLs and other values unchanged."""
+    if isinstance(value, list):
+        return [_beside(path, part) for part in value]
+    is_relative = isinstance(value, str) and value and not is_url(value)
+    return path.parent / value if is_relative else value
 
 
 def _choose(entries: list[Any], only: str | int) -> list[Any]:
-    """Return the estimator of a name or number; all where there is none."""
+    """Return the estimator with a name or number, or all if there is none."""
     names = [entry.get(CALLED, entry.get("name")) if isinstance(entry, dict) else entry
              for entry in entries]  # fmt: skip
     chosen = [entry for row, entry in enumerate(entries) if only in (row, names[row])]

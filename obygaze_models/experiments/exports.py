@@ -1,7 +1,7 @@
-"""For other programs: predictions for spreadsheets and ELAN, and models as ONNX.
+"""Exports for other programs: predictions for spreadsheets and ELAN, and models as ONNX.
 
-Rows in, a table or a document a film out. They are of a model's predictions; or of a run's held-out
-predictions, each clip's by the fits that tested it, none of which was trained on it.
+Each film gets a table or a document. The rows are a model's predictions, or a run's held-out
+predictions, where each clip's come from fits that were not trained on it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Without it Excel takes UTF-8 for the local encoding."""
+"""Without it, Excel does not read UTF-8 as such."""
 HELD_OUT = "held-out prediction"
 """The linguistic type of a run's tiers."""
 PARTS = "parts in the "
-"""How the cell begins that has the concepts' parts in the log-odds."""
+"""The prefix of the cell with the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -63,7 +63,7 @@ Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where predictions are written, and how many rows are printed.
+    """The outputs of predictions, and the number of rows to print.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Outputs:
 
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
-    """A model's predictions, in the order of the items."""
+    """Return a model's predictions, in the order of the items."""
     tier = f"{predictions.about.said.estimator}: {predictions.about.said.task}"
     titles = film_titles(items)
     words = model_words(predictions.about)
@@ -109,13 +109,13 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
             **shares,
             "seen in training": seen,
         }
-        # Of two classes the second's probability is enough.
-        shown = names[1:] if len(names) == 2 else names
-        details = {name: f"{shares[name]:.3f}" for name in shown}
+        # With two classes, the second's probability is enough.
+        listed = names[1:] if len(names) == 2 else names
+        details = {name: f"{shares[name]:.3f}" for name in listed}
         if seen != "no":
             details["seen in training"] = seen
-        said = predicted if predicted == UNSURE or not words else words[codes[row]]
-        note = annotate(item.start, item.end, said, {"clip": item.id, **details})
+        value = predicted if predicted == UNSURE or not words else words[codes[row]]
+        note = annotate(item.start, item.end, value, {"clip": item.id, **details})
         rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
 
@@ -123,24 +123,24 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
 def held_out(
     run: Run, *, model: str | None = None, ids: Collection[str] | None = None
 ) -> list[Row]:
-    """The held-out predictions of a run, by model and test, then film by film in time.
+    """Return the held-out predictions of a run, by model and test, then film by film in time.
 
-    With the class that each of several annotators gives. The probability is that of the second of
-    two classes, else of the predicted one, on the average of the fits. The parts are those of the
-    concepts in its log-odds; none where they do not add up.
+    The cells have each annotator's class. The probability is that of the second of two classes, or
+    of the predicted class, averaged over the fits. The parts are the concepts' contributions to its
+    log-odds, if they add up.
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
     clips = clips_by_id(run.clips())
     if unknown := [clip for clip in ids or () if clip not in clips]:
         raise ExperimentError(f"{run.folder} has no clip {unknown[0]!r}")
-    asked = run.predictions()
+    predictions = run.predictions()
     if model is not None:
-        asked = asked[asked["model"] == model]
+        predictions = predictions[predictions["model"] == model]
     votes, levels = run.annotations(), run.record.manifest.levels
     annotators = dict.fromkeys(who for c in run.record.annotators.values() for who in c.annotators)
     rows = []
-    for (name, test), fits in split_by(asked, "model", "test").items():
+    for (name, test), fits in split_by(predictions, "model", "test").items():
         mean = average_over_fits(fits)
         means_of, tested = probabilities_of(mean), mean["id"].tolist()
         counts = mean["fits"].tolist()
@@ -158,15 +158,15 @@ def held_out(
                 clip = replace(clip, level=f"{mean['label'][row]:.6g}")
             said = _say(target, classes, means_of[row], code)
             reasons = tuple(f"{concept} {format_signed(amount)}" for concept, amount in parts[row])
-            odds = name_log_odds([each.title for each in classes])
+            odds = name_log_odds([kind.title for kind in classes])
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}
             cells = {
                 **_clip_cells(clip),
                 **{
-                    f"{LABEL_OF}{who}": titles[given[who]] if who in given else ""
+                    f"{LABEL_OF}{who}": titles[labels[who]] if who in labels else ""
                     for who in annotators
-                    for given in [votes.get(test, {}).get(clip.id, {})]
+                    for labels in [votes.get(test, {}).get(clip.id, {})]
                 },
                 "model": model_title,
                 "test": test,
@@ -222,20 +222,20 @@ def export_files(
     concepts: Iterable[str],
     run: Run | None = None,
 ) -> tuple[dict[Path, str], list[str]]:
-    """The files that are asked for: path -> text; and a line about each kind.
+    """Return the requested files (path -> text), and a line about each kind.
 
     Parameters
     ----------
     rows
-        What is written.
+        The rows to write.
     outputs
-        Where.
+        The output paths.
     kind, warnings
         As in `elan_documents`.
     levels, concepts
-        What ELAN's pick-lists offer: the levels' names by code, and the concepts.
+        The entries of ELAN's pick-lists: the levels' names by code, and the concepts.
     run
-        Whose predictions they all are: ELAN's tiers say which clips have none.
+        The run of all predictions: ELAN's tiers mark the clips without predictions.
     """
     elan, annotations = outputs.elan, outputs.annotations
     files: dict[Path, str] = {}
@@ -248,10 +248,10 @@ def export_files(
         names = [own[-1].title or film or NO_FILM for film, own in films.items()]
         for name, own in zip(file_names(names, ".csv"), films.values(), strict=True):
             files[outputs.tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in own)
-        lines.append(f"{counted(len(films), 'table')}, one a film -> {outputs.tables}")
+        lines.append(f"{counted(len(films), 'table')}, one per film -> {outputs.tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
-            raise ExperimentError(f"{elan} is in {annotations}; choose a folder outside it")
+            raise ExperimentError(f"{elan} is in {annotations}. Choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
         lists = {"levels": levels.values(), "concepts": concepts}
@@ -263,10 +263,10 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} of {named} (the models' tiers alone)")
+            lines.append(f"no file in {annotations} for {named} (only the models' tiers)")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
-                f"{counted(untimed, 'clip')} not in them: the manifest gives no start and end in "
+                f"{counted(untimed, 'clip')} not in them: the manifest has no start and end in "
                 "the film"
             )
     return files, lines
@@ -286,24 +286,24 @@ def _preferences(
 
 
 def model_words(about: Mapping[str, Any]) -> list[str]:
-    """Return what a model's classes are called by their levels' names, as annotators' tiers are."""
-    return [each.words for each in learned_task(about).classes] if "learns" in about else []
+    """Return the names of a model's classes by level, as in annotators' tiers."""
+    return [kind.words for kind in learned_task(about).classes] if "learns" in about else []
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
-    """For ELAN: by tier the stretches of a film's clips without a prediction, and their level."""
+    """Yield ELAN rows for the time spans of clips without a prediction, with their level."""
     names = run.record.manifest.levels
     by_film = group_by(clips_by_id(run.clips()).values(), lambda clip: clip.film)
     for (tier, film), own in group_by(rows, lambda row: (row.tier, row.film)).items():
         ids = {row.cells["clip"] for row in own}
         clips = sorted(by_film[film], key=_order)
         stretches = number_stretches([c.start for c in clips], [c.end for c in clips])
-        places = [
+        spans = [
             (c.media, c.title, None if c.id in ids else names.get(c.level, c.level), stretch)
             for c, stretch in zip(clips, stretches, strict=True)
         ]
-        for place, found in groupby(zip(places, clips, strict=True), itemgetter(0)):
-            (media, title, level, _), same = place, [clip for _, clip in found]
+        for span, members in groupby(zip(spans, clips, strict=True), itemgetter(0)):
+            (media, title, level, _), same = span, [clip for _, clip in members]
             end = max((clip.end for clip in same if clip.end is not None), default=None)
             note = annotate(same[0].start, end, f"no prediction: {level}", {})
             if level is not None and note is not None:
@@ -311,7 +311,7 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
-    """How many clips of which films, and the first rows."""
+    """Yield the numbers of clips and films, and the first rows."""
     clips = counted(len({row.cells["clip"] for row in rows}), "clip")
     films = counted(len({row.film for row in rows}), "film")
     models = counted(len({row.cells["model"] for row in rows}), "model")
@@ -324,8 +324,8 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
         for row in rows[:limit]:
-            shown = ", ".join(row.reasons[:MAX_PARTS_SHOWN])
-            largest = [shown if name in row.cells else "" for name in named]
+            parts = ", ".join(row.reasons[:MAX_PARTS_SHOWN])
+            largest = [parts if name in row.cells else "" for name in named]
             table.append([row.cells[name] for name in columns] + largest)
         columns += named
         yield align(columns, table, left=len(columns))
@@ -339,7 +339,7 @@ def _seconds(start: float | None, end: float | None) -> dict[str, str]:
 
 
 def _clip_cells(clip: Clip) -> dict[str, str]:
-    """Return where a clip is, and its annotations."""
+    """Return the location of a clip, and its annotations."""
     return {
         "title": clip.title,
         "film": clip.film,
@@ -382,7 +382,7 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
     )
-    written.ir_version = 8  # what opset 17 came with: older runtimes refuse newer ones
+    written.ir_version = 8  # the version of opset 17, as older runtimes refuse newer ones
     onnx.helper.set_model_props(
         written,
         {
@@ -397,12 +397,12 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
 
 
 def _layers(estimator: Any, path: Path) -> list[Layer]:
-    """The estimator as linear layers, with a ReLU between them and a softmax at the end."""
+    """Return the estimator as linear layers, with a ReLU between them and a softmax at the end."""
     kind = type(estimator).__name__
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)
-        read = _as_layer(lambda X: estimator.scaled(X) @ weight + offset, estimator)
-        return [read, *others]
+        first = _as_layer(lambda X: estimator.scaled(X) @ weight + offset, estimator)
+        return [first, *others]
     linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
     if kind == "MLPProbe":
         *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
@@ -414,21 +414,21 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
         layers = [_as_layer(lambda X: as_logits(decide(scores(X))) / scale, estimator)]
     else:
         raise ExperimentError(
-            f"{path} is a {kind}, which is no chain of linear layers and is not written as ONNX; "
-            "networks, logistic regression and bottlenecks with a linear head are"
+            f"{path} is a {kind}, not a chain of linear layers, so it cannot be written as ONNX; "
+            "use a network, logistic regression or a bottleneck with a linear head"
         )
     return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
 
 
 def _as_layer(function: Callable[[Any], Any], estimator: Any) -> Layer:
-    """A linear map, which is known from a row of zeros and from each feature alone."""
+    """Return a linear map, derived from a row of zeros and from each feature alone."""
     width = estimator.n_features_in_
-    offset, *each = function(np.eye(width + 1, width, k=-1))
-    return (np.array(each) - offset).astype(np.float32), offset.astype(np.float32)
+    offset, *columns = function(np.eye(width + 1, width, k=-1))
+    return (np.array(columns) - offset).astype(np.float32), offset.astype(np.float32)
 
 
 def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:
-    """The layers in turn; where there are `means`, they stand in for features that are NaN."""
+    """Return the graph of the layers. `means`, if any, replace features that are NaN."""
     helper, make_node = onnx.helper, onnx.helper.make_node
     nodes: list[Any] = []
     constants: list[Any] = []

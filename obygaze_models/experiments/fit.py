@@ -1,4 +1,4 @@
-"""One fit of an estimator in an experiment: it gets what its `fit` names, and says what it saw."""
+"""A fit of an estimator in an experiment: its arguments, and the rows it used."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class Fit:
     Parameters
     ----------
     estimator
-        Fitted.
+        The fitted estimator.
     classes
-        The number of classes of the labels; those that training lacked get probability 0.
+        The number of classes; those missing in training get probability 0.
     seen
-        The rows that had any part in the fit: an audit for leaks looks at them.
+        The rows with any part in the fit, for the audit of leaks.
     reads
-        What it predicts from: ``features``, ``frames`` or ``groups`` (films).
+        Its input: ``features``, ``frames`` or ``groups`` (films).
     facts, warnings
-        What the estimator chose, and what a reader must know of it.
+        The estimator's choices, and the warnings about it.
     cut
         Where it says "positive", as validation clips chose it: of two classes the probabilities
         are moved so that one half is this cut.
@@ -94,7 +94,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFit:
-    """An estimator, by its name in the experiment, and what it will be fitted to and tested on.
+    """An estimator by its name in the experiment, and the data to fit and test it.
 
     `namesakes` counts the earlier tasks of the experiment whose folders would have the same name.
     With `soft` it is fitted to the labels of each annotator.
@@ -110,24 +110,24 @@ class PlannedFit:
 
     @property
     def task(self) -> Task:
-        """What it will learn."""
+        """The task to learn."""
         return self.problem.train
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Which of an experiment's fits it is."""
+        """The identity of the fit within an experiment."""
         return self.name, self.task.key, self.fold.index
 
     @property
     def place(self) -> str:
-        """``mlp/HN-vs-S-0``: a path that is valid on every file system."""
+        """A path such as ``mlp/HN-vs-S-0`` that is valid on every file system."""
         task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
         return f"{folder_name(self.name)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
-        """Fit; raises what the estimator raises, an `ExperimentError` or a `ValueError`."""
+        """Fit, raising the estimator's error: an `ExperimentError` or a `ValueError`."""
         fold, labels = self.fold, self.task.labels(data)
-        # What learns from whole folds learns from no clip that is tested, or near to one that is.
+        # Parts that learn from whole folds must not learn from tested clips, or clips near them.
         apart = np.union1d(fold.test_rows, fold.near)
         apart = np.setdiff1d(apart, np.union1d(fold.train, fold.validation))
         data = replace(data, folds=np.where(np.isin(np.arange(len(data)), apart), -1, data.folds))
@@ -138,9 +138,9 @@ class PlannedFit:
         )  # fmt: skip
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
-        """Fit, and ask about the test clips; one that fails does not take the others with it.
+        """Fit and predict the test clips, returning a failure as a result.
 
-        Limit threads to one before many fits: small steps are slower on several.
+        Limit threads to one before many fits, because small steps are slower on several threads.
         """
         try:
             fit = self.fit(data, memo)
@@ -151,9 +151,9 @@ class PlannedFit:
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """What came of a fit: itself, and the probabilities [n, classes] of its fold's test rows.
+    """The result of a fit: the fit, and the probabilities [n, classes] of its fold's test rows.
 
-    Both are None where it failed, and `reason` says why.
+    Both are None if it failed, with the reason in `reason`.
     """
 
     planned: PlannedFit
@@ -163,12 +163,12 @@ class FitResult:
 
     @property
     def skipped(self) -> Skipped:
-        """How a run records that it failed."""
+        """The record of the failure in a run."""
         return skipped_fit(self.planned.name, self.planned.task, self.planned.fold, self.reason)
 
 
 def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
-    """How a run records that a model has no predictions of a fold."""
+    """Return a run's record that a model has no predictions of a fold."""
     what = f"{model}, {fold.name}"
     return Skipped(task=task.key, fit=fold.index, what=what, why=why)
 
@@ -176,7 +176,7 @@ def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
 def test_predictions(
     data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
 ) -> list[pd.DataFrame]:
-    """Return what a fold's probabilities [test rows, classes] say of each test set."""
+    """Return the predictions of each test set from a fold's probabilities [test rows, classes]."""
     all_rows, predictions = fold.test_rows, []
     for test in problem.tests:
         if (rows := fold.tests.get(test.key)) is not None:
@@ -188,7 +188,7 @@ def test_predictions(
 
 
 def digest_of_values(value: Any) -> str:
-    """A SHA-256 of arrays, estimators' parameters, and plain values within lists and mappings."""
+    """Return a SHA-256 of arrays, estimators' parameters, and plain (nested) values."""
     digest = hashlib.sha256()
 
     def add(part: Any) -> None:
@@ -215,9 +215,9 @@ def digest_of_values(value: Any) -> str:
 
 
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
-    """The options by which an estimator, or its head, weighs classes by the inverse of their size.
+    """Return the options by which an estimator, or its head, weighs classes by inverse size.
 
-    None where it has no class weights; guesses by the shares of the classes need none.
+    None if it has no class weights. Guesses by the shares of the classes need none.
     """
     if find_entry(spec.name).before_balancing:
         return {}
@@ -227,13 +227,13 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
 
 
 class FitMemo:
-    """Keeps what functions return, in this process: heads of one fold share their fitted bank."""
+    """A cache of results in this process, through which heads of a fold share their fitted bank."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], Any] = {}
 
     def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, called once for each set of arguments; as `joblib.Memory.cache`."""
+        """Return the function with cached results, as in `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
             key = function.__qualname__, digest_of_values(arguments)
@@ -380,13 +380,13 @@ def _fit_model(
     arguments: Mapping[str, Any],
     seed: int,
 ) -> Fit:
-    """Fit a model, and note what it chose and what must be said of it.
+    """Fit a model, and collect its choices and warnings.
 
-    `known` are the films and the rows of `X`, for inner folds that keep films whole; a fusion does
-    so itself.
+    `known` are the films and the rows of `X`, for inner folds that keep films whole. A fusion does
+    this itself.
     """
     model = fit.estimator
-    # The names in the signatures say who gets what, also where a caller has enabled routing.
+    # The names in the signatures decide who gets what, even if a caller has enabled routing.
     with (
         plugin_errors(modules_of(model)),
         config_context(enable_metadata_routing=False),
@@ -418,32 +418,32 @@ def _fit_model(
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:
-    """What a model reads: a vector a clip, or its frames."""
-    if reads != "frames":  # only a fusion is told which are missing
-        told = isinstance(model, StoreFusion) or not data.stores
-        return data.X if told else np.nan_to_num(data.X)
+    """Return the input of a model: a vector per clip, or its frames."""
+    if reads != "frames":  # only a fusion gets NaN for missing features
+        keeps_nan = isinstance(model, StoreFusion) or not data.stores
+        return data.X if keeps_nan else np.nan_to_num(data.X)
     if data.frames is None:
-        raise ExperimentError("the model reads frames, and the clips were read without them")
+        raise ExperimentError("the model reads frames, but the clips were read without them")
     return data.frames
 
 
 def _as_json(value: Any) -> Any:
-    """A value as JSON has it, with null for what is no number; NumPy's values are converted."""
+    """Convert a value to JSON values, with null for NaN and infinity."""
 
     def convert(part: Any) -> Any:
         if isinstance(part, np.generic | np.ndarray):
             return part.tolist()
-        raise TypeError(f"facts_ are JSON values, not a {type(part).__name__}")
+        raise TypeError(f"facts_ must be JSON values (got a {type(part).__name__})")
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 
 
 def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tuple[Array, Array]:
-    """All clips of the training folds, and all of the validation folds.
+    """Return all clips of the training folds, and all clips of the validation folds.
 
-    Concepts are learned from all of these, also those that balancing and the task left out, such
-    as Easy Negatives. Where training and validation share a fold, or a clip has none (-1), the
-    fold column does not describe the draw, and the very rows are returned.
+    Concepts are learned from all of these, even those that balancing and the task left out, such as
+    Easy Negatives. If training and validation share a fold, or a clip has none (-1), the fold
+    column does not describe the draw, and the rows themselves are returned.
     """
     folds, held = np.unique(data.folds[train]), np.unique(data.folds[validation])
     if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:

@@ -1,7 +1,7 @@
-"""Describe plans, and what limits a run's scores, for the terminal, the page and the tables.
+"""Descriptions of plans, and warnings about a run's scores, for the terminal, page and tables.
 
-What limits scores is a `RunWarning`: its kind, what it is about, and a sentence. Those of
-`run_warnings` are written into ``run.json``; the others follow from what ``run.json`` counts.
+A warning is a `RunWarning`: its kind, its subject, and a sentence. The warnings of `run_warnings`
+are written into ``run.json``. The rest follow from the counts in ``run.json``.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
 
 MAX_ROWS = 20
-"""Folds or films that an error lists."""
-#: So many reasons for skipped fits are named among the warnings; run.json has them all.
+"""The most folds or films that an error lists."""
+# : The most reasons for skipped fits among the warnings; run.json has all.
 SHOWN = 10
 RARE = 0.1
-"""A model that gives the positive class to fewer than so many of its clips hardly ever does."""
+"""The share of its clips below which a model hardly ever predicts the positive class."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files whose last folds the released networks train on."""
 
 FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
-    "leak": "Do not compare these scores with others; Methods counts the clips.",
+    "leak": "Do not compare these scores with others. Methods counts the clips.",
     "neighbours": "Clips so near are often alike: expect lower scores on other files.",
     "zeros": "They have no reasons.",
-    "missing": "Of these clips a model knows the other stores alone.",
-    "inner-folds": "What was tuned so may suit the training {group}s more than others.",
+    "missing": "For these clips a model has only the other stores.",
+    "inner-folds": "Tuned settings may suit the training {group}s better than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "unnamed": "They do not count in means over {group}s: they may be of any.",
+    "unnamed": "They do not count in means over {group}s, since they could belong to any.",
     "one-film": "No interval can be given: it takes five or more.",
     "also-trained": "Expect lower scores on a {group} that the model has never seen.",
     "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
@@ -77,19 +77,19 @@ FOLLOWS = {
     "different-labels": "The same clip may have another level or other concepts in each.",
     "different-versions": "Small differences between runs may come from these.",
 }
-"""What follows from a message, by its kind; a page says it beside the message.
+"""The consequence of a message by its kind, which a page shows with the message.
 
-``{group}`` stands for what the clips were kept together by, such as a film.
+``{group}`` stands for the unit that is kept together, such as a film.
 """
 
 
 def notes(*texts: str) -> list[RunWarning]:
-    """Sentences about how to read a table."""
+    """Return sentences about how to read a table."""
     return [RunWarning("note", "", text) for text in texts]
 
 
 def run_warnings(outcome: Outcome) -> list[RunWarning]:
-    """What is known once a run is done; or, where nothing was fitted yet, what its plan says."""
+    """Return the warnings about a run, or about a plan if nothing is fitted yet."""
     plan = outcome.plan
     return [
         *origin_warnings(plan.manifest.items, plan.store.attributes),
@@ -106,7 +106,7 @@ def run_warnings(outcome: Outcome) -> list[RunWarning]:
 
 
 def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
-    """Yield what is known of the clips and their features before anything is trained."""
+    """Yield the warnings about clips and features that are known before training."""
     if plan.division.near:
         yield RunWarning("neighbours", "", plan.division.near)
     if zeros := _describe_zeros(plan):
@@ -116,7 +116,7 @@ def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
 
 
 def messages_of(record: RunRecord) -> Iterator[RunWarning]:
-    """All that limits the scores of a run: its warnings, then what its counts say."""
+    """Yield all limits of a run's scores: its warnings, then those that follow from its counts."""
     yield from leak_warnings(record.leaks)
     yield from (warning for warning in record.warnings if warning.code != "leak")
     yield from _film_messages(record)
@@ -148,7 +148,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
 
 
 def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield what limits means over films."""
+    """Yield the limits of means over films."""
     films, noun = record.films, group_noun(record.films.by)
     if films.note:
         yield RunWarning("films", "", f"This {films.note}.")
@@ -163,7 +163,7 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
-    """What a run does not allow a table to conclude; `where` names the rows that are of it."""
+    """Return what limits a table's conclusions; `where` names the rows from this run."""
     messages = list(messages_of(record))
     warnings = [warning for warning in messages if warning.voids_scores]
     for part in record.join.missing:
@@ -179,7 +179,7 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
-    """A warning for each test set of which a fit has used clips."""
+    """Yield a warning for each test set with clips that a fit has used."""
     for test, counts in leaks_by_test(leaks).items():
         most = max(leak.train + leak.validation + leak.otherwise for leak in counts)
         clips = f"up to {most:,} of the {counts[0].clips:,} test clips"
@@ -187,12 +187,12 @@ def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
 
 
 def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
-    """Test set -> the leaks of its fits."""
+    """Return the leaks of the fits by test set."""
     return group_by(leaks, lambda leak: leak.test)
 
 
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
-    """How many test clips of the released splits are in the others' training pools and runs."""
+    """Yield warnings about test clips of the released splits that are used in training."""
     leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
     for (test, train), (pool, *runs) in group_by(leaks, lambda x: (x.test, x.train)).items():
         if not pool.ids:
@@ -217,12 +217,12 @@ def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
         for (task, why), own in list(by_reason.items())[:SHOWN]
     ]
     if (more := len(by_reason) - SHOWN) > 0:
-        warnings.append(RunWarning("skipped", "", f"{more} more, which run.json names."))
+        warnings.append(RunWarning("skipped", "", f"{more} more, listed in run.json."))
     return warnings
 
 
 def _without_features(plan: Plan) -> Iterator[RunWarning]:
-    """Test clips that the official measure would hold against the run."""
+    """Yield warnings about test clips that the official measure would count against the run."""
     division = plan.division
     absent = plan.join.without_features if division.protocol == "official" else []
     if lost := [clip for clip in absent if division.fold_of.get(clip) == division.last]:
@@ -235,7 +235,7 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
 
 
 def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """How many concepts bottlenecks could not learn, or learnt badly; and from which file."""
+    """Yield warnings about concepts that bottlenecks did not learn, or learned badly."""
     for name in plan.experiment.learners:
         facts_of_fits = [
             msgspec.convert(fit["facts"], Facts) for fit in fits if fit["model"] == name
@@ -249,20 +249,20 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
             parts.append(f"{counted(len(skipped), 'is', 'are')} left out")
         among = f" in some of {len(facts_of_fits)} fits" if len(facts_of_fits) > 1 else ""
         if parts:
-            text = f"{name}: {' and '.join(parts)}{among}; the report names them, and why."
+            text = f"{name}: {' and '.join(parts)}{among}; the report has the reasons."
             yield RunWarning("concepts", name, text)
     split = plan.division.split
     bottlenecks = any("concepts" in fit["facts"] for fit in fits)
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learnt their concepts from {split}; the authors learnt them from "
-            f"{RELEASED_CONCEPTS}: give these an experiment of their own, with that split."
+            f"The bottlenecks learned their concepts from {split}, the authors from "
+            f"{RELEASED_CONCEPTS}. Use a separate experiment for these, with that split."
         )
         yield RunWarning("released-concepts", "", text)
 
 
 def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """Models that could not be saved, are not what their name says, or are of another's making."""
+    """Yield warnings about models that were not saved, are shadowed, or come from outside."""
     reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
         text = f"{plan.experiment.title_of(name)} is not among the saved models: {reason}."
@@ -271,8 +271,8 @@ def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[R
     for plugin in plugins()[1]:
         if plugin.name in names:
             text = (
-                f"the {plugin.name} of {plugin.package} is ignored: its entry point has the name "
-                f"of another; name it {plugin.path}."
+                f"the {plugin.name} of {plugin.package} is ignored: the name of its entry point "
+                f"is taken. Name it {plugin.path}."
             )
             yield RunWarning("plug-in", plugin.name, text)
     for model in plan.outside:
@@ -300,16 +300,16 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
                 text = (
                     f"{experiment.title_of(model)} called {called:,} of {len(labels):,} test clips "
                     f"{task.classes[1].title}, "
-                    f"which {labels.sum():,} are: look at its AUROC rather than at F1. "
+                    f"but {labels.sum():,} are. Look at its AUROC rather than F1. "
                     'balance = "weights", or threshold = "validation" in its table, may help.'
                 )
                 yield RunWarning("rare-verdicts", model, text)
 
 
 def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
-    """The estimators that cannot weigh classes, where the experiment asks for it."""
+    """Yield warnings about estimators without class weights, if the experiment needs them."""
     for name, spec in experiment.learners.items() if experiment.balance == "weights" else ():
-        with suppress(PluginError):  # of which each fit tells
+        with suppress(PluginError):  # each fit reports it
             if class_weight_options(spec) is None:
                 text = f'{name} has no class weights: balance = "weights" trains it as "none" does.'
                 yield RunWarning("balance", name, text)
@@ -339,7 +339,7 @@ def describe_plan(plan: Plan) -> str:
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return what was chosen for an experiment, a line each."""
+    """Return the choices made for an experiment, a line each."""
     soft = ""
     if plan.experiment.is_soft:
         soft = "learns the label of each annotator: " + ", ".join(plan.data.annotators)
@@ -366,7 +366,7 @@ def _describe_protocol(plan: Plan) -> str:
 
 
 def _describe_gap(plan: Plan) -> str:
-    """Say what the gap keeps apart, or why it changes nothing; empty if there is none."""
+    """Return what the gap separates, or why it changes nothing; "" without a gap."""
     gap, films = plan.experiment.gap, plan.films
     if not gap:
         return ""
@@ -376,25 +376,25 @@ def _describe_gap(plan: Plan) -> str:
 
 
 def _describe_shared_films(plan: Plan) -> str:
-    """Count the films with clips on both sides, and say what keeps them apart; empty if none."""
+    """Return a line on films with clips on both sides, with a remedy; "" if there are none."""
     films = plan.films
     if not films.also_trained:
         return ""
     trained = f"{films.also_trained:,} of {films.tested:,}"
     text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
     if plan.division.protocol in ("split", "leak-free") and films.tested > 2:
-        anew = ' with split = ""' if plan.experiment.split else ""
-        text += f'; groups = "{films.by}"{anew} keeps them apart'
+        suffix = ' with split = ""' if plan.experiment.split else ""
+        text += f'; groups = "{films.by}"{suffix} keeps them apart'
     return text
 
 
 def _describe_lacking(plan: Plan) -> str:
-    """Count the clips that each store lacks, and say what becomes of them; empty if none."""
+    """Return a line on the clips that each store lacks; "" if there are none."""
     return describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
 
 
 def _describe_zeros(plan: Plan) -> str:
-    """Count the tested clips that have features of zeros only; empty if none."""
+    """Return a line on tested clips whose features are all zero; "" if there are none."""
     blank = len(plan.blank)
     if not blank:
         return ""
@@ -405,7 +405,7 @@ def _describe_zeros(plan: Plan) -> str:
 
 
 def why_untested(plan: Plan, film: str) -> str:
-    """Say why a film that has clips of the task is not tested."""
+    """Return why a film with clips of the task is not tested."""
     rows, folds = plan.data.groups == film, plan.data.folds
     is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
     needed = plan.experiment.min_clips or FILM_CLIPS
@@ -422,9 +422,9 @@ def why_untested(plan: Plan, film: str) -> str:
 
 
 def nothing_learnt(plan: Plan, reason: Skipped) -> str:
-    """Say why no fold can be learnt, what to do, and where the clips are."""
+    """Return why no fold can be learned, what to do, and where the clips are."""
     return (
-        f"nothing can be learnt: in {reason.task}, {reason.what}, {reason.why}; {_remedy(plan)}\n"
+        f"nothing can be learned: in {reason.task}, {reason.what}, {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"
     )
 
@@ -434,14 +434,14 @@ def _remedy(plan: Plan) -> str:
     if division.protocol == "leave-film-out":
         keys = "groups and min_clips" if experiment.min_clips is not None else "groups"
         return (
-            f"leave-film-out takes three {group_noun(plan.data.grouped_by)}s with clips of each "
-            f"class: to train, validate and test; label more{leave_files_out(plan)}, take an "
+            f"leave-film-out needs three {group_noun(plan.data.grouped_by)}s with clips of each "
+            f"class, for training, validation and test. Label more{leave_files_out(plan)}, use an "
             "estimator that needs no validation clips, such as logistic, or draw folds: protocol = "
             f'"split", split = "" and gap = 5 (seconds), without {keys}'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL
     if experiment.gap:
-        return f"gap = {experiment.gap:g} takes clips away: take a smaller gap, or label more clips"
+        return f"gap = {experiment.gap:g} removes clips: use a smaller gap, or label more clips"
     if not by_folds or division.last < 3:
         return "label more clips"
     by = f" --by {for_shell(experiment.groups)}" if experiment.groups else ""
@@ -454,7 +454,7 @@ def _remedy(plan: Plan) -> str:
 
 
 def leave_files_out(plan: Plan) -> str:
-    """Advise to leave out files in place of films if three or more have clips of each class."""
+    """Return advice to leave out files instead of films if enough have every class."""
     experiment, cells = plan.experiment, plan.manifest.items.column("media")
     if plan.division.protocol != "leave-film-out" or experiment.groups:
         return ""

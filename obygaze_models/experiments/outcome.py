@@ -1,11 +1,10 @@
 """The results of a plan's fits, saved one by one so that an interrupted run can resume.
 
-``OUTPUT.partial`` is the run folder while it is written; it is renamed when all is there. A fit's
-model is where the run will have it, in ``models``; all else of it is a file in ``fits``, which
-appears by one rename after the model, survives a loss of power, and has their digests: what was
-killed before that is fitted again.
-``partial.json`` says of which experiment, clips, folds and versions the fits are; where one of them
-differs, the run starts anew. Nothing else is resumed or removed.
+The run folder is written as ``OUTPUT.partial`` and renamed when it is complete. Each fit's model is
+saved in its final place in ``models``. Everything else is a file in ``fits``, which appears by a
+rename after the model, survives a loss of power, and has the digests. A fit that was killed before
+that is fitted again. ``partial.json`` describes the experiment, clips, folds and versions of the
+fits. If any of these differs, the run starts again. Nothing else is resumed or removed.
 """
 
 from __future__ import annotations
@@ -88,11 +87,11 @@ _OWN = re.compile(
     r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
     r"|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/\\]*)"
 )
-"""The files that a run writes, and their temporary names; and those that earlier ones wrote."""
+"""The files that a run writes, with their temporary names, and those of earlier versions."""
 
 
 class _FitFile(msgspec.Struct):
-    """A finished fit without its model, and the digests of the files of that, if it was saved."""
+    """A finished fit without its model, and the digests of the model's files if it was saved."""
 
     key: tuple[str, str, int]
     fit: Fit
@@ -102,16 +101,16 @@ class _FitFile(msgspec.Struct):
 
 
 class FinishedFits:
-    """The fits of an interrupted run, and those of this one.
+    """The fits of an interrupted run, and those of the current run.
 
     Parameters
     ----------
     output
-        The run folder; the fits are in a folder beside it until it is complete.
+        The run folder. The fits are in a folder beside it until it is complete.
     identity
-        What the fits depend on, as JSON values.
+        The data and settings on which the fits depend, as JSON values.
     log
-        Called with a line for people.
+        Called with a line for the user.
     anew
         Drop the fits of an interrupted run.
     """
@@ -136,24 +135,24 @@ class FinishedFits:
             key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
         ]
         if changed and not anew:
-            log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting anew.")
+            log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting again.")
         if changed or anew:
             self.discard()
             return
-        found = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
-        finished = counted(found, "finished fit is", "finished fits are")
+        fits = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
+        finished = counted(fits, "finished fit is", "finished fits are")
         log(f"Resuming: {finished} in {self.folder}.")
 
     @property
     def count(self) -> int:
-        """How many fits are kept."""
+        """The number of fits that are kept."""
         return len(self._kept)
 
     def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
-        """The result of a fit that is finished; None where it is not, or its files are damaged or
-        do not fit the clips.
+        """Return the result of a finished fit, or None if it is missing, damaged or does not match.
 
-        `StoreUnreadable` where the system cannot read them now: the fit may be whole.
+        Raises `StoreUnreadable` if the system cannot read its files now, since the fit may be
+        intact.
         """
         from obygaze_models.saved.persistence import load_model
 
@@ -172,7 +171,7 @@ class FinishedFits:
             kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
             clips = {*fit.seen.tolist()} <= {*range(len(data))}
             if found.key != planned.key:
-                raise ValueError("it is of another fit")
+                raise ValueError("it belongs to another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
             target = planned.task.target
@@ -181,19 +180,19 @@ class FinishedFits:
             msgspec.convert(fit.facts, Facts)
             if not found.not_saved:
                 fit = replace(fit, estimator=load_model(self.folder / model)[0])
-                fit.probabilities(data, rows[:1])  # raises where the model fits other features
+                fit.probabilities(data, rows[:1])  # raises if the model needs other features
         except StoreUnreadable:
             raise
-        except Exception:  # whatever damage causes
-            self._log(f"{self.folder / name} is damaged; it is fitted again.")
+        except Exception:  # damage can cause any error
+            self._log(f"{self.folder / name} is damaged, so the fit is repeated.")
             return None
         self._kept[place] = found.not_saved
         return FitResult(planned, fit, table)
 
     def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
-        """Keep a fit and its model, unless they are; gives why the model cannot be saved.
+        """Keep a fit and its model, and return why the model cannot be saved, if so.
 
-        One that failed is not kept: what was in its way may be gone when the run resumes.
+        A failed fit is not kept, because its cause may be gone when the run resumes.
         """
         from obygaze_models.saved.persistence import save_model
 
@@ -202,8 +201,8 @@ class FinishedFits:
             return self._kept[place]
         self.begin()
         model = self.folder / MODELS / place
-        shutil.rmtree(model, ignore_errors=True)  # of a fit that is damaged or was not finished
-        # `become` removes what a killed process leaves; `new_folder` looks for it at each model.
+        shutil.rmtree(model, ignore_errors=True)  # from a damaged or unfinished fit
+        # `become` removes what a killed process leaves; `new_folder` would look at each model.
         begun = model.with_name(f"{prefix(model)}model.partial")
         shutil.rmtree(begun, ignore_errors=True)
         try:
@@ -219,24 +218,24 @@ class FinishedFits:
         return not_saved
 
     def begin(self) -> None:
-        """Make the folder, unless it is there; `OutputExists` where another run writes it."""
+        """Make the folder unless it exists; raise `OutputExists` if another run writes it."""
         if not self.folder.exists():
             # Another process may make it at the same time.
             with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
                 write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
         if _read_identity(self.folder) != self._identity:
-            raise OutputExists(f"another run writes {self.folder}; choose another output")
+            raise OutputExists(f"another run writes {self.folder}. Choose another output")
 
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
-        """Rename the folder, whose tables are written, to `output`; with these models.
+        """Rename the folder with its tables to `output`, keeping only these models.
 
-        The fits are removed last: who is killed before that loses none.
+        The fits are removed last, so a process that is killed before that loses none.
         """
-        kept = {self.folder / MODELS / place for place in models}
+        final = {self.folder / MODELS / place for place in models}
         for path in (*self.folder.glob("*"), *self.folder.glob(f"{MODELS}/*/*")):
-            if path in kept or path.name in (FITS, MODELS, HEADER, *RUN_FILES):
+            if path in final or path.name in (FITS, MODELS, HEADER, *RUN_FILES):
                 continue
-            _remove(path)  # what killed processes left is of no fit
+            _remove(path)  # left by killed processes
         if overwrite and output.exists():
             with new_folder(output, overwrite=True, marker=RECORD, allow_missing=True) as folder:
                 folder.rmdir()
@@ -246,14 +245,14 @@ class FinishedFits:
         _remove_fits(output)
 
     def discard(self) -> None:
-        """Remove all that a run wrote."""
+        """Remove all files that a run wrote."""
         remove_resumable(self.folder, _OWN.fullmatch)
 
 
 def tidy(output: Path, identity: Callable[[], Mapping[str, Any]]) -> bool:
-    """Remove the fits that a run leaves in its folder if it is killed at its end.
+    """Remove the fits that a run leaves in its folder if it is killed at the end.
 
-    Return False, and remove nothing, if there are none, or if they are of another run.
+    Return False, and remove nothing, if there are none, or if they belong to another run.
     """
     names = RECORD, HEADER
     if not all((output / name).is_file() for name in names):
@@ -277,12 +276,12 @@ def _read_identity(folder: Path) -> dict[str, Any]:
         return check_format(identity, path, FORMAT, FORMAT_VERSION, OutputExists)
     except OutputExists as problem:
         raise OutputExists(
-            f"{problem}; move {folder} elsewhere, or choose another output"
+            f"{problem}. Move {folder} elsewhere, or choose another output"
         ) from None
 
 
 def _remove_fits(output: Path) -> None:
-    for name in (FITS, HEADER):  # the header is last: it says of which run the fits are
+    for name in (FITS, HEADER):  # the header last, as it identifies the run
         _remove(output / name)
 
 
@@ -303,12 +302,12 @@ def _as_array(kind: type, value: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that came of training and testing.
+    """The results of training and testing.
 
-    `fits` are the rows of ``fits.csv``, `saved` the places of those that were saved, and
-    `explained` their results, if some have concepts or weigh stores; `seen` has by task and fold
-    the rows that some model of it looked at beside those that train and validate; `warnings` are
-    those of other packages' estimators, and about inner folds.
+    `fits` are the rows of ``fits.csv``. `saved` are the paths of the saved models. `explained` are
+    the results of these if some have concepts or weigh stores. `seen` maps task and fold to the
+    rows that a model used besides training and validation. `warnings` come from other packages'
+    estimators, and from inner folds.
     """
 
     plan: Plan
@@ -321,7 +320,7 @@ class Outcome:
     warnings: list[RunWarning] = field(default_factory=list)
 
     def add(self, result: FitResult, finished: FinishedFits) -> None:
-        """A fit, which is kept; or one that failed."""
+        """Add a fit, which is kept, or a failure."""
         planned, fit = result.planned, result.fit
         name, task, fold = planned.name, planned.task, planned.fold
         if fit is None or result.table is None:
@@ -344,7 +343,7 @@ class Outcome:
             "not_saved": not_saved, "cut": fit.cut if planned.spec.threshold else None,
             "facts": fit.facts,
         })  # fmt: skip
-        is_ours = planned.spec.name in ESTIMATORS  # the report shows what ours say
+        is_ours = planned.spec.name in ESTIMATORS  # the report shows the notes of ours
         self.warnings.extend(
             RunWarning(note.code, name, f"{name}: {note.text}")
             for note in fit.warnings
@@ -364,7 +363,7 @@ class Outcome:
 
     @cached_property
     def _explains(self) -> bool:
-        """Whether models are explained, for which all must be kept."""
+        """True if models are explained, for which all must be kept."""
         learners = self.plan.experiment.learners.values()
         return any(spec.has_bank or spec.fusion == "late" for spec in learners)
 
@@ -375,7 +374,7 @@ class Outcome:
 
     @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:
-        """Of each fit, and its training task."""
+        """The leaks of each fit, with its training task."""
         return [
             (task, leak)
             for task, folds in self.plan.folds.items()
@@ -389,7 +388,7 @@ class Outcome:
 
     @property
     def leak_counts(self) -> list[LeakCount]:
-        """The same in numbers."""
+        """The leaks as counts."""
         return [
             LeakCount(task, leak.fold, leak.test, leak.clips, len(leak.train),
                       len(leak.validation), len(leak.otherwise))
@@ -399,7 +398,7 @@ class Outcome:
     def record(
         self, warnings: list[RunWarning], *, files: dict[str, str], started: str, seconds: float
     ) -> RunRecord:
-        """All of ``run.json``."""
+        """Return the content of ``run.json``."""
         plan, data = self.plan, self.plan.data
         group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
         scores = score_models(self.predictions, group_of, measure=plan.measure or "")
@@ -421,7 +420,7 @@ class Outcome:
         )
 
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
-        """Of ``run.json`` what needs no scores."""
+        """Return the part of ``run.json`` that needs no scores."""
         plan, experiment = self.plan, self.plan.experiment
         manifest, attributes = plan.manifest, plan.store.attributes
         official = None
@@ -464,7 +463,7 @@ class Outcome:
 
 
 def _about_models(plan: Plan) -> dict[str, ModelRecord]:
-    """Return what each model of a plan is."""
+    """Return a description of each model of a plan."""
     experiment = plan.experiment
     models = {
         name: ModelRecord(
@@ -482,7 +481,7 @@ def _about_models(plan: Plan) -> dict[str, ModelRecord]:
 
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
-    """What is kept with a saved model: what it tells apart, by what, and from which clips."""
+    """Return the description to save with a model: its task, features and clips."""
     seen = sorted(plan.data.ids[row] for row in fit.seen.tolist())
     items = plan.manifest.items
     return {
@@ -500,7 +499,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         **({"cut": fit.cut} if planned.spec.threshold else {}),
         **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
-        # Whoever scores it again can see which clips it has seen, also under other ids.
+        # For others who score it: the clips that it has seen, also under other ids.
         "seen": seen,
         "footage": footage_of(items, seen),
         "warnings": [asdict(warning) for warning in origin_warnings(items, plan.store.attributes)],

@@ -1,4 +1,4 @@
-"""All that is known before anything is trained: the clips, what is fitted to which, and why not."""
+"""The plan of an experiment before training: the clips, what is fitted to which, and why not."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ from obygaze_models.experiments.spec import folder_name
 from obygaze_models.scoring.metrics import Array
 
 _Part = tuple[Problem, int, str, Sequence[Fold]]
-"""A problem, how many namesakes it has before it, an estimator's name, and its folds."""
+"""A problem, the number of earlier namesakes, an estimator's name, and its folds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What an experiment will do.
+    """The plan of an experiment.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ class Plan:
 
     @property
     def labels(self) -> LabelSet:
-        """Who annotated what."""
+        """The label set of the experiment."""
         return self.manifest.labels(self.experiment.label_set)
 
     @property
     def scheme(self) -> LabelScheme:
-        """What may be annotated."""
+        """The label scheme of the experiment."""
         return self.manifest.label_scheme(self.experiment.label_set)
 
     @property
@@ -120,17 +120,17 @@ class Plan:
 
     @property
     def tests(self) -> list[Task]:
-        """What is tested, each once."""
+        """The tasks to test, without duplicates."""
         return [*dict.fromkeys(test for problem in self.problems for test in problem.tests)]
 
     @property
     def tasks(self) -> list[Task]:
-        """All that is learnt or tested."""
+        """All tasks to learn or to test."""
         return [task for problem in self.problems for task in (problem.train, *problem.tests)]
 
     @property
     def all_folds(self) -> Iterator[Fold]:
-        """Yield the folds of all tasks."""
+        """The folds of all tasks."""
         return (fold for folds in self.folds.values() for fold in folds)
 
     def labels_of(self, task: Task) -> Array:
@@ -152,12 +152,12 @@ class Plan:
         return folds[:start] if validate else folds[start:]
 
     def fits(self) -> Sequence[PlannedFit]:
-        """Return every estimator in every one of its folds of every problem."""
+        """Return the fits of every estimator in each of its folds of each problem."""
         parts = self._parts()
         numbers = [(part, number) for part in parts for number in range(len(part[-1]))]
 
-        def make_fit(place: int) -> PlannedFit:
-            part, number = numbers[place]
+        def make_fit(index: int) -> PlannedFit:
+            part, number = numbers[index]
             return self._planned(part, number)
 
         return MadeWhenNeeded(len(numbers), make_fit)
@@ -185,15 +185,15 @@ class Plan:
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """Python, ours, and the libraries that decide the numbers; those of its estimators, too."""
+        """The versions of Python, this package, and the libraries that determine the numbers."""
         versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
-            with suppress(PluginError):  # of which each fit tells
+            with suppress(PluginError):  # each fit reports it
                 versions |= plugin_versions(spec.estimator)
         return {"python": platform.python_version(), **versions}
 
     def identity(self) -> dict[str, Any]:
-        """Settings, digests and versions: what the numbers depend on."""
+        """Return the settings, digests and versions on which the numbers depend."""
         data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
@@ -211,7 +211,7 @@ class Plan:
         }
 
     def about_features(self, *, frames: bool = False) -> dict[str, Any]:
-        """Return what a saved model must know of the features, or frames, it fits."""
+        """Return a saved model's description of its features, or frames."""
         attributes, experiment = self.store.attributes, self.experiment
         array = experiment.frames if frames else experiment.array
         return {
@@ -225,7 +225,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """The films of the test clips, how many also train, and why others are not tested."""
+        """The films of the test clips, those that also train, and why others are not tested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
         testable = np.any(
@@ -255,17 +255,17 @@ class Plan:
 
     @property
     def blank(self) -> list[str]:
-        """The tested clips whose features are zeros only."""
+        """The tested clips whose features are all zero."""
         return [self.data.ids[row] for row in self.tested_rows if not self.data.X[row].any()]
 
     @property
     def file_names(self) -> dict[str, str]:
-        """What messages call the files, before which the column ``media`` names their film."""
+        """The names of the files in messages; the column ``media`` puts the film before them."""
         items = self.manifest.items
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
-        """Return all labelled clips, in the manifest's order, and what part each takes."""
+        """Return all labelled clips in the manifest's order, with the part that each takes."""
         reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
         reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
@@ -276,7 +276,7 @@ class Plan:
         return clips
 
     def estimate(self) -> tuple[float, list[Skipped]]:
-        """About how many seconds all fits take, by one of each estimator; and which fail."""
+        """Estimate the seconds for all fits from one per estimator, and return those that fail."""
         last = {part[2]: part for part in self._parts() if part[-1]}
         counts, failed, seconds = self.fold_counts(), [], 0.0
         for name, part in progress(list(last.items()), "try", unit="fit"):
@@ -304,7 +304,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
-    """Plan an experiment; `ExperimentError` where nothing could be learnt."""
+    """Plan an experiment; raise `ExperimentError` if nothing could be learned."""
     plan = plan_clips(experiment)
     experiment = plan.experiment
     specs = [spec for spec in experiment.learners.values() if spec.has_bank]
@@ -312,7 +312,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if unread := {*experiment.concept_stores.values()} - read:
         raise ExperimentError(
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}; add one that does, such as pcbm-logistic, or leave it out"
+            f"{min(unread)}. Add one that does, such as pcbm-logistic, or leave it out"
         )
     near = _near(plan)
     for problem in plan.problems:
@@ -330,7 +330,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a fold is: its number among the folds that a protocol makes with one seed."""
+    """The position of a fold among the folds that a protocol makes with one seed."""
 
     folds: Sequence[Fold]
     number: int
@@ -341,7 +341,7 @@ class _Place:
 def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
     """Add the folds of a problem that can be fitted and tested.
 
-    Each keeps the number that it has among all. They are made again when they are needed.
+    Each keeps its number among all folds. They are made again when needed.
     """
     experiment, name = plan.experiment, problem.train.key
     seeds = experiment.seeds or (experiment.seed,)
@@ -371,10 +371,10 @@ def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
 
 
 def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
-    """Return whether folds have validation clips: True, False, or both in this order.
+    """Return whether folds have validation clips: [True], [False], or [True, False].
 
-    Where films are left out, models that use no validation clips need no film for these. A model
-    from outside is such a model unless it has predictions of more fits.
+    If films are left out, models that use no validation clips need no film for these. A model from
+    outside is such a model unless it has predictions of more fits.
     """
     experiment = plan.experiment
     if plan.division.protocol != "leave-film-out":
@@ -397,12 +397,12 @@ def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
 
 
 def _fit_count(model: OutsideModel) -> int:
-    """Return of how many fits there are predictions; 0 where they are of any fit."""
+    """Return the number of fits with predictions, or 0 if they are for any fit."""
     return len({fit for _, fit in model.table} - {ANY_FIT})
 
 
 def _near(plan: Plan) -> Near:
-    """Which clips are within the experiment's gap of those of some rows, in the same file."""
+    """Return a function that finds clips within the gap of some rows, in the same file."""
     items, gap = plan.manifest.items, plan.experiment.gap
     if not gap:
         return None
@@ -412,7 +412,7 @@ def _near(plan: Plan) -> Near:
 
 
 def plan_clips(experiment: Experiment | str | Path) -> Plan:
-    """A plan of the clips and their division, without its folds."""
+    """Return a plan of the clips and their division, without its folds."""
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
     if (column := experiment.check().column) is not None:
@@ -423,8 +423,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
     if experiment.is_soft and len(annotators) < 2:
         raise ExperimentError(
-            f"{experiment.name!r}: soft targets need several annotators, and {merged.name!r} was "
-            "not merged from several; list their label sets: "
+            f"{experiment.name!r}: soft targets need several annotators, but {merged.name!r} was "
+            "not merged from any. List their label sets: "
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
@@ -435,12 +435,12 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     experiment.check_models(names)
     if not names:
         raise ExperimentError(
-            f"{experiment.name!r}: estimators is empty; name one, or give --predictions FILE"
+            f"{experiment.name!r}: estimators is empty. Name one, or add --predictions FILE"
         )
     if double := [model.name for model in outside if names.count(model.name) > 1]:
         raise ExperimentError(
-            f"{experiment.name!r}: two models are called {double[0]!r}; give the predictions "
-            "another name, in their column model or as the name of their file"
+            f"{experiment.name!r}: two models are called {double[0]!r}. Rename the predictions, "
+            "in their column model or by the name of their file"
         )
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
@@ -474,31 +474,31 @@ def _check_features(data: ClipDataset, experiment: Experiment) -> None:
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
         raise ExperimentError(
-            f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite "
-            f"numbers, such as {named}; verify the store and extract them again"
+            f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite, "
+            f"such as {named}. Verify the store and extract them again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
 
 
 def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
-    """The label set of an experiment; of several annotators the one that was merged of them."""
+    """Return the label set of an experiment, or the set that was merged from several annotators."""
     names = experiment.labels
     if not isinstance(names, tuple):
         return names
     merged = [n for n in manifest.label_names if {*manifest.labels(n).merged_from} == {*names}]
     if not merged:
         options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
-        remedy = f"; make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
+        remedy = f". Make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
         raise ExperimentError(
-            f"{experiment.name!r}: {manifest.name} has no label set merged of {' and '.join(names)}"
-            + (remedy if len(names) > 1 else f'; for one annotator write labels = "{names[0]}"')
+            f"{experiment.name!r}: {manifest.name} has no labels merged from {' and '.join(names)}"
+            + (remedy if len(names) > 1 else f'. For one annotator write labels = "{names[0]}"')
         )
     return manifest.default_labels if manifest.default_labels in merged else merged[0]
 
 
 def _add_outside(plan: Plan, model: OutsideModel) -> None:
-    """The predictions of a model that was trained elsewhere."""
+    """Add the predictions of a model that was trained elsewhere."""
     for problem in plan.problems:
         films = plan.folds_of(problem, validate=False)
         is_of_films = _fit_count(model) <= len(films)
@@ -509,15 +509,15 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
                 why = f"{model.path.name} has no predictions of fit {fold.index}"
                 plan.skipped.append(skipped_fit(model.name, problem.train, fold, why))
             else:
-                given = test_predictions(plan.data, problem, model.name, fold, table)
-                plan.outside_predictions.extend(given)
+                tables = test_predictions(plan.data, problem, model.name, fold, table)
+                plan.outside_predictions.extend(tables)
 
 
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
-    """Return the tests of a fold that can be made; none if it cannot be trained.
+    """Return the tests of a fold that can be made, or () if it cannot be trained.
 
-    Training needs clips of every class, validation and each test of at least two. The plan notes
-    what is skipped, and why.
+    Training needs clips of every class; validation and each test need at least two classes. The
+    plan records what is skipped, and why.
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:

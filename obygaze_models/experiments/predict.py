@@ -1,4 +1,4 @@
-"""Write predictions for people: a run's held-out ones, or those of a saved model."""
+"""Predictions as files and text: a run's held-out predictions, or those of a saved model."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def predict_run(
     ids: Sequence[str] | None = None,
     divided: bool = False,
 ) -> WrittenPredictions:
-    """Write a run's held-out predictions; or only those on which annotators or models differ."""
-    every = exports.held_out(run, model=estimator, ids=ids)
-    rows = annotators.divided(run, every) if divided else every
+    """Write a run's held-out predictions, or only those on which annotators or models differ."""
+    predictions = exports.held_out(run, model=estimator, ids=ids)
+    rows = annotators.divided(run, predictions) if divided else predictions
     warnings = [
         warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
     ]
@@ -71,8 +71,8 @@ def predict_run(
         run=None if divided or ids else run,
     )
     if divided:
-        others = "on the others all agree, or only one annotator gave a label"
-        lines.append(f"--divided: {len(rows):,} of {len(every):,} predictions; {others}")
+        others = "on the rest all agree, or only one annotator gave a label"
+        lines.append(f"--divided: {len(rows):,} of {len(predictions):,} predictions; {others}")
     text = [*exports.describe_held_out(rows, outputs.max_rows), *lines]
     return WrittenPredictions([dict(row.cells) for row in rows], files, text, warnings)
 
@@ -99,9 +99,9 @@ def predict_model(
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()
-        lines.insert(0, f"a row a clip -> {outputs.table}")
-    shown = list(itertools.islice(_as_json(predictions), outputs.max_rows))
-    text = [*_describe_rows(shown, predictions), *lines]
+        lines.insert(0, f"a row per clip -> {outputs.table}")
+    first_rows = list(itertools.islice(_as_json(predictions), outputs.max_rows))
+    text = [*_describe_rows(first_rows, predictions), *lines]
     seen = say_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
     return WrittenPredictions(_as_json(predictions), files, text, predictions.warnings, [*seen])
 
@@ -117,16 +117,16 @@ def _as_json(predictions: Predictions) -> Iterator[dict[str, Any]]:
         }
 
 
-def _describe_rows(shown: list[dict[str, Any]], predictions: Predictions) -> list[str]:
-    """Return the rows to show, and how many clips have which prediction."""
+def _describe_rows(rows: list[dict[str, Any]], predictions: Predictions) -> list[str]:
+    """Return the rows to show, and the number of clips with each prediction."""
     lines, total = [], len(predictions.ids)
-    if shown:
+    if rows:
         cells = [
             [row["id"], row["prediction"], *(f"{p:.3f}" for p in row["probabilities"].values())]
-            for row in shown
+            for row in rows
         ]
         lines.append(align(["clip", "prediction", *predictions.classes], cells, left=2))
-        if (more := total - len(shown)) > 0:
+        if (more := total - len(rows)) > 0:
             lines.append(f"and {counted(more, 'more clip', 'more clips')}; -o writes all to a file")
     kind = predictions.about.target_key
     if kind == NUMBER and total:

@@ -1,8 +1,8 @@
-"""What models predict, in a run and from outside: written and read, averaged and scored.
+"""Predictions of models in a run and from outside: written, read, averaged and scored.
 
 A table of predictions is a frame with a row for each model, test set, fit and clip: ``model``,
 ``test``, ``fit``, ``id``, ``label`` (the number of the clip's class; in a file its key) and
-``probability`` of the second of two classes, or ``probability_KEY`` of each of more.
+``probability`` of the second of two classes, or ``probability_KEY`` for each of more.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ Array = NDArray[Any]
 
 
 def tabulate(
-    task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, given: Array
+    task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, probabilities: Array
 ) -> pd.DataFrame:
-    """Return the table of one fit on one test set, of the probabilities of all classes [N, C]."""
+    """Return the table of a fit on a test set, from the probabilities of all classes [N, C]."""
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
-    names, values = task.target.columns(task.class_keys), task.target.to_columns(given)
+    names, values = task.target.columns(task.class_keys), task.target.to_columns(probabilities)
     return pd.DataFrame(columns | dict(zip(names, values.T, strict=True)))
 
 
 def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return tables of predictions as one."""
+    """Concatenate tables of predictions."""
     empty = pd.DataFrame(columns=["model", "test", "fit", "id", "label"])
     joined = pd.concat(list(tables) or [empty], ignore_index=True)
     return joined.astype({"model": "category", "test": "category"})
 
 
 def target_of(table: pd.DataFrame) -> Target:
-    """Return the target that a table's predictions are of."""
+    """Return the target of a table's predictions."""
     return target_of_columns(table.columns)
 
 
 def probabilities_of(table: pd.DataFrame) -> Array:
-    """Return the probabilities of the second of two classes [N], or of each of more [N, C]."""
+    """Return the probabilities of the second of two classes [N], or of all of more [N, C]."""
     columns = target_of(table).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
 
 
 def called_of(table: pd.DataFrame) -> Array:
-    """Return what each row's prediction is called: of classes, the most probable one."""
+    """Return the class that each row predicts: the most probable one."""
     return target_of(table).called(probabilities_of(table))
 
 
@@ -75,7 +75,7 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
 
 
 def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
-    """Return ``predictions.csv``."""
+    """Return the content of ``predictions.csv``."""
     task_of = {task.key: task for task in tests}
     labels = np.empty(len(table), dtype=object)
     for test, rows in table.groupby("test", observed=True).indices.items():
@@ -85,7 +85,7 @@ def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
-    """Read what `format_predictions` wrote."""
+    """Read a file that `format_predictions` wrote."""
     task = record.task(next(iter(record.tests)))
     columns = task.target.columns(task.class_keys)
 
@@ -97,28 +97,28 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
             own = record.task(str(test))
             codes[rows] = own.target.read_labels(own, table["label"].to_numpy()[rows])
         table["label"] = codes
-        # As text first: pandas' own parser of numbers rounds some.
+        # As text first, because pandas' parser of numbers rounds some.
         table[columns] = table[columns].astype(np.float64)
         allowed = np.all(task.target.allows(table[columns].to_numpy()), axis=1)
         is_wrong = ~(task.target.takes_part(codes) & allowed)
         for row in table[is_wrong].itertuples():
-            raise ValueError(f"fit {row.fit} of {row.model} has other labels or probabilities")
+            raise ValueError(f"fit {row.fit} of {row.model} has invalid labels or probabilities")
 
     return read_frame(path, _columns(task), check)
 
 
 def _columns(task: Task) -> dict[str, str]:
-    """Return the columns of ``predictions.csv``, and how each is read."""
+    """Return the columns of ``predictions.csv``, with the type of each."""
     columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
     return columns | dict.fromkeys(["label", *task.target.columns(task.class_keys)], "str")
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean probability of each clip over the fits of one model, ids in order.
+    """Return the mean probability of each clip over the fits of a model, sorted by id.
 
-    Where a fit tested a clip in several test sets, with the same prediction, it counts once. The
-    table has ``id``, ``label``, the probabilities, the class that is ``called``, over how many
-    ``fits``, and the ``low`` and ``high`` of these: of the last class, if there are many.
+    If a fit tested a clip in several test sets, with the same prediction, it counts once. The table
+    has ``id``, ``label``, the probabilities, the predicted class (``called``), the number of
+    ``fits``, and the ``low`` and ``high`` of the last probability.
     """
     columns = target_of(table).columns_in(table.columns)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
@@ -131,14 +131,14 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def most_fits_per_clip(table: pd.DataFrame) -> int:
-    """Return how many fits of one model test the same clip, at most."""
+    """Return the largest number of fits of a model that test the same clip."""
     return int(table.groupby(["model", "test", "id"], observed=True).size().max())
 
 
 def join_fits(
     table: pd.DataFrame, group_of: Mapping[str, str], classes: int, measure: str = ""
 ) -> ScoredClips:
-    """Return the predictions of one model on one test set as they are scored.
+    """Return the predictions of a model on a test set in the form for scoring.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def join_fits(
 def score_models(
     table: pd.DataFrame, group_of: Mapping[str, str], *, measure: str = ""
 ) -> list[ModelScores]:
-    """Score each model on each test set: each group, their mean and its interval, and each fit.
+    """Score each model on each test set: each group, their mean and interval, and each fit.
 
     Parameters
     ----------
@@ -179,8 +179,8 @@ def score_models(
             ModelScores(
                 model=model,
                 test=test,
-                mean={key: made.value for key, made in estimates.items()},
-                interval={key: made.interval for key, made in estimates.items()},
+                mean={key: estimate.value for key, estimate in estimates.items()},
+                interval={key: estimate.interval for key, estimate in estimates.items()},
                 groups={} if groups.pooled else groups.by_name(),
                 left_out=groups.left_out,
                 unnamed=groups.unnamed,
@@ -199,9 +199,9 @@ def score_over_fits(by_fit: Sequence[Scores]) -> FitScores:
 
 
 def score_fit(table: pd.DataFrame, *, trec: bool) -> Scores:
-    """Return the scores of one fit on one test set."""
+    """Return the scores of a fit on a test set."""
     probabilities = probabilities_of(table)
-    # Clips without features are in a warning of the run.
+    # A warning of the run counts the clips without features.
     ranks = trec_ranks(table["id"].tolist(), probabilities) if trec else None
     return score(table["label"].to_numpy(), probabilities, ranks, target_of(table).key)
 
@@ -212,10 +212,10 @@ def score_test_sets(
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
 ) -> dict[str, TestSet]:
-    """Return each test set's size, and what guessing scores there.
+    """Return each test set's size, and the scores of guessing there.
 
-    A guess is scored as the models are: in each group that counts, at its own share of positives,
-    and the mean over these.
+    A guess is scored like the models: in each group that counts, at its share of positives, and
+    then averaged.
     """
     sets, task_of = {}, {task.key: task for task in tasks}
     for name, own in split_by(table, "test").items():
@@ -249,7 +249,7 @@ def score_guesses(
 
 @dataclass(frozen=True)
 class OutsideModel:
-    """The predictions of one model from outside: by task and fold, the probabilities of clips."""
+    """The predictions of a model from outside: task and fold -> clip -> probabilities."""
 
     name: str
     path: Path
@@ -257,12 +257,12 @@ class OutsideModel:
     table: dict[tuple[str, int], dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
-        """[n, classes] for some clips of a fold; None where the file has nothing of the fold."""
+        """Return [n, classes] for some clips of a fold, or None if the file lacks the fold."""
         target = task.target
         names = target.columns(task.class_titles)
         if self.columns not in (names, target.columns(task.class_keys)):
             raise ExperimentError(
-                f"{self.path}: the columns are {', '.join(self.columns)}, and {task.key} needs "
+                f"{self.path}: the columns are {', '.join(self.columns)}, but {task.key} needs "
                 f"{', '.join(names)}"
             )
         key = task.key if any(name for name, _ in self.table) else ""
@@ -271,8 +271,8 @@ class OutsideModel:
             return None
         if missing := [clip for clip in ids if clip not in clips]:
             raise ExperimentError(
-                f"{self.path}: {self.name} has no prediction of {missing[0]} in fit {fit}, which "
-                f"is a test clip there ({len(missing)} of {len(ids)} are missing)"
+                f"{self.path}: {self.name} has no prediction of {missing[0]} in fit {fit}, where "
+                f"it is tested ({len(missing)} of {len(ids)} are missing)"
             )
         values = np.array([clips[clip] for clip in ids], dtype=np.float64)
         return target.from_columns(values)
@@ -285,7 +285,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
     ``id``              the clip
     ``position``        of ordered levels, from 0; or ``value`` of numbers
     ``probability``     of the positive class; of more classes ``probability_NAME`` of each
-    ``fit``             the fold, numbered as in ``predictions.csv``; without it, for all folds
+    ``fit``             the fold, numbered as in ``predictions.csv``; without it, all folds
     ``model``           the name under which it is listed; without it, the name of the file
     ``task``            as in ``run.json``; needed where an experiment learns several tasks
     ==================  =====================================================================
@@ -296,7 +296,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
         target = target_of_columns(table.columns)
         columns, is_numeric = target.columns_in(table.columns), target.is_numeric
         if not columns:
-            raise ValueError(f"it has no column probability; it has {', '.join(table.columns)}")
+            raise ValueError(f"it has no column probability (got {', '.join(table.columns)})")
         for line, row in zip(table.lines, table.rows(), strict=True):
             name = row.get("model") or path.stem
             model = models.setdefault(name, OutsideModel(name, path, columns))
@@ -312,7 +312,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
                 raise ValueError(f"line {line}: a {kind} is {row[columns[0]]}, not {limits}")
             clips = model.table.setdefault((row.get("task", ""), fit), {})
             if row["id"] in clips:
-                raise ValueError(f"line {line}: {row['id']} is twice in fit {row.get('fit', '')}")
+                raise ValueError(f"line {line}: duplicate {row['id']} in fit {row.get('fit', '')}")
             clips[row["id"]] = values
     except (ManifestError, ValueError) as problem:
         raise ExperimentError(f"{path} cannot be read: {problem}") from None

@@ -1,7 +1,7 @@
-"""The paper's numbers, and which of them belong beside a row of ours.
+"""The paper's numbers, and the rows of ours that they are comparable with.
 
-A number belongs beside ours if the clips, the backbone's checkpoint, the kind of model, the levels
-that it tells apart and the average of F1 are the paper's.
+A number is comparable if the clips, the backbone's checkpoint, the kind of model, its levels and
+the average of F1 are the paper's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 CHANCE = {"random": "Random", "all positive": "All positive"}
 """Our chance baselines -> the paper's rows."""
 CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
-"""Metric -> the version of the paper that prints its chance baselines by this average of F1."""
-#: Protocols that test one fold, as Table 2 does.
+"""Metric -> the version of the paper that prints its chance baselines with this average of F1."""
+# : Protocols that test one fold, as in Table 2.
 _ONE_FOLD = ("leak-free", "released", "paper")
 
 
@@ -37,13 +37,13 @@ class Backbone:
     Parameters
     ----------
     title
-        For people.
+        The title for readers.
     names
         The names and families that stores record; the first is its name in obygaze.
     row
         Its row in the paper's tables.
     config
-        The settings of the paper's checkpoint; a store that records others is of another one.
+        The settings of the paper's checkpoint. A store with other settings has another checkpoint.
     """
 
     title: str
@@ -67,7 +67,7 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper, its deviation over runs if it has one, and the row that it is in."""
+    """A number of the paper, its deviation over runs if any, and its row."""
 
     mean: float
     std: float | None
@@ -75,22 +75,22 @@ class Published:
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
-    """The slot in `BACKBONES` of a store's backbone, of whatever checkpoint; None if it has none.
+    """Return the slot in `BACKBONES` of a store's backbone, whatever its checkpoint, or None.
 
-    Stores record the family of their backbone. Where they do not, the name tells: earlier stores
-    have the family as the name.
+    Stores record the family of their backbone. If they do not, the name is used, since earlier
+    stores have the family as the name.
     """
     family = str(backbone.get("family") or backbone["name"])
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
 
 
 def is_checkpoint_of_paper(backbone: Mapping[str, Any]) -> bool:
-    """Whether a store's backbone is a checkpoint that the paper has numbers of."""
+    """Return True if a store's backbone is a checkpoint that the paper has numbers for."""
     return _backbone_row(backbone) is not None
 
 
 def published_row(row: str, column: str) -> dict[str, Published]:
-    """Metric -> the number of Table 2 or 5 in a column such as ``HN-S/EN-S``."""
+    """Return the numbers of Table 2 or 5 in a column such as ``HN-S/EN-S``, by metric."""
     tables = reference_json("published.json")
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
     number = entry["values"].get(column)
@@ -98,23 +98,23 @@ def published_row(row: str, column: str) -> dict[str, Published]:
 
 
 def chance_row(baseline: str, metric: str) -> str:
-    """The paper's row for a baseline of `CHANCE`, in the version that prints this metric."""
+    """Return the paper's row for a baseline of `CHANCE`, in the version that prints this metric."""
     return f"{CHANCE[baseline]} ({CHANCE_VERSIONS[metric]})"
 
 
 def published_films() -> dict[str, Published]:
-    """Film -> the number of Table 4. The paper does not say which average of F1 it is."""
+    """Return the numbers of Table 4 by film. The paper does not say which average of F1 it has."""
     rows = reference_json("published.json")["table4"]["rows"]
     return {film: _published(number, "Table 4") for film, number in rows.items()}
 
 
 def published_average() -> Published:
-    """The average of Table 4."""
+    """Return the average of Table 4."""
     return _published(reference_json("published.json")["table4"]["average"], "Table 4, average")
 
 
 def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
-    """Metric -> the paper's number for a model of a run; empty if the paper has none."""
+    """Return the paper's numbers for a model of a run by metric, or {} if there are none."""
     column = _column(record, train, test)
     if column is None or record.protocol not in _ONE_FOLD:
         return {}
@@ -130,7 +130,7 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
 def published_film(
     record: RunRecord, model: str, train: str, test: str, film: str
 ) -> Published | None:
-    """The number of Table 4 for a film that was left out, from clips that were not balanced."""
+    """Return the number of Table 4 for a film that was left out, without balancing."""
     is_the_papers = (
         record.protocol == "leave-film-out"
         and record.balance in ("", "none")
@@ -142,7 +142,7 @@ def published_film(
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
-    """The paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
+    """Return the paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
     tasks = record.task(train), record.task(test)
     if record.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
         return None
@@ -154,7 +154,7 @@ def _tells_sure(task: Task) -> bool:
 
 
 def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
-    """The paper's row for a store's backbone; None if its checkpoint is not the paper's."""
+    """Return the paper's row for a store's backbone, or None for another checkpoint."""
     slot = slot_of(backbone)
     if slot is None:
         return None

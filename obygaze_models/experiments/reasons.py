@@ -1,10 +1,10 @@
-"""``reasons.csv``: what a run's models made of the concepts of each test clip.
+"""``reasons.csv``: each test clip's concept scores, and their parts in predictions.
 
-A fit has a row for each of its clips and concepts: what the clip measures along it (``value``), and
-its ``part`` in the logit of a ``class``, by its key. The class is empty where a clip's features
-are zeros only, as nothing is said or seen in it. The row of an intercept has no value. A tree has
-no parts, but a row for each question on a clip's path: the number of the ``step``, and whether the
-value was ``above`` the ``threshold``. Numbers have six significant digits.
+A fit has a row for each of its clips and concepts: the clip's score on it (``value``), and its
+``part`` in the logit of a ``class``, by key. The class is empty if a clip's features are all zero,
+because nothing is said or seen in it. The row of an intercept has no value. A tree has no parts,
+but a row for each question on a clip's path: the number of the ``step``, and whether the value was
+``above`` the ``threshold``. Numbers have six significant digits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ COLUMNS = {
     "value": "float64", "part": "float64",
     "step": "Int64", "above": "boolean", "threshold": "float64",
 }  # fmt: skip
-"""The columns, and how a frame keeps them."""
+"""The columns, with their types in a frame."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
-"""``sensitivity``: a network's derivatives, which do not add up, in runs of before."""
+"""``sensitivity`` is a network's derivatives, which do not add up, in runs of earlier versions."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
@@ -50,7 +50,7 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFr
         model, task, fold = fit.estimator, planned.task, planned.fold
         is_late = isinstance(model, StoreFusion) and model.stacker_ is not None
         if not is_late and bank_of(model) is None:
-            continue  # directions that mean nothing explain nothing
+            continue  # random directions explain nothing
         X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.class_keys, cut=fit.cut)
         if attribution is not None:
@@ -62,16 +62,16 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFr
 
 
 def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all fits, as `read_reasons` gives them."""
+    """Concatenate the rows of all fits, as `read_reasons` returns them."""
     filled = [table for table in tables if len(table)]
     joined = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS])
     return joined[[*COLUMNS]].astype(COLUMNS)
 
 
 def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
-    """Return the rows of one fit, clip by clip: all but ``model``, ``task`` and ``fit``.
+    """Return the rows of a fit, clip by clip, without ``model``, ``task`` and ``fit``.
 
-    `labels` has the key of each clip's class, empty where nothing can be said.
+    `labels` has the key of each clip's class, "" if there is none.
     """
     rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
@@ -82,13 +82,13 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
         intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
         blocks.append(pd.DataFrame(intercept))
     if attribution.steps is not None:
-        asked = [
+        answers = [
             (row, step.concept, step.value, number, step.above, step.threshold)
             for row, path in enumerate(attribution.steps)
             for number, step in enumerate(path)
         ]
         names = ["row", "concept", "value", "step", "above", "threshold"]
-        blocks.append(pd.DataFrame(asked, columns=names))
+        blocks.append(pd.DataFrame(answers, columns=names))
     table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
     table = table.reindex(columns=["row", *COLUMNS])
     table[NUMBERS] = table[NUMBERS].apply(_round)
@@ -104,19 +104,19 @@ def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
 
 
 def read_reasons(path: Path) -> pd.DataFrame:
-    """Read what `explain_models` made; `ExperimentError` where rows lack or do not agree."""
+    """Read the table of `explain_models`; raise `ExperimentError` if rows are missing or differ."""
     return read_frame(path, COLUMNS, _check)
 
 
 def _check(reasons: pd.DataFrame) -> None:
-    asked, values = questions(reasons), values_of(reasons)
+    answers, values = questions(reasons), values_of(reasons)
     if not KINDS.issuperset(reasons["kind"].cat.categories):
         raise ValueError("an unknown kind")
-    if asked[["value", "above", "threshold"]].isna().any(axis=None):
+    if answers[["value", "above", "threshold"]].isna().any(axis=None):
         raise ValueError("a question without a value or an answer")
     if np.isinf(reasons[NUMBERS].to_numpy()).any():
         raise ValueError("an infinite number")
     once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
-    of_fit = pd.concat([values, asked]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
+    of_fit = pd.concat([values, answers]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
     if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
         raise ValueError("a clip of a fit without one of its concepts, or with one twice")

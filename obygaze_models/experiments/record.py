@@ -1,7 +1,7 @@
-"""``run.json``: what a run was made of and what it scored, as types.
+"""``run.json``: the data, settings and scores of a run, as types.
 
-A record is read and written here and nowhere else. The other files of a run folder are read by
-`obygaze_models.experiments.run_folder`.
+Records are read and written only in this module. `obygaze_models.experiments.run_folder` reads the
+other files of a run folder.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MAX_FILMS_NAMED = 3
 MAKE = "obygaze models run EXPERIMENT.toml"
 
 _SOME = msgspec.Meta(min_length=1)
-"""A metric's key -> its value; None where it is not defined."""
+"""A constraint: at least one element."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the record: its fields are the keys of the file."""
+    """A part of the record, whose fields are the keys of the file."""
 
 
 class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "scikit-learn"}):
@@ -55,7 +55,7 @@ class _Config(_Part, frozen=True, kw_only=True):
 
 
 class _Backbone(_Part, frozen=True, kw_only=True):
-    """Of a store's backbone, what is read by its key."""
+    """The keys of a store's backbone that are read."""
 
     name: str
     weights_sha256: str
@@ -63,8 +63,10 @@ class _Backbone(_Part, frozen=True, kw_only=True):
 
 
 class ManifestRecord(_Part, frozen=True, kw_only=True):
-    """The labelled items, and what may be annotated. `levels` has the name of each level's code,
-    the lowest first; `senses` has how each concept is perceived, empty where that is not known.
+    """The labelled items, and their label scheme.
+
+    `levels` has the name of each level's code, the lowest first. `senses` has how each concept is
+    perceived, empty if unknown.
     """
 
     name: str
@@ -78,12 +80,12 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def is_obygaze(self) -> bool:
-        """Whether the levels are ObyGaze's, as `LabelScheme.is_obygaze`."""
+        """True if the levels are ObyGaze's, as in `LabelScheme.is_obygaze`."""
         return self.levels == obygaze_scheme().name_of
 
 
 class StoreRecord(_Part, frozen=True, kw_only=True):
-    """The store that the features are from, and a digest of what it holds."""
+    """The store of the features, and a digest of its content."""
 
     name: str
     items_digest: str
@@ -97,10 +99,10 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
 
 
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """What a saved model must know of the features that it fits, to refuse others.
+    """A saved model's description of its features, to refuse others.
 
-    `frames` is the array that models of sequences read in their place; `missing` says what becomes
-    of clips that one of several stores lacks.
+    `frames` is the array that models of sequences read instead. `missing` says how to treat clips
+    that one of several stores lacks.
     """
 
     backbone: dict[str, Any]
@@ -113,14 +115,14 @@ class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Official(_Part, frozen=True, kw_only=True):
-    """The measure by which a benchmark scores its task, and how such a run is marked."""
+    """The measure by which a benchmark scores its task, and the mark of such a run."""
 
     measure: str
     external_data: bool
 
 
 class Skipped(_Part, frozen=True, kw_only=True):
-    """What could not be learnt or tested: a fit of a task, one of its tests or its models."""
+    """A fit, test or model that could not be learned or tested, with the reason."""
 
     task: str
     fit: int
@@ -129,7 +131,7 @@ class Skipped(_Part, frozen=True, kw_only=True):
 
 
 class LeakCount(_Part, frozen=True):
-    """Of a fit's test set of so many clips, how many the same fit has used, and how."""
+    """The numbers of clips in a fit's test set that the same fit has used, by use."""
 
     task: str
     fit: int
@@ -141,12 +143,12 @@ class LeakCount(_Part, frozen=True):
 
 
 class Films(_Part, frozen=True, kw_only=True):
-    """How many films the test clips are of, and how many of those trained in the same fit.
+    """The films of the test clips, and the number of those that trained in the same fit.
 
-    `titles` has the title of each tested film by its id; `untested` the title of each other film
-    of the run's clips, and why it is not tested. They are groups of another kind where clips are
-    grouped `by` another column. Where the protocol tests one fold, it has `clips` `of` so many.
-    `unnamed` test clips have no film.
+    `titles` has the title of each tested film by id. `untested` has the title of each other film of
+    the run's clips, and why it is not tested. They are other groups if clips are grouped `by`
+    another column. If the protocol tests one fold, `clips` of a total `of` are tested. `unnamed`
+    test clips have no film.
     """
 
     tested: int
@@ -160,12 +162,12 @@ class Films(_Part, frozen=True, kw_only=True):
 
     @property
     def noun(self) -> str:
-        """What the clips were kept together by; clips where no film is named."""
+        """The unit that is kept together, or "clip" if no film is named."""
         return group_noun(self.by) if self.tested else "clip"
 
     @property
     def note(self) -> str:
-        """What must be said first where not all films or clips are tested; empty if they are."""
+        """A note for the start if not all films or clips are tested; "" if they are."""
         parts = []
         if self.clips < self.of:
             parts.append(f"{self.clips:,} of {counted(self.of, 'clip')}")
@@ -182,7 +184,7 @@ class Films(_Part, frozen=True, kw_only=True):
 
 
 class ModelRecord(_Part, frozen=True, kw_only=True):
-    """What a model of a run is.
+    """A model of a run.
 
     Parameters
     ----------
@@ -203,9 +205,9 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
 
 class TestSet(_Part, frozen=True, kw_only=True):
-    """A test set's clips, and what guessing scores there.
+    """A test set's clips, and the scores of guessing there.
 
-    `share` is that of the positives; `baselines` has the closed form of each way to guess.
+    `share` is the share of positives. `baselines` has the closed form of each way to guess.
     """
 
     clips: int
@@ -270,19 +272,19 @@ class ModelScores(_Part, frozen=True, kw_only=True):
 
     @property
     def films(self) -> int:
-        """How many groups count; 1 where all clips are scored together."""
+        """The number of groups that count; 1 if all clips are scored together."""
         return max(1, len(self.groups))
 
 
 class Machine(_Part, frozen=True, kw_only=True):
-    """Where a run was made."""
+    """The machine of a run."""
 
     system: str
     cores: int | None
 
 
 class RunRecord(_Part, frozen=True, kw_only=True):
-    """All of ``run.json``.
+    """The content of ``run.json``.
 
     Parameters
     ----------
@@ -362,44 +364,44 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         raise ValueError(f"there is no task {name!r}")
 
     def title_of(self, model: str) -> str:
-        """Return what tables and pages call a model."""
+        """Return the name of a model in tables and pages."""
         return self.models[model].title
 
     def trained_on(self, test: str) -> str:
-        """What the models that were tested on `test` were trained to tell apart."""
+        """Return the training task of the models that were tested on `test`."""
         is_learned = test in self.learned and len(self.learned) > 1
         return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
-        """Return what a test's classes are called by their levels' names, and other levels."""
+        """Return the names in sentences of a test's classes and of other levels, by key."""
         return self.task(test).words(self.manifest.levels)
 
     @property
     def measure(self) -> str:
-        """The official measure of the run's benchmark; empty if it has none."""
+        """The official measure of the run's benchmark; "" if it has none."""
         return self.official.measure if self.official else ""
 
     @property
     def ranking_metric(self) -> str:
-        """The score of the experiment, which guesses have, too; by default that of its target."""
+        """The score of the experiment, by default that of its target, which guesses also have."""
         task = self.task(self.scores[0].test)
         return self.experiment.score or task.target.default_score(task)
 
     @property
     def main_metric(self) -> str:
-        """The score that models are ranked by, and that sentences are about."""
+        """The score by which models are ranked, and that sentences mention."""
         return self.measure or self.ranking_metric
 
     @property
     def headline_model(self) -> str:
-        """The model that the result is about, which was named before the test."""
+        """The model of the result, which was named before the test."""
         scored = [scores.model for scores in self.scores]
         named = self.experiment.headline
         return named if named in scored else next(name for name in self.models if name in scored)
 
     @property
     def lacks_interval(self) -> str:
-        """Why there is no interval of some scores; empty where all have one."""
+        """The reason why some scores have no interval; "" if all have one."""
         noun = group_noun(self.films.by)
         if not self.films.tested:
             return f"no {noun}s are named"
@@ -411,30 +413,30 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def unscored(self) -> list[str]:
-        """The models of which every fit was skipped."""
+        """The models whose fits were all skipped."""
         scored = {scores.model for scores in self.scores}
         return [model for model in self.models if model not in scored]
 
     @property
     def fit_count(self) -> int:
-        """How many fits each estimator has, at most."""
+        """The largest number of fits of an estimator."""
         return max(len(scores.fits) for scores in self.scores)
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a run folder; `ExperimentError` if it is damaged or of another format."""
+    """Return the record of a run folder; raise `ExperimentError` if it is damaged or outdated."""
     path = folder / RECORD
     content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
-            f"{path} is of format version {content['format_version']}, which an earlier obygaze "
-            f"wrote; this one reads {FORMAT_VERSION}: run it again with: {MAKE}"
+            f"{path} has format version {content['format_version']} of an earlier obygaze, "
+            f"but this version reads {FORMAT_VERSION}. Run it again with: {MAKE}"
         )
     return convert(content, RunRecord, path, f"run it again with: {MAKE}")
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
-    """Raise where an object that is kept as it is lacks a key that is read, or has another type."""
+    """Raise if an object that is stored unchanged lacks a key, or has a wrong type."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
@@ -442,7 +444,7 @@ def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
 
 
 def write_record(folder: Path, record: RunRecord) -> RunRecord:
-    """Write ``run.json``, indented for people; gives it as it will be read."""
+    """Write ``run.json``, indented for readers, and return it as it will be read."""
     encoded = msgspec.json.encode(record)
     write_text(folder / RECORD, msgspec.json.format(encoded, indent=2).decode() + "\n")
     return msgspec.json.decode(encoded, type=RunRecord)

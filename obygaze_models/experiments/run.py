@@ -1,7 +1,7 @@
-"""Run an experiment, and write its folder (see `run_folder`); or train one model of it for use.
+"""Run an experiment and write its folder (see `run_folder`), or train a model of it for use.
 
-The same experiment on the same machine writes the same bytes, but for ``started`` and
-``seconds`` in ``run.json``; also if it was interrupted and resumed.
+The same experiment on the same machine writes the same bytes, except for ``started`` and
+``seconds`` in ``run.json``, even if it was interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -71,29 +71,29 @@ def run_experiment(
     log: Callable[[str], None] = lambda _: None,
     memo: FitMemo | None = None,
 ) -> Run:
-    """Train and test what `experiment` says, and write the folder `output`.
+    """Train and test an experiment, and write the folder `output`.
 
-    Finished fits are kept in ``OUTPUT.partial``. If the run is interrupted or killed, the same
-    call resumes; a changed experiment or store starts anew.
+    Finished fits are kept in ``OUTPUT.partial``. If the run is interrupted or killed, the same call
+    resumes. A changed experiment or store starts again.
 
     Parameters
     ----------
     experiment
-        An `Experiment`, or the TOML file of one.
+        An `Experiment`, or its TOML file.
     output
-        The run folder; it appears complete or not at all.
+        The run folder, which appears complete or not at all.
     overwrite
-        Replace an earlier run at `output`, and start anew where one was interrupted.
+        Replace an earlier run at `output`, and start again if it was interrupted.
     log
         Called with a line about progress, or about what is resumed.
     memo
-        Shares fitted concept banks with other runs.
+        A cache that shares fitted concept banks with other runs.
     """
     output = Path(output)
     started, clock = datetime.now(UTC), time.monotonic()
     _keep_foreign_files(output)
     absent = [folder for folder in output.absolute().parents if not folder.exists()]
-    busy = f"another process writes the run {output}; wait for it, or choose another output"
+    busy = f"another process writes the run {output}. Wait for it, or choose another output"
     try:
         with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
             if not overwrite and tidy(output, lambda: make_plan(experiment).identity()):
@@ -104,7 +104,7 @@ def run_experiment(
             finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
             for note in plan_notes(plan):
                 log(f"{plan.experiment.name}: {note}")
-            with threadpool_limits(1):  # steps this small are slower on several threads
+            with threadpool_limits(1):  # small steps are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips = plan.clips(leaked=outcome.leaked).values()
             reasons = explain_models(plan.data, outcome.explained)
@@ -128,18 +128,18 @@ def run_experiment(
             finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:
-            with suppress(OSError):  # it holds the finished fits
+            with suppress(OSError):  # it has the finished fits
                 parent.rmdir()
         raise
     return run
 
 
 def _keep_foreign_files(output: Path) -> None:
-    """Raise if an earlier run's folder holds files that are not of a run, which would be lost."""
+    """Raise if an earlier run's folder has foreign files, which would be lost."""
     names = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
     if foreign := sorted(names - {*RUN_FILES, *EARLIER, "models", "report.html", FITS, HEADER}):
         raise OutputExists(
-            f"{output} holds {foreign[0]}, which is not of a run; move it elsewhere, or choose "
+            f"{output} has {foreign[0]}, which is not part of a run. Move it elsewhere, or choose "
             "another name"
         )
 
@@ -147,9 +147,9 @@ def _keep_foreign_files(output: Path) -> None:
 def _compute(
     plan: Plan, finished: FinishedFits, log: Callable[[str], None], memo: FitMemo
 ) -> Outcome:
-    """Every fit of a plan, or what an interrupted run had of it.
+    """Return the results of every fit of a plan, reusing those of an interrupted run.
 
-    The time left goes by the fits of this run alone: those of an interrupted one take no time.
+    The time left is estimated from the fits of this run only, because resumed fits take no time.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     try:
@@ -162,38 +162,38 @@ def _compute(
         outcome.parts.extend(plan.outside_predictions)
         if not outcome.parts:
             failed = outcome.skipped[-1]
-            raise ExperimentError(f"nothing could be learnt: {failed.what}: {failed.why}")
+            raise ExperimentError(f"nothing could be learned: {failed.what}: {failed.why}")
     except ExperimentError:  # it would fail again
         finished.discard()
         raise
     except BaseException:
         if finished.count:
-            kept = f"{finished.count} of {counted(len(todo), 'fit')} are kept in {finished.folder}"
-            log(f"{kept}; the same command resumes.")
+            state = f"{finished.count} of {counted(len(todo), 'fit')} are kept in {finished.folder}"
+            log(f"{state}; the same command resumes.")
         raise
     return outcome
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What was trained, from how many clips, and what came together.
+    """A trained model, its numbers of clips, and the join.
 
     Parameters
     ----------
     path
         The model's folder.
     task
-        What it tells apart.
+        Its task.
     trained, validated
-        How many clips it learnt to tell apart, and how many stopped it.
+        The numbers of clips it learned from, and of those that stopped the training.
     seen
-        How many clips it has seen in all: concepts are learnt from more.
+        The number of all clips that it has seen; concepts are learned from more.
     join
-        What was missing on either side.
+        The clips that were joined, and what was missing on either side.
     facts
-        What the estimator chose.
+        The estimator's choices.
     warnings
-        What must be said wherever the model is used.
+        Warnings to show wherever the model is used.
     """
 
     path: Path
@@ -215,27 +215,27 @@ def train_model(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> TrainedModel:
-    """Train one estimator of an experiment on all its labelled clips, balanced as in a run.
+    """Train an estimator of an experiment on all its labelled clips, balanced as in a run.
 
-    `run_experiment` says how well such a model does; here is nothing left to test it on. The clips
-    of the last fold that has some of every class stop the training (of the last few folds, if no
-    single one has); in a run they would be tested.
-    By the official protocol they are left alone, and the model is what a run would have trained.
+    No clips are left to test the model; `run_experiment` measures how well such a model does. The
+    clips of the last fold that has every class (of the last few folds, if no single fold has) stop
+    the training; in a run they would be tested.
+    With the official protocol they are left out, and the model is what a run would have trained.
 
     Parameters
     ----------
     experiment
-        Or its TOML file. Its first task, features, fold column and seed are used.
+        An experiment or its TOML file. Its first task, features, fold column and seed are used.
     output
         The model's folder.
     estimator
-        Which of the experiment's; by default the first.
+        The estimator to train; by default the experiment's first.
     concept
-        Which of its concepts, where it has several; by default the first.
+        The concept to learn, if there are several; by default the first.
     overwrite
         Replace an earlier model.
     log
-        Called with a line about the split that was taken.
+        Called with a line about the split in use.
     """
     from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
@@ -244,12 +244,12 @@ def train_model(
         experiment = load_experiment(experiment, only=estimator or 0)
     output, name = Path(output), estimator or next(iter(experiment.learners))
     if name not in experiment.learners:
-        known = unknown_name("estimator", name, experiment.learners)
-        raise ExperimentError(f"{experiment.name!r}: {known}")
+        unknown = unknown_name("estimator", name, experiment.learners)
+        raise ExperimentError(f"{experiment.name!r}: {unknown}")
     plan = plan_clips(replace(experiment, test_negatives=()))
     problems = {p.train.concept: p for p in plan.problems}
     learned = concept or next(iter(problems))
-    if plan.scheme.has_concept(learned):  # by another name
+    if plan.scheme.has_concept(learned):  # perhaps an alias
         learned = plan.scheme.concept(learned)
     if learned not in problems:
         names = [name for name in problems if name]
@@ -264,7 +264,7 @@ def train_model(
     for part, rows in (("training", fold.train), ("validation", fold.validation)):
         if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
-                f"the {part} clips of {problem.train.key} are not of every class; label at least "
+                f"the {part} clips of {problem.train.key} do not have every class. Label at least "
                 "two clips of each class, in different folds of the split"
             )
     try:
@@ -286,9 +286,9 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
-    """All clips train but those of the last fold, or folds, with clips of every class."""
+    """Return a fold that trains on all clips except the last folds, which stop the training."""
     data, seed = plan.data, plan.experiment.seed
-    if plan.division.protocol == "official":  # the test set has no part, not even to stop
+    if plan.division.protocol == "official":  # the test set is not used, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold
     labels = problem.train.strata(data)

@@ -1,17 +1,17 @@
-"""Run folders: what their files hold, written and read back. `run.json` is in `record.py`.
+"""Run folders: the content of their files, written and read back. `run.json` is in `record.py`.
 
 ======================  ==================================================================
 ``run.json``            experiment, data and their digests, join, fits, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and fit
-``clips.csv``           the annotated clips, those that took no part too, and why not
-``fits.csv``            a row for each fit of each model: its clips, its folder, what it chose
-``reasons.csv``         what the models made of each test clip's concepts
-``annotators.csv``      what each annotator said of the test clips, if there are several
+``clips.csv``           the annotated clips, and why some took no part
+``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
+``reasons.csv``         each test clip's concept scores and their parts
+``annotators.csv``      each annotator's labels of the test clips, if there are several
 ``models/``             a folder for each model, which `load_model` reads
 ======================  ==================================================================
 
-`run.json` has the digests of the files that the scores are of, which are checked before anything
-is read. Whether its scores are those of the predictions, `Run.check` says.
+`run.json` has the digests of the files behind the scores, which are checked before anything
+is read. `Run.check` compares its scores with the predictions.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
-"""Those whose digests ``run.json`` keeps: its scores and its page are of these and no others."""
+"""The files whose digests ``run.json`` keeps: its scores and its page come from these only."""
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
-"""What runs of earlier formats have in place of some of them."""
+"""Files that runs of earlier formats have instead of some of these."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
-"""All that a run folder has; the last only where the labels were merged of several annotators'."""
+"""All files of a run folder; the last only if the labels were merged from several annotators."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
-"""Why a clip took no part in a run."""
+"""The reason why a clip took no part in a run."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
 
 
@@ -102,13 +102,13 @@ class Clip:
 
     @property
     def number(self) -> int | None:
-        """The scene's, from the end of the id; None where it ends otherwise."""
+        """The scene's number from the end of the id, or None."""
         match = _NUMBER.search(self.id)
         return int(match[1]) if match else None
 
 
 class Tables(NamedTuple):
-    """What a run's tables hold; see the methods of `Run`."""
+    """A run's tables; see the methods of `Run`."""
 
     predictions: pd.DataFrame
     clips: pd.DataFrame
@@ -117,7 +117,7 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run: what `run_experiment` and `load_run` return.
+    """A run, as returned by `run_experiment` and `load_run`.
 
     Parameters
     ----------
@@ -134,10 +134,10 @@ class Run:
     tables: Tables | None = field(default=None, compare=False, repr=False)
 
     def scores(self) -> list[dict[str, Any]]:
-        """A row for each model, test set and metric, for `pandas.DataFrame`.
+        """Return a row for each model, test set and metric, for `pandas.DataFrame`.
 
-        ``mean`` is over films, or what else was kept together: ``films`` of them count; ``low`` and
-        ``high`` are the ends of its 95% interval. A score that is not defined is None.
+        ``mean`` is over films or other groups, of which ``films`` count. ``low`` and ``high`` are
+        the ends of its 95% interval. An undefined score is None.
         """
         rows = []
         for scores in self.record.scores:
@@ -149,44 +149,44 @@ class Run:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """What limits the conclusions."""
+        """The limits of the conclusions."""
         return self.record.warnings
 
     def predictions(self) -> pd.DataFrame:
-        """The predictions of each fit of each model on each test set."""
+        """Return the predictions of each fit of each model on each test set."""
         return self._tables.predictions
 
     def clips(self) -> pd.DataFrame:
-        """The annotated clips, also those that took no part."""
+        """Return the annotated clips, also those that took no part."""
         return self._tables.clips
 
     def reasons(self) -> pd.DataFrame:
-        """What models measured in each test clip, and its part in the prediction.
+        """Return the concept scores of each test clip, and their parts in the prediction.
 
-        A row for each model, fit, clip and concept, and for each question of a tree.
+        There is a row for each model, fit, clip and concept, and for each question of a tree.
         """
         return self._tables.reasons
 
     def annotations(self) -> Votes:
-        """By test and clip each annotator's class, or level of no class; empty for only one."""
+        """Return test -> clip -> annotator -> class or level; {} for a single annotator."""
         if ANNOTATORS not in self.record.files:
             return {}
         _check_digest(self, ANNOTATORS)
         return read_votes(self.folder / ANNOTATORS, self.record)
 
     def check(self) -> list[str]:
-        """Score the predictions again; what of ``run.json`` differs, a sentence each."""
+        """Score the predictions again, and describe each difference to ``run.json``."""
         from obygaze_models.experiments.check import differing_scores
 
         return differing_scores(self)
 
     def fits(self) -> pd.DataFrame:
-        """A row for each fit of each model: its clips, its folder in the run, and what it chose."""
+        """Return a row for each fit of each model: its clips, its folder, and its choices."""
         _check_digest(self, "fits.csv")
         return read_fits(self.folder / "fits.csv")
 
     def models(self) -> list[dict[str, Any]]:
-        """A row for each saved model; `load_model` reads its ``folder``, a path."""
+        """Return a row for each saved model, whose ``folder`` is a path for `load_model`."""
         fits = self.fits()
         saved: list[Any] = fits[fits["folder"] != ""].to_dict("records")
         return [row | {"folder": self.folder / row["folder"]} for row in saved]
@@ -194,15 +194,14 @@ class Run:
     def frames(
         self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
     ) -> FramePredictions:
-        """The probability of each frame of the test clips, each by the models that tested it.
+        """Return the probability of each frame of the test clips, by the models that tested them.
 
         Parameters
         ----------
         model, task
-            Which saved models, where several read frames: the name in the experiment, and what
-            they tell apart.
+            The saved models, if several read frames: the name in the experiment, and the task.
         store
-            By default the one of the experiment, as it names it.
+            The store; by default the experiment's, as named there.
         """
         from obygaze_models.explain.frame_scores import average_frames
         from obygaze_models.saved.inference import predict_frames
@@ -212,13 +211,13 @@ class Run:
             names = list(dict.fromkeys(line[kind] for line in saved))
             if not names:
                 raise ExperimentError(
-                    f"{self.folder}: no saved model reads frames; add attention-probe or "
+                    f"{self.folder}: no saved model reads frames. Add attention-probe or "
                     "frame-mil to the estimators of its experiment"
                 )
             if name is None and len(names) > 1:
                 option = "--estimator" if kind == "model" else "--task"
                 raise ExperimentError(
-                    f"{self.folder} has several: {', '.join(names)}; choose with {kind}=, or "
+                    f"{self.folder} has several: {', '.join(names)}. Choose with {kind}=, or "
                     f"{option}, such as {option} {for_shell(names[0])}"
                 )
             if name is not None and name not in names:
@@ -234,8 +233,8 @@ class Run:
                 parts.append(predict_frames(line["folder"], opened, present))
         if not parts:
             raise ExperimentError(
-                f"{opened.where} has no clip that the run tested, and a run predicts no others; "
-                "train a model for them, and give it in place of the run: obygaze models train"
+                f"{opened.where} has no clip that the run tested, and a run predicts no others. "
+                "Train a model for them, and pass it instead of the run: obygaze models train"
             )
         averaged = average_frames(parts)
         warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
@@ -249,19 +248,19 @@ class Run:
         store: StoreLike | None = None,
         **options: Any,
     ) -> Moments:
-        """The moments of films in the test clips: `find_moments` of `frames`, with its options."""
+        """Return the moments of films in the test clips, with the options of `find_moments`."""
         from obygaze_models.explain.moments import find_moments
 
         opened = self._open_stores(store)
         return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
 
     def _open_stores(self, store: StoreLike | None) -> Store:
-        """Open the stores given, or else those that the run names, if they are on this machine."""
+        """Open these stores, or else those that the run names, if they are on this machine."""
         recorded = self.record.experiment.stores
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: its features are on another machine ({redact_url(remote[0])}), "
-                "which a file must not choose; if you trust it, give it as store="
+                "which a file must not choose. If you trust it, pass it as store="
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -281,7 +280,7 @@ class Run:
 
 
 def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
-    """Which share of each film's clips was tested, where it is not all."""
+    """Return a warning with the share of each film's clips that was tested, if not all."""
     films = dict(zip(items.ids, items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
     if tests == counts:
@@ -293,13 +292,13 @@ def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
     ]
     text = (
         f"the run tested {len(tested):,} of the store's {len(items):,} clips "
-        f"({join_some(shares)}); the others have no frame probabilities and no moments."
+        f"({join_some(shares)}); the rest have no frame probabilities and no moments."
     )
     return [RunWarning("untested", "", text)]
 
 
 def is_remote(address: str) -> bool:
-    """Whether an address that a file names leads to another machine: a URL, or ``//HOST/...``."""
+    """Return True if an address leads to another machine: a URL, or ``//HOST/...``."""
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
 
 
@@ -312,12 +311,12 @@ def load_run(folder: str | Path) -> Run:
 
 
 def as_run(run: AnyRun) -> Run:
-    """A run, given as one or by its folder."""
+    """Return a run, or the run in a folder."""
     return run if isinstance(run, Run) else load_run(run)
 
 
 def _read_tables(run: Run) -> Tables:
-    """The tables of a run; `ExperimentError` where one is missing, was changed, or names others."""
+    """Return the tables of a run; raise `ExperimentError` if one is missing or was changed."""
     for name in (*FILES, ANNOTATORS):
         if name != ANNOTATORS or name in run.record.files:
             _check_digest(run, name)
@@ -329,8 +328,8 @@ def _read_tables(run: Run) -> Tables:
         models, ids = {*table["model"].unique()}, {*table["id"].unique()}
         if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
-                f"{run.folder}: the tables name other models or clips than run.json and clips.csv; "
-                f"one was edited or is damaged; run it again with: {MAKE}"
+                f"{run.folder}: the tables name other models or clips than run.json and clips.csv. "
+                f"One was edited or is damaged. Run it again with: {MAKE}"
             )
     parts = split_by(predictions, "model", "test").items()
     fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
@@ -339,28 +338,28 @@ def _read_tables(run: Run) -> Tables:
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
                 f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "
-                f"than those predicted; run it again with: {MAKE}"
+                f"than those predicted. Run it again with: {MAKE}"
             )
     return Tables(predictions, clips, reasons)
 
 
 def _check_digest(run: Run, name: str) -> None:
-    """Raise where a file is missing, or is another than the one whose digest was recorded."""
+    """Raise if a file is missing, or has another digest than recorded."""
     path = run.folder / name
     require_readable(path, ExperimentError)
     if not path.is_file():
         raise ExperimentError(
-            f"{run.folder} is not complete: it has no {name}; run it again with: {MAKE}"
+            f"{run.folder} is not complete: it has no {name}. Run it again with: {MAKE}"
         )
     if sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
-            f"{path} was changed since the run wrote it (its digest is another), and run.json has "
-            f"scores of what it was; run it again with: {MAKE}"
+            f"{path} was changed since the run wrote it (its digest differs), but run.json has "
+            f"scores of the original. Run it again with: {MAKE}"
         )
 
 
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> dict[str, Clip]:
-    """All clips that `labels` has by id, in the manifest's order, as if no run had used them."""
+    """Return all clips of `labels` by id, in the manifest's order, as if no run had used them."""
     titles, group_of = film_titles(manifest.items), manifest.items.column(groups)
     return {
         item.id: Clip(
@@ -388,13 +387,13 @@ def clips_frame(clips: Iterable[Clip]) -> pd.DataFrame:
 
 
 def clips_by_id(clips: pd.DataFrame) -> dict[str, Clip]:
-    """Return the clips of a frame by id, in its order."""
+    """Return the clips of a frame by id, in order."""
     cells: Any = clips.astype(object).where(clips.notna(), None).to_dict("records")
     return {row["id"]: Clip(**row) for row in cells}
 
 
 def format_clips(clips: Iterable[Clip]) -> str:
-    """``clips.csv``."""
+    """Return the content of ``clips.csv``."""
     rows = [
         vars(clip) | {"concepts": "|".join(clip.concepts), "leaked": "yes" if clip.leaked else ""}
         for clip in clips

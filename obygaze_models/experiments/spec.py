@@ -1,4 +1,4 @@
-"""What an experiment's list of estimators says of each: its name, options and data."""
+"""An entry in an experiment's list of estimators: its name, options and data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from obygaze_models.estimators.registry import (
 AGAINST = "negatives"
 """The key of an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key of an estimator's table that lets validation clips choose where it says "positive"."""
+"""The key of an estimator's table that makes validation clips choose its threshold."""
 
 
 def folder_name(text: str) -> str:
@@ -64,26 +64,26 @@ class EstimatorSpec:
         if self.threshold not in (None, ON_VALIDATION):
             raise ExperimentError(
                 f"estimator {self.name!r}: {CUT} must be {ON_VALIDATION!r} (got "
-                f"{self.threshold!r}); leave it out for a cut at one half"
+                f"{self.threshold!r}). Leave it out for a threshold of one half"
             )
         try:
             json.dumps(dict(self.options))
         except (TypeError, ValueError) as problem:
             raise ExperimentError(
-                f"estimator {self.name!r}: run.json cannot hold an option ({problem}); give "
+                f"estimator {self.name!r}: run.json cannot store an option ({problem}). Use "
                 "numbers, texts, or lists and tables of these"
             ) from None
-        with suppress(PluginError):  # of which each fit tells; others need not suffer
+        with suppress(PluginError):  # each fit reports it
             accepted = keywords(self.estimator.fit)
             if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
-                    f"{self.negatives!r} means nothing to it; leave it out"
+                    f"{self.negatives!r} has no effect. Leave it out"
                 )
             if self.threshold and getattr(self.estimator, "_validation_teaches", False):
                 raise ExperimentError(
-                    f"estimator {self.name!r} learns from validation clips, too, so they cannot "
-                    f"choose its {CUT}; leave it out, or take logistic"
+                    f"estimator {self.name!r} also learns from validation clips, so they cannot "
+                    f"choose its {CUT}. Leave it out, or use logistic"
                 )
 
     @cached_property
@@ -92,19 +92,19 @@ class EstimatorSpec:
         return make_estimator(self.name, self.options, numbers=self.numbers)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
-        """Return an answer of the estimator; `unknown` if a plug-in fails, as each fit tells."""
+        """Return an answer of the estimator, or `unknown` if a plug-in fails."""
         with suppress(PluginError), plugin_errors(modules_of(self.estimator)):
             return question(self.estimator)
         return unknown
 
     @cached_property
     def reads(self) -> str:
-        """What it reads, see `reads_of`."""
+        """Its input; see `reads_of`."""
         return str(self._ask(lambda estimator: reads_of(best_of(estimator)), ""))
 
     @property
     def fuses(self) -> bool:
-        """Whether it reads the features of several stores; guesses need none."""
+        """True if it reads the features of several stores; guesses need none."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property
@@ -114,23 +114,23 @@ class EstimatorSpec:
 
     @property
     def has_bank(self) -> bool:
-        """Whether it learns concepts."""
+        """True if it learns concepts."""
         return bool(self._ask(lambda estimator: "bank__features" in estimator.get_params(), True))
 
     @property
     def takes_weights(self) -> bool:
-        """Whether its clips can have weights."""
+        """True if its clips can have weights."""
         return bool(self._ask(lambda estimator: "sample_weight" in keywords(estimator.fit), True))
 
     @cached_property
     def uses_validation(self) -> bool:
-        """Whether validation clips stop it, choose for it, or teach it."""
+        """True if it uses validation clips to stop, to choose or to learn."""
         names = self._ask(lambda estimator: keywords(estimator.fit), frozenset())
         return bool(self.threshold) or any(name.endswith("_val") for name in names)
 
     @property
     def table(self) -> dict[str, Any]:
-        """The options as a table of an experiment has them."""
+        """The options as in the table of an experiment."""
         keys = {AGAINST: self.negatives, CUT: self.threshold, "stores": [*self.use]}
         keys["fusion"] = self.fusion
         defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": [], "fusion": "early"}

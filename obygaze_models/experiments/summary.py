@@ -1,4 +1,4 @@
-"""A run as text for the terminal: the result in a line, tables, and what it was made of."""
+"""A run as text for the terminal: the result in a line, tables, and their background."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "unde
 
 
 def metrics_of(record: RunRecord) -> dict[str, str]:
-    """Return the metrics that a run's tables show, and their titles; the main one comes first."""
+    """Return the metrics that a run's tables show, with titles, the main one first."""
     main = record.main_metric
     return {main: METRICS[main].title} | column_titles(record.scores[0].mean)
 
@@ -47,7 +47,7 @@ def ranked(record: RunRecord, test: str) -> list[ModelScores]:
 
 
 def headline(record: RunRecord) -> list[str]:
-    """Return the result in a line; above it, where not all films are tested, which are."""
+    """Return the result in a line, after a line on the tested films if not all are tested."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
     if len(record.learned) > 1 or _has_concepts(record):
@@ -65,14 +65,14 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
     scores = next(scores for scores in scored if scores.model == model)
     mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
     if mean is None:
-        return f"{record.title_of(model)}: {title} is not defined on {told_apart}"
+        return f"{record.title_of(model)}: {title} is undefined on {told_apart}"
     interval = scores.interval[main]
     noun = group_noun(record.films.by)
     certainty = too_few(test_set.classes.values(), scores.films, main, noun=noun)
     if interval is not None:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     brackets = f" ({certainty})" if certainty else ""
-    guesses = {name: value for name, of in test_set.baselines.items() if (value := of.get(main))}
+    guesses = {name: value for name, own in test_set.baselines.items() if (value := own.get(main))}
     chosen = _how_chosen(record, model)
     if main == "auroc" and record.task(test).is_binary:
         area = "; ".join(filter(None, [f"{title} {mean:.2f}", certainty, "chance is 0.50"]))
@@ -85,8 +85,8 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
 
 
 def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: float) -> str:
-    """Say in words what an AUROC means."""
-    negative, positive = (each.words for each in record.task(scores.test).classes)
+    """Return the meaning of an AUROC as a sentence."""
+    negative, positive = (kind.words for kind in record.task(scores.test).classes)
     same = "" if scores.pooled else f" of the same {group_noun(record.films.by)}"
     comma = "," if "," in chosen else ""
     return (
@@ -96,18 +96,18 @@ def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: flo
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
-    """Return the name of the model that the result is about, and how it was chosen of several."""
+    """Return the name of the model of the result, and how it was chosen from several."""
     models = len({scores.model for scores in record.scores})
     title = record.title_of(model)
     if models == 1:
         return title
     named = record.experiment.headline == model
-    how = "as the experiment asks" if named else "the first listed"
-    return f"{title}, {how} of {models} models"
+    choice = "as the experiment asks" if named else "the first listed"
+    return f"{title}, {choice} of {models} models"
 
 
 def _range_over_tests(record: RunRecord) -> str:
-    """Describe, of several tasks such as concepts, the lowest and the highest score."""
+    """Describe the lowest and the highest score over several tasks, such as concepts."""
     main, model = record.main_metric, record.headline_model
     values = {
         record.task(scores.test).title: mean
@@ -117,7 +117,7 @@ def _range_over_tests(record: RunRecord) -> str:
     title = METRICS[main].title
     if not values:
         tests = counted(len(record.tests), "test set")
-        return f"{title} of {record.title_of(model)} is not defined on any of {tests}"
+        return f"{title} of {record.title_of(model)} is undefined on all {tests}"
     tasks = counted(len(values), "task")
     return f"{_how_chosen(record, model)}: {title} {_describe_range(values)}, on {tasks}"
 
@@ -129,9 +129,9 @@ def _describe_range(values: Mapping[str, float]) -> str:
 
 
 def describe_run(run: Run, *, verbose: bool = False) -> str:
-    """What `obygaze models run` prints below the result, but for its warnings.
+    """Return what `obygaze models run` prints below the result, except for warnings.
 
-    `verbose` prints the table of films however many there are.
+    With `verbose`, the table of films is printed whatever their number.
     """
     record = run.record
     parts = [_concept_table(record)] if _has_concepts(record) else []
@@ -152,39 +152,39 @@ def describe_scores(record: RunRecord) -> str:
     """Describe what the scores are averaged over, and what does not count."""
     noun = group_noun(record.films.by)
     if all(scores.pooled for scores in record.scores):
-        text = f"Scores are of all test clips together; no interval: {record.lacks_interval}."
+        text = f"Scores are for all test clips together; no interval: {record.lacks_interval}."
         return fill(text if record.lacks_interval else text.partition(";")[0] + ".", WIDTH)
     means = [scores for scores in record.scores if not scores.pooled]
     counts = [scores.films for scores in means]
-    how = f"Scores are means over {span(counts)} {noun}s"
+    text = f"Scores are means over {span(counts)} {noun}s"
     if max(counts) < MIN_GROUPS:
-        how += f"; no interval: {record.lacks_interval}."
+        text += f"; no interval: {record.lacks_interval}."
     else:
-        how += f"; the interval is a t interval over the {noun}s' scores."
+        text += f"; the interval is a t interval over the {noun}s' scores."
         few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
         if few:
-            how += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*few])}."
+            text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*few])}."
     if pooled := dict.fromkeys(scores.test for scores in record.scores if scores.pooled):
-        how += (
-            f" Of all test clips together, without an interval, as fewer than two {noun}s have "
+        text += (
+            f" For all test clips together, without an interval, as fewer than two {noun}s have "
             f"clips of every class: {join_some([*pooled])}."
         )
-    how += describe_left_out(means, record.films.titles)
+    text += describe_left_out(means, record.films.titles)
     unnamed = max(scores.unnamed for scores in record.scores)
     if unnamed:
-        how += f" Not counted: {counted(unnamed, 'clip')} of no named {noun}."
-    return fill(how, WIDTH)
+        text += f" Not counted: {counted(unnamed, 'clip')} without a {noun}."
+    return fill(text, WIDTH)
 
 
 def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -> str:
-    """Return which groups do not count for means, and why, as a sentence; empty if all count."""
+    """Return a sentence on the groups that do not count for means, and why; "" if all count."""
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     names = join_some([titles.get(name, name) for name in left_out])
     return f" Not counted, without clips of every class: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:
-    """The official measure of a run that has one, and how a benchmark wants the run marked."""
+    """Describe the official measure of a run, and how its benchmark wants the run marked."""
     assert record.official is not None
     measure, name = METRICS[record.official.measure].title, record.store.backbone["name"]
     mark = (
@@ -199,34 +199,34 @@ def describe_official(record: RunRecord) -> str:
 
 
 def describe_cuts(record: RunRecord) -> list[str]:
-    """Where models say "positive", of those whose cut the validation clips chose."""
+    """Describe the thresholds of models that validation clips chose."""
     return [
-        f"{record.title_of(name)}: cut at {span(cuts, '.2f')}, chosen on validation clips; its "
-        "probabilities are moved so that one half is the cut."
+        f"{record.title_of(name)}: threshold {span(cuts, '.2f')}, chosen on validation clips; its "
+        "probabilities are shifted so that it becomes one half."
         for name, cuts in record.cuts.items()
         if cuts
     ]
 
 
 def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
-    """How many clips train, of how many, and how they are balanced."""
+    """Describe the number of training clips, and their balance."""
     if fits.empty:  # all models are from outside
         return ""
     sizes = fits["trained"].tolist()
-    clips = f"{span(sizes)} training clips a fit"
+    clips = f"{span(sizes)} training clips per fit"
     if all(record.task(test).target.key == NUMBER for test in record.tests):
         return f"{clips}: all are used."
     if not record.balance:
         return f"{clips}; the {record.protocol} protocol fixes them."
     pools = fits["drawn_from"].tolist()
     if record.balance == "undersample" and any(pools):
-        clips = f"{span(sizes)} of {span(pools)} training clips a fit"
-    other = _OTHER_BALANCE[record.balance]
-    return f'{clips}: {BALANCED[record.balance]} (balance = "{other}" changes this).'
+        clips = f"{span(sizes)} of {span(pools)} training clips per fit"
+    alternative = _OTHER_BALANCE[record.balance]
+    return f'{clips}: {BALANCED[record.balance]} (balance = "{alternative}" changes this).'
 
 
 def span(numbers: Sequence[float], form: str = ",") -> str:
-    """The lowest and the highest, or both in one."""
+    """Return the range of numbers, or the number if there is only one."""
     low, high = (f"{end:{form}}" for end in (min(numbers), max(numbers)))
     return low if low == high else f"{low} to {high}"
 
@@ -305,7 +305,7 @@ def _score_table(record: RunRecord, test: str) -> str:
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
-    """Who agrees with whom on a test, and how well probabilities fit the annotators' labels."""
+    """Describe the agreement with annotators on a test, and the fit of probabilities."""
     comparison = record.annotators[test]
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
@@ -329,7 +329,7 @@ def describe_annotators(record: RunRecord, test: str) -> str:
 
 
 def _legend(record: RunRecord) -> list[str]:
-    """What the tables beside annotators show."""
+    """Return a legend of the tables beside annotators."""
     if not record.annotators:
         return []
     names = next(iter(record.annotators.values())).annotators
@@ -350,9 +350,9 @@ def _legend(record: RunRecord) -> list[str]:
 
 
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
-    """The AUROC of each model on each film that was left out; of many films the range.
+    """Return the AUROC of each model on each film that was left out, or the range over films.
 
-    The F1 of films with many positive clips is high whatever is guessed.
+    The F1 of films with many positive clips is high for any guess.
     """
     main = "auroc"
     if record.task(test).target.is_numeric:

@@ -1,4 +1,4 @@
-"""A run's tables as CSV: frames that are written alike on every machine, and read as they were."""
+"""A run's tables as CSV: frames that are written the same on every machine, and read back."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], 
 
 
 def format_frame(frame: pd.DataFrame) -> str:
-    """Return a frame as CSV text; a missing value is an empty cell."""
+    """Return a frame as CSV text, with missing values as empty cells."""
     texts = frame.select_dtypes(exclude=["number", "boolean"])
-    # Without quotes a lone carriage return would be read as a line end.
+    # Without quotes, a lone carriage return would be read as a line end.
     returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
     return frame.to_csv(
         index=False,
@@ -44,13 +44,13 @@ def format_frame(frame: pd.DataFrame) -> str:
 def read_frame(
     path: Path, columns: Mapping[str, str], check: Callable[[pd.DataFrame], None]
 ) -> pd.DataFrame:
-    """Read columns of these types; `ExperimentError` where one is not, or `check` raises."""
+    """Read columns of these types; raise `ExperimentError` if one is wrong, or `check` raises."""
     texts = [name for name, kind in columns.items() if kind in ("category", "str")]
     try:
         frame = pd.read_csv(
             path,
             usecols=[*columns],
-            # Categories are texts first: pandas would take those of digits for numbers.
+            # Categories are texts first, since pandas would take digits for numbers.
             dtype=dict(columns) | dict.fromkeys(texts, "str"),
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in texts},
@@ -60,19 +60,19 @@ def read_frame(
         check(frame)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as problem:
         raise ExperimentError(
-            f"{path} is damaged ({one_line(problem)}); run it again with: {MAKE}"
+            f"{path} is damaged ({one_line(problem)}). Run it again with: {MAKE}"
         ) from None
     return frame
 
 
 def format_fits(fits: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``fits.csv``."""
+    """Return the content of ``fits.csv``."""
     frame = pd.DataFrame(fits, columns=[*FITS])
     return format_frame(frame.assign(**{name: frame[name].map(json.dumps) for name in _JSON}))
 
 
 def read_fits(path: Path) -> pd.DataFrame:
-    """Read ``fits.csv``; each ``folder`` is within the file's."""
+    """Read ``fits.csv``, whose folders must be within the file's folder."""
 
     def check(fits: pd.DataFrame) -> None:
         root = path.parent.resolve()

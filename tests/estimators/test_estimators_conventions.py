@@ -303,7 +303,7 @@ SLIPS = [
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "got none"),
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
-    (lambda: concept_targets(["EN"], C[:1], "d"), "'d' are not known; choose a"),
+    (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
     (lambda: EstimatorSpec("pcbm-tree", {}, "d"), "unknown set of negatives 'd'"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
      "all 99 validation labels are on one side"),

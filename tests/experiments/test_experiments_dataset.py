@@ -67,7 +67,7 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
     assert half.ids == [clip for clip, y in zip(look.ids, look.y, strict=True) if y]
     for task, fact in (
         ({"positives": ["S"]}, "negatives is missing"),
-        ({"levels": ["EN", "HN", "S"], "concept": "Look"}, "one task at a time"),
+        ({"levels": ["EN", "HN", "S"], "concept": "Look"}, "levels and concept are both set"),
         ({"positives": ["S"], "negatives": ["EN"], "array": "frames"}, "'frames' has 2 axes"),
     ):
         with pytest.raises(ExperimentError, match=fact):
@@ -155,9 +155,9 @@ def test_only_leave_film_out_goes_by_groups(data):
 
 REFUSED = [
     (lambda d: om.LeaveFilmOut().split(d.X, d.y), "needs groups, the film of each clip: data.gr"),
-    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "folds has 3 entries, and there are"),
+    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "folds has 3 entries for 150 clips"),
     (lambda d: om.LeakFree(d.folds, balance="nome").split(d.X, d.y), "did you mean none"),
-    (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold; to train and test takes two"),
+    (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold; training and test need two"),
     (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),
     (lambda d: om.LeaveFilmOut().split(d.X, d.y, d.groups[1:]), "inconsistent numbers of samples"),
     (lambda d: released(d.ids[1:], {"t": {*d.ids}}).split(d.X, d.y), "entries"),
@@ -425,7 +425,7 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
     np.testing.assert_array_equal(data.frames, frames[rest].astype(np.float16))
     frames[:] = np.nan
     store = write_store(tmp_path / "empty.zarr", planted.manifest, frames, planted.native)
-    with pytest.raises(ExperimentError, match=r"empty.zarr: array 'frames' is NaN in all of 80"):
+    with pytest.raises(ExperimentError, match=r"empty.zarr: array 'frames' is NaN in all 80"):
         om.run_experiment(structs.replace(experiment, store=store), tmp_path / "none")
 
 
@@ -443,14 +443,14 @@ def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):
         om.run_experiment(experiment, tmp_path / "run")
 
     for call, fact in (
-        (lambda: run("frames"), r"'frames' .*is not in.*a vector a frame: other$"),
-        (lambda: run("native"), r"'native' .*no sequ.*a vector a frame: other$"),
+        (lambda: run("frames"), r"'frames' .*is not in.*a vector per frame: other$"),
+        (lambda: run("native"), r"'native' .*no sequ.*a vector per frame: other$"),
         (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
         (lambda: om.predict(model, second), r"no array 'frames' \(it has native, frame_time, ot"),
         (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not record its features"),
         (
             lambda: om.load_dataset(planted.manifest, [planted.store] * 2, frames=True),
-            "an experiment of their own",
+            "a separate experiment",
         ),
     ):
         with pytest.raises(ExperimentError, match=fact):

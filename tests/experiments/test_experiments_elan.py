@@ -114,8 +114,8 @@ def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_pa
 def test_files_of_others_are_not_replaced(model, store, tmp_path):
     films, tables = tmp_path / "films", tmp_path / "t"
     ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
-    assert f"4 tables, one a film -> {tables}" in run_obygaze(*ask, code=0).stdout
-    refused(run_obygaze(*ask), "already exists")
+    assert f"4 tables, one per film -> {tables}" in run_obygaze(*ask, code=0).stdout
+    refused(run_obygaze(*ask), "exists already")
     assert run_obygaze(*ask, "--overwrite").exit_code == 0
     # What somebody else annotated, or made of ours, is not replaced even then.
     document = next(films.glob("*.eaf"))
@@ -254,7 +254,7 @@ def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named
     call = ("--elan", tmp_path / "out", "--annotations", theirs)
     lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
     assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
-    start = f"no file in {theirs} of "
+    start = f"no file in {theirs} for "
     lacking = [line.removeprefix(start) for line in lines if line.startswith(start)]
     assert [line.partition(" (")[0] for line in lacking] == ([named] if named else [])
 

@@ -227,7 +227,7 @@ def test_a_search_among_clips_of_no_film_is_said():
         for film, count in (("", 0), ("one", 1)):
             films = np.where(np.arange(60) < 20, film, "")
             told = {note.text for note in model.fit(X, y, groups=films).warnings_}
-            assert any(("names its film", "of one film")[count] in text for text in told)
+            assert any(("has a film", "of one film")[count] in text for text in told)
         named = model.fit(X, y, groups=(np.arange(60) // 6).astype(str))
         assert (named.warnings_, search.cv) == ([], None)
 
@@ -251,7 +251,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         if about["reads"] == "features":
             shares = om.predict(line["folder"], stores, ids=fit.ids).probabilities
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)
-    with pytest.raises(ExperimentError, match="models of frames read one store"):
+    with pytest.raises(ExperimentError, match="models of frames read a single store"):
         om.run_experiment(
             structs.replace(own, estimators=("attention-probe",)), tmp_path / "frames"
         )

@@ -307,8 +307,8 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
 def test_what_the_released_lists_lack_is_named(task, tmp_path):
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
-        (task(("NS",), protocol="released"), "released no split for NS vs S; they did for EN"),
-        (task(**tree), "nothing could be learnt: pcbm-tree"),
+        (task(("NS",), protocol="released"), "released no split for NS vs S, only for EN"),
+        (task(**tree), "nothing could be learned: pcbm-tree"),
     ):
         with pytest.raises(ExperimentError, match=fact):
             om.run_experiment(changed, tmp_path / "none")

@@ -89,18 +89,18 @@ SLIPS = [
     ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
     ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
     ('protocol = "official"\ngap = 5', ["fixes the training clips; leave gap out"]),
-    ("min_clips = 3", ['add protocol = "leave-film-out"']),
-    ('protocol = "split"\nvalidation_films = 5', ["validation_films", '"leave-film-out", or']),
+    ("min_clips = 3", ['min_clips needs protocol = "leave-film-out"']),
+    ('protocol = "split"\nvalidation_films = 5', ["validation_films", '"leave-film-out"']),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
-    ('concepts = ["Look"]', ["has positives and concepts; one task at a time"]),
+    ('concepts = ["Look"]', ["has both positives and concepts"]),
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
     ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
-    ('estimators = [{name = "pcbm-tree", threshold = "validation"}]', ["validation clips, too"]),
-    (LONG, ["take at most 200 bytes"]),
+    ('estimators = [{name = "pcbm-tree", threshold = "validation"}]', ["from validation clips"]),
+    (LONG, ["use at most 200 bytes"]),
     ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
-    ('fusion = "late"', ["one store takes no fusion"]),
-    ('concept_stores = {Look = "xclip"}', ["takes no concept_stores"]),
+    ('fusion = "late"', ["fusion needs several stores"]),
+    ('concept_stores = {Look = "xclip"}', ["concept_stores needs several stores"]),
     ('concept_stores = {Look = "herr"}', ["concept_stores: unknown store 'herr'"]),
     (
         'estimators = ["mlp", "logistic"]\nheadline = "logistc"',
@@ -124,8 +124,8 @@ def test_a_slip_in_a_file_is_one_line(tmp_path, line, facts):
 
 def test_slips_in_keys_and_files_are_named(tmp_path):
     for lines, without, fact in (
-        ((), ["positives"], 'positives is missing; add positives = ["S"'),
-        (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different ones are meant"),
+        ((), ["positives"], 'positives is missing. Add positives = ["S"'),
+        (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
          NO_LEVELS, "for two classes, and mlp tells 3 apart"),
@@ -214,22 +214,22 @@ REFUSED = [
     ({"estimators": ()}, ["estimators is empty; name one, or give --pred"]),
     ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so take leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
-    (other_clips, ["none of the 150 clips of toy", "o.zarr, which is of clips such as clip-1, cl"]),
-    (with_gaps, ["goes up to fold 10, and no clip is in fold 4", "split MANIFEST --by-film"]),
+    (other_clips, ["none of the 150 clips of toy", "o.zarr, which has clips such as clip-1, cl"]),
+    (with_gaps, ["goes up to fold 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
     (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clip left"]),
-    (without_sure_tests, ["nothing can be learnt", "--name few --overwrite", "9      5  0"]),
+    (without_sure_tests, ["nothing can be learned", "--name few --overwrite", "9      5  0"]),
     (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
-    (of_files(2, groups="media"), ['groups = "media" has 2 files; to train', "takes three"]),
+    (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [
-        "takes three files with clips of", "without groups"]),
+        "needs three files with clips of", "without groups"]),
     (of_files(4, protocol="leave-film-out"), ["no film,", '--by media; groups = "media"']),
     (of_files(4, "ab", protocol="leave-film-out"), ["three films", 'leave out files: groups = "m']),
-    (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; to", 'split = ""']),
+    (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; ", 'split = ""']),
     (of_files(1, gap=150), ["gap = 150 leaves 2 stretches of files", "a smaller gap"]),
-    (of_files(1, gap=100, split="ten"), ["gap = 100 takes", "a smaller gap"]),
+    (of_files(1, gap=100, split="ten"), ["gap = 100 removes", "a smaller gap"]),
     ({"protocol": "leave-film-out", "min_clips": EACH + 1}, [
-        f"groups with {EACH + 1} clips of each class, and 0 of {FILMS} have", "min_clips = 1",
+        f"groups with {EACH + 1} clips of each class, but only 0 of {FILMS} have", "min_clips = 1",
         f"tt0   {EACH}  {EACH}"]),
     ({"groups": "serie"}, ["unknown column 'serie'; choose from film, media, kind"]),
     (with_own_levels, ['write negatives = "b"']),
@@ -418,7 +418,7 @@ def test_without_validation_films_all_others_train(balance):
     films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
     cv = om.LeaveFilmOut(validation_films=0, balance=balance, random_state=7)
     folds = cv.make_folds(labels, {"x": labels}, groups=films)
-    assert [fold.name for fold in folds] == [f"without {film}" for film in "abcd"]
+    assert [fold.name for fold in folds] == [f"test {film}" for film in "abcd"]
     assert not any(len(fold.validation) for fold in folds)
     split = cv.split(np.zeros((240, 1)), labels, films)
     for fold, (train, test) in zip(folds, split, strict=True):
@@ -435,7 +435,7 @@ def test_folds_are_made_when_they_are_needed():
 
     folds = om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films, near=near)
     assert (len(folds), made) == (30 * 29, [])
-    assert folds[-1].name == "without 9, stopped by 8"
+    assert folds[-1].name == "test 9, early stopping on 8"
     assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
     assert len(made) == 4
     with pytest.raises(IndexError):
@@ -447,11 +447,11 @@ def test_folds_are_made_when_they_are_needed():
 def test_ten_clips_of_each_class_make_a_film_eligible():
     films = np.repeat([*"abcd"], 20).tolist()
     labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
-    with pytest.raises(ExperimentError, match=r"10 clips of each class, and 1 of 4"):
+    with pytest.raises(ExperimentError, match=r"10 clips of each class, but only 1 of 4"):
         leave_film_out(films, labels)
     labels[59] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels)
-    assert [draw.name for draw in draws] == ["without a, stopped by c", "without c, stopped by a"]
+    assert [d.name for d in draws] == [f"test {a}, early stopping on {b}" for a, b in ("ac", "ca")]
 
 
 def test_official_sets_train_validate_and_test():
@@ -466,7 +466,7 @@ def test_official_sets_train_validate_and_test():
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]
     assert second.validation.tolist() != draw.validation.tolist()
-    with pytest.raises(ExperimentError, match="official sets are two or more"):
+    with pytest.raises(ExperimentError, match="official sets need two or more"):
         make(om.OfficialSplit, np.zeros(3), np.zeros(3))
 
 

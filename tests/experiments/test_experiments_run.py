@@ -181,7 +181,7 @@ def test_an_experiment_balances_as_it_says(make_run, change, balanced):
         if protocol != "leave-film-out":  # 50 Sure, 100 others, in folds of the same shares
             assert fit["drawn_from"] == fit["trained"] * 3 // 2 if balanced else fit["trained"]
     if protocol == "leak-free":
-        text = "80 of 120 training clips a fit" if balanced else "120 training"
+        text = "80 of 120 training clips per fit" if balanced else "120 training"
         assert describe_balance(record, fits).startswith(text)
 
 
@@ -242,8 +242,8 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
         "majority": whole, "stopped": stopped, "logistic": whole, "chosen": stopped,
     }  # fmt: skip
     names = dict(zip(run.fits()["fit"], run.fits()["name"], strict=True))
-    assert [names[fit] for fit in whole] == [f"without tt{film}" for film in range(FILMS)]
-    assert all(names[fit].startswith(f"without tt{fit // 2}, stopped by tt") for fit in stopped)
+    assert [names[fit] for fit in whole] == [f"test tt{film}" for film in range(FILMS)]
+    assert all(names[fit].startswith(f"test tt{fit // 2}, early stopping on tt") for fit in stopped)
     assert run.record.fit_count == 2 * FILMS
     films = {clip: clip.partition("-")[0] for clip in world.ids}
     folders = {path.name for path in (run.folder / "models/logistic").iterdir()}
@@ -375,7 +375,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
     changed = structs.replace(experiment, **changes, split=None, protocol=None)
     notes = plan_notes(make_plan(changed))
-    assert "folds are drawn: ten divides directors" in notes  # it is the only split
+    assert "folds are drawn: ten splits directors" in notes  # it is the only split
 
 
 def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
@@ -384,7 +384,7 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
     plan = make_plan(structs.replace(experiment, **changes, min_clips=1))
     text = "\n".join(plan_notes(plan))
-    assert "Leave file out: each file in turn" in text
+    assert "Leave file out: each file is tested" in text
     assert "within 5 s" not in text
     assert {*plan.films.titles.values()} <= media
     with pytest.raises(ExperimentError) as caught:
@@ -459,7 +459,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     (run.folder / "notes.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "films").mkdir()
-    for folder, fact in ((run.folder, "notes.txt, which is not of a run"),
+    for folder, fact in ((run.folder, "notes.txt, which is not part of a run"),
                          (tmp_path / "films", "no run.json")):  # fmt: skip
         with pytest.raises(OutputExists, match=re.escape(fact)):
             om.run_experiment(changed, folder, overwrite=True)
@@ -484,7 +484,7 @@ def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
         "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits; "
-        "the report names them, and why."
+        "the report has the reasons."
     ]
 
 
@@ -544,7 +544,7 @@ def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
     clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
     assert set(told) == {name for name, called in calls.items() if called < 0.1 * positives}
     text = told["prior"].text
-    assert f"called 0 of {clips:,} test clips S, which {positives:,} are" in text
+    assert f"called 0 of {clips:,} test clips S, but {positives:,} are" in text
     assert all(f"{key} = " in text for key in ("balance", "threshold"))
 
 

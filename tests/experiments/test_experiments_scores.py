@@ -324,7 +324,7 @@ def test_models_of_a_run_and_named_models_across_runs(run, good, noisy):
     for runs, models, fact in (
         ([good, noisy], ["logistics"], "did you mean logistic"),
         ([good], ["logistic"], "nothing to compare logistic with"),
-        ([alone], [], "has one model, majority; give a second run"),
+        ([alone], [], "has only the model majority"),
     ):
         with pytest.raises(ExperimentError, match=fact):
             om.compare(*runs, models=models)
@@ -360,7 +360,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
         "different protocols: leak-free in good, split in others",
         f"left out: {len(there - tested)} clips of EN+HN vs S that only others",
         "left out: 1 clip of EN+HN vs S that only good has",
-        "left out: 2 clips of EN+HN vs S annotated otherwise in the two",
+        "left out: 2 clips of EN+HN vs S with different labels",
     ):
         assert note in text
 
@@ -385,7 +385,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
 
 def test_runs_of_different_groups_are_not_compared(run):
     by_film, by_file = run("good"), run("by-file", groups="media")
-    message = "one is scored by media, the other by film; run both with the same groups"
+    message = "one is scored by media, the other by film"
     result = run_obygaze("models", "compare", by_film.folder, by_file.folder, "--model", "logistic")
     refused(result, message)
 

@@ -90,7 +90,7 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
     assert not any(line.startswith("Table") for line in empty.stdout.splitlines()[1:])
     result = call(dataset, tmp_path / "out", *words, vivit=unknown, code=0)
     assert call(dataset, tmp_path / "out", *words).exit_code == 1, "it has numbers"
-    assert "nobody recorded what made the features" in result.stderr.splitlines()[0]
+    assert "origin of the features of" in result.stderr.splitlines()[0]
     assert "the origin of the features is unknown" in result.stdout.splitlines()[0]
     assert "median" not in result.stdout
     [line] = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
@@ -232,7 +232,7 @@ def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
 
 SLIPS = [
     ("table9", ["table9", "table2"]),
-    ("table2 --store xclip=a --store xclip=b", ["xclip", "twice"]),
+    ("table2 --store xclip=a --store xclip=b", ["xclip", "duplicate"]),
     ("table2 --store xclip=nowhere", ["nowhere"]),
     ("table2 --protocol leakfree", ["leakfree", "leak-free"]),
     ("table5 --store lsmdc={xclip}", ["--store xclip={xclip}"]),
