@@ -115,7 +115,7 @@ def test_files_of_others_are_not_replaced(model, store, tmp_path):
     films, tables = tmp_path / "films", tmp_path / "t"
     ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
     assert f"4 tables, one per film -> {tables}" in run_obygaze(*ask, code=0).stdout
-    refused(run_obygaze(*ask), "exists already")
+    refused(run_obygaze(*ask), "already exists")
     assert run_obygaze(*ask, "--overwrite").exit_code == 0
     # What somebody else annotated, or made of ours, is not replaced even then.
     document = next(films.glob("*.eaf"))

@@ -209,10 +209,10 @@ NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
     ({"array": "cls"}, ["unknown array 'cls'; choose from native, frames"]),
-    ({"array": "frames"}, ["'frames' has 2 axes a clip", "or a pooling"]),
-    ({"pooling": "max"}, ["'native' has one vector a clip: there is nothing"]),
-    ({"estimators": ()}, ["estimators is empty; name one, or give --pred"]),
-    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so take leak-free"]),
+    ({"array": "frames"}, ["'frames' has 2 axes per clip", "or a pooling"]),
+    ({"pooling": "max"}, ["'native' has one vector per clip"]),
+    ({"estimators": ()}, ["estimators is empty. Name one, or add --pred"]),
+    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so use leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr, which has clips such as clip-1, cl"]),
     (with_gaps, ["goes up to fold 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
@@ -232,7 +232,7 @@ REFUSED = [
         f"groups with {EACH + 1} clips of each class, but only 0 of {FILMS} have", "min_clips = 1",
         f"tt0   {EACH}  {EACH}"]),
     ({"groups": "serie"}, ["unknown column 'serie'; choose from film, media, kind"]),
-    (with_own_levels, ['write negatives = "b"']),
+    (with_own_levels, ['Write negatives = "b"']),
 ]  # fmt: skip
 
 
