@@ -68,9 +68,10 @@ def count_positions(settings: Mapping[str, Any]) -> int:
     150528
     """
     size, patch, width = (settings.get(f"{name}_size") for name in ("image", "patch", "hidden"))
-    frames, depth = settings.get("num_frames", 1), settings.get("tubelet_size", 1)
-    sides = [max(value) if isinstance(value, list | tuple) else value for value in (size, patch)]
-    values = [*sides, width, frames, depth]
+    frames: Any = settings.get("num_frames", 1)
+    depth: Any = settings.get("tubelet_size", 1)
+    sides: list[Any] = [max(v) if isinstance(v, list | tuple) else v for v in (size, patch)]
+    values: list[Any] = [*sides, width, frames, depth]
     if not all(isinstance(value, int) and value > 0 for value in values):
         return 0
     along, across = math.ceil(sides[0] / sides[1]), math.ceil(frames / depth)

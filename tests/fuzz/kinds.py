@@ -448,8 +448,8 @@ KINDS: dict[str, Kind] = {
     ),
     "sound": Kind(
         "sound",
-        ("features extract {data}/sounds --videos {x} --backbone tiny-clap --backbone tiny-xclip "
-         "--device cpu --workers 2 -o {out}",
+        ("features extract {data}/sounds --videos {x} --backbone tiny-clap --device cpu "
+         "--workers 2 -o {out}",
          "features probe {data}/sounds --videos {x} --workers 2"),
         200,
     ),
