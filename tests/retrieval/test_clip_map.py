@@ -15,7 +15,7 @@ from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.retrieval import clip_map as clip_map_module
 from obygaze_features.retrieval.clip_map import ClipMap, map_clips, map_page, write_map
-from obygaze_features.retrieval.clips import describe_clips
+from obygaze_features.retrieval.clips import describe_clips, link_to
 from tests.kit.files import refused
 from tests.kit.page import open_tab
 from tests.retrieval.conftest import FAILED, TITLES, ZERO
@@ -212,3 +212,13 @@ def test_bad_maps_are_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
         write_map(store, tmp_path / "map.gif")
     with pytest.raises(ObygazeError, match="only a page"):
         write_map(store, tmp_path / "map.svg", report=tmp_path)
+
+
+def test_a_report_on_another_drive_of_windows_is_linked(tmp_path, monkeypatch):
+    def refuse(*paths):
+        raise ValueError("path is on mount 'C:', start on mount 'D:'")
+
+    (tmp_path / "report.html").write_text("")
+    monkeypatch.setattr("os.path.relpath", refuse)
+    link = link_to(tmp_path / "report.html", tmp_path / "map.html")
+    assert link == f"{(tmp_path / 'report.html').as_uri()}#clip="
