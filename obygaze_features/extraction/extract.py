@@ -129,7 +129,8 @@ def extract(
     )  # fmt: skip
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
-    media, output = Path(media) if media is not None else None, Path(output)
+    media = None if media is None else Path(media)
+    output = Path(output)
     require_folder_name(output)
     kinds = _check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):

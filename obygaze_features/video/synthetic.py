@@ -66,7 +66,7 @@ def write_synthetic_dataset(
     for number in range((len(titles) or films) * scenes):
         at, scene = divmod(number, scenes)
         film = safe_id(titles[at]) if titles else f"tt{at + 1:07d}"
-        level = _LEVELS[(scene + at * bool(titles)) % len(_LEVELS)]
+        level = _LEVELS[(scene + (at if titles else 0)) % len(_LEVELS)]
         media = f"{titles[at]}.mp4" if titles else f"{film}_scene_{scene + 1}.mp4"
         pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
         videos.setdefault(Path("" if titles else film, media), []).append((number, pictures))

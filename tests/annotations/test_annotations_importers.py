@@ -163,7 +163,7 @@ def test_options_that_cannot_be(tmp_path, obygaze):
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
-        ([HEADER], "marks holds no segment"),
+        ([HEADER], "marks has no readable segment"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
         (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
         (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),
