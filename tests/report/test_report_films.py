@@ -349,7 +349,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
         assert [1 - y / height for y in drawn] == pytest.approx(shares, abs=near)
     assert page.texts(f"{TRACKS} .lane-name", "innerText")[1:3] == [HOSTILE, "bert"]
     assert len(page.texts(f"{TRACKS} .pictures img")) == 4
-    assert "Do not share this page It holds pictures of 48 of 48" in plain(film_page[0])
+    assert "Do not share this page It contains pictures of 48 of 48" in plain(film_page[0])
     assert page.texts(".film img[onerror]") == []
     anna = f"{HOSTILE}: "
     for seconds, segment in ((4.1, f"{anna}Sure, Look"), (42.0, f"{anna}Hard Negative"),
