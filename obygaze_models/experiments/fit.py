@@ -167,10 +167,10 @@ class FitResult:
         return skipped_fit(self.planned.name, self.planned.task, self.planned.fold, self.reason)
 
 
-def skipped_fit(model: str, task: Task, fold: Fold, why: str) -> Skipped:
-    """Return a run's record that a model has no predictions of a fold."""
+def skipped_fit(model: str, task: Task, fold: Fold, reason: str) -> Skipped:
+    """Return the record that a model has no predictions for a fold."""
     what = f"{model}, {fold.name}"
-    return Skipped(task=task.key, fit=fold.index, what=what, why=why)
+    return Skipped(task=task.key, fit=fold.index, what=what, why=reason)
 
 
 def test_predictions(

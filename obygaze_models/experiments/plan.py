@@ -506,8 +506,8 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
             ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
             table = model.probabilities(problem.train, fold.index, ids)
             if table is None:
-                why = f"{model.path.name} has no predictions of fit {fold.index}"
-                plan.skipped.append(skipped_fit(model.name, problem.train, fold, why))
+                reason = f"{model.path.name} has no predictions of fit {fold.index}"
+                plan.skipped.append(skipped_fit(model.name, problem.train, fold, reason))
             else:
                 tables = test_predictions(plan.data, problem, model.name, fold, table)
                 plan.outside_predictions.extend(tables)
@@ -524,9 +524,9 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         missing = task.target.missing(task, plan.labels_of(task)[rows], least=classes)
         if not missing:
             return False
-        why = f"the {name} has no clip of {' or '.join(missing)}"
+        reason = f"the {name} has no clip of {' or '.join(missing)}"
         what = fold.name + where
-        plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=what, why=why))
+        plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=what, why=reason))
         return True
 
     train = problem.train

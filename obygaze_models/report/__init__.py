@@ -1,1 +1,1 @@
-"""Runs as pages for people to read."""
+"""Runs and annotations as pages for readers."""

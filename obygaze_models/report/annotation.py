@@ -20,12 +20,12 @@ from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 GRID_S = 60.0
-"""Timelines are shown minute by minute; another grid is that of a manifest."""
+"""The grid of timelines, which are shown by the minute. For other grids, use a manifest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """Annotated clips, as a `ReportRun` has them: merged where several annotators labelled them."""
+    """Annotated clips, with the interface of a `ReportRun`. Several annotators are merged."""
 
     manifest: Manifest
     labels: str
@@ -38,12 +38,12 @@ class Annotation:
 
     @property
     def name(self) -> str:
-        """The manifest's."""
+        """The name of the manifest."""
         return self.manifest.name
 
     @cached_property
     def about(self) -> ManifestRecord:
-        """The labelled items, as a run describes them."""
+        """The labelled items, as in the record of a run."""
         scheme = self.manifest.shared_scheme([self.manifest.labels(self.labels)])
         return ManifestRecord(
             name=self.manifest.name,
@@ -68,12 +68,12 @@ class Annotation:
 
     @cached_property
     def noun(self) -> str:
-        """The name of its clips: minutes or clips."""
+        """The noun for its clips: minutes or clips."""
         return clip_noun(self.clips.values())
 
     @property
     def group_noun(self) -> str:
-        """The name of what its clips are parts of."""
+        """The noun for the whole that its clips are parts of."""
         return "film" if any(clip.film for clip in self.clips.values()) else "clip"
 
     @cached_property
@@ -84,11 +84,11 @@ class Annotation:
 
 
 Source = ReportRun | Annotation
-"""A run, or annotations alone."""
+"""A run, or annotations only."""
 
 
 def open_annotation(source: object) -> Annotation | None:
-    """Open the labels of a manifest or of timelines, or of the folder of either; None for a run."""
+    """Open the labels of a manifest, of timelines, or of the folder of either; None for a run."""
     if isinstance(source, str | Path):
         folder = Path(source)
         if (folder / "timelines.json").is_file():

@@ -1,4 +1,4 @@
-"""The annotators of a run compared with each other: what a model can be held against."""
+"""The annotators of a run compared with each other, as a standard for models."""
 
 from __future__ import annotations
 
@@ -40,17 +40,20 @@ from obygaze_models.report.annotation import Source
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
 
 MIN_MARKED = 20
-"""On fewer clips an agreement says little."""
+"""The least number of clips for an agreement to mean much."""
 PARTS, MIN_PART = 10, 8
-"""Parts of a film, of which gamma's interval leaves out each, and the clips that a part has."""
+"""The parts of a film that gamma's interval leaves out, and the least clips of a part."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
-    """Each annotator's levels (clip -> level), each two compared, the paper's gamma of each film
-    (the mean over each two), how many shared clips of a film any of them
-    marked with a concept, and where two differ, the longest first; what is odd in their labels.
-    `merged`: the page's labels are made of theirs.
+    """The annotators' labels, and their agreement.
+
+    `levels` are each annotator's (clip -> level), `pairs` the comparison of each two. `gammas` has
+    the paper's gamma of each film, the mean over each two. `marked` counts the shared clips of a
+    film that any of them marked with a concept. `differences` are the spans where two differ, the
+    longest first. `remarks` are about oddities in their labels. `merged` is True if the page's
+    labels are made from theirs.
     """
 
     levels: Mapping[str, Mapping[str, str]]
@@ -61,22 +64,22 @@ class Annotators:
     remarks: Sequence[Remark]
     merged: bool
     agreement: Estimate
-    """The kappa of the levels on all clips, the mean over each two, with its jackknife interval."""
+    """The mean kappa of the levels on all clips over each two, with its jackknife interval."""
     shared: Mapping[str, int]
-    """How many clips of each film two of them have."""
+    """The number of clips of each film that two of them have."""
     kappa_intervals: Mapping[str, tuple[float, float]]
-    """Of each concept, where films are enough."""
+    """The interval of each concept's kappa, if there are enough films."""
     gamma_intervals: Mapping[str, tuple[float, float] | None]
-    """Of each film, where clips are enough."""
+    """The interval of each film's gamma, if there are enough clips."""
 
     @property
     def all_of_them(self) -> str:
-        """Both of two annotators, or all."""
+        """The words for all annotators: "both", or their number."""
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
     @property
     def by_chance(self) -> float | None:
-        """The share of clips to which two would give the same level by chance, over each two."""
+        """The share of clips with the same level by chance, over each two."""
         shares = []
         for pair in self.pairs:
             if not pair.clips:
@@ -89,13 +92,13 @@ class Annotators:
         return fmean(shares) if shares else None
 
     def few_clips(self, concept: str) -> bool:
-        """Whether a concept is marked in too few clips or films to say how far they agree on it."""
+        """Return True if too few clips or films have a concept to judge agreement."""
         counts = [clips for (_, name), clips in self.marked.items() if name == concept]
         return len(counts) < MIN_GROUPS or sum(counts) < MIN_MARKED
 
     @cached_property
     def kappas(self) -> dict[str, float]:
-        """The kappa of each concept that both of two annotators marked, the mean over each two."""
+        """The mean kappa of each concept over each two annotators who both marked it."""
         return self._mean_kappas([pair.concepts for pair in self.pairs])
 
     @cached_property
@@ -117,27 +120,27 @@ class Annotators:
 
     @cached_property
     def differ(self) -> dict[str, bool]:
-        """Of the clips that two or more of them annotated, whether their levels differ."""
-        given: dict[str, list[str]] = {}
+        """Each clip with two or more annotations -> True if their levels differ."""
+        labels_of: dict[str, list[str]] = {}
         for levels in self.levels.values():
             for clip, level in levels.items():
-                given.setdefault(clip, []).append(level)
-        return find_differing(given)
+                labels_of.setdefault(clip, []).append(level)
+        return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """The share with one level of the clips that two or more annotated."""
+        """Return the share of equal levels among the clips that two or more annotated."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
     def in_all(self, levels: Collection[str], clips: Collection[str]) -> int:
-        """To how many of the clips all annotators gave one of these levels."""
+        """Return the number of clips to which all annotators gave one of these levels."""
         return sum(
             all(labels.get(clip) in levels for labels in self.levels.values()) for clip in clips
         )
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """The annotators' own label sets; None where the manifest is gone, changed, or has not two."""
+    """Return the annotators' label sets, or None if the manifest is gone, changed, or lacks two."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -151,27 +154,27 @@ def load_annotators(source: Source) -> Annotators | None:
         value = gamma(*pair.common, distances, stream=stream).gamma
         if value is not None:
             gammas.setdefault(pair.film, []).append(value)
-    given = Counter(clip for labels in own for clip in labels.ids)
+    sets_of = Counter(clip for labels in own for clip in labels.ids)
     pairs = tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2))
-    marks = {(c, name) for of in own for c, names in of.concepts_of.items() for name in names}
+    marks = {(c, name) for part in own for c, names in part.concepts_of.items() for name in names}
     return Annotators(
         {labels.name: labels.level_of for labels in own},
         pairs,
         {film: fmean(of_film) for film, of_film in gammas.items()},
-        Counter((manifest[clip].film, name) for clip, name in marks if given[clip] > 1),
+        Counter((manifest[clip].film, name) for clip, name in marks if sets_of[clip] > 1),
         find_disagreements(in_films, manifest.items, distances),
         remarks,
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_annotators),
         _kappa_over_films([Rated(p.film, (p.a, p.b), *p.common) for p in in_films]),
-        Counter(manifest[clip].film for clip, sets in given.items() if sets > 1),
+        Counter(manifest[clip].film for clip, sets in sets_of.items() if sets > 1),
         _concept_intervals(manifest, in_films),
         {film: gamma_interval(of_film, distances) for film, of_film in by_film.items()},
     )
 
 
 class Rated(NamedTuple):
-    """What two annotators said of the clips that both have, in a film or a part of it."""
+    """The labels of two annotators on the clips that both have, in a film or a part of it."""
 
     group: str
     names: tuple[str, str]
@@ -182,7 +185,7 @@ class Rated(NamedTuple):
 def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np.ndarray:
     """Return how often each two codes were given, [1 + groups, pairs, K, K].
 
-    The first has all groups, each further one all but one.
+    The first has all groups; each of the rest leaves out one.
     """
     groups = list(dict.fromkeys(entry.group for entry in rated))
     names = list(dict.fromkeys(entry.names for entry in rated))
@@ -195,7 +198,7 @@ def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np
 
 
 def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
-    """Return the kappa of each two on the clips of all films, with its jackknife interval."""
+    """Return the mean kappa of each two on the clips of all films, with its jackknife interval."""
     if not rated:
         return Estimate(None)
     codes = list(dict.fromkeys(code for part in rated for code in (*part.first, *part.second)))
@@ -209,7 +212,7 @@ def _concept_intervals(
     marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
     for concept in sorted(
-        {name for of in marks.values() for names in of.values() for name in names}
+        {name for own in marks.values() for names in own.values() for name in names}
     ):
         rated = []
         for pair in in_films:
@@ -226,8 +229,9 @@ def _concept_intervals(
 def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, float] | None:
     """Return the interval of a film's gamma, by the jackknife over ten parts of the film.
 
-    Neighbouring clips are alike, so that parts are left out rather than clips. The interval is of
-    log(1 - gamma), which has no upper end. None of few clips, or where a part decides.
+    Neighbouring clips are alike, so parts are left out instead of clips. The interval is that of
+    log(1 - gamma), which has no upper end. None if there are few clips, or if a single part
+    decides.
     """
     rated = []
     for pair in pairs:
@@ -256,7 +260,7 @@ def _title(title: str, clips: int) -> str:
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
-    """Gamma of each film of `titles` (film -> title) as dots, highest first; None without films."""
+    """Return dots for the gamma of each film (film -> title), highest first; None without films."""
     points = []
     for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1]):
         if film in titles:

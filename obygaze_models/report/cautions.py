@@ -1,4 +1,4 @@
-"""Cautions on the runs of a page, and notes on concepts that are unreliable."""
+"""Cautions on the runs of a page, and notes on unreliable concepts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.report.runs import ReportRun
 
 NOT_SEEN = (
-    "they cannot be seen; a bottleneck learns them only from a store of their own (concept_stores)"
+    "they cannot be seen; a bottleneck learns them only from a separate store (concept_stores)"
 )
 
 
 @dataclass(frozen=True)
 class Caution:
-    """Something that limits what scores mean, what follows from it, and for which runs it holds,
-    empty for all.
+    """A limit of what scores mean, its consequence, and the runs that it applies to.
+
+    `runs` is empty for all runs.
     """
 
     text: str
@@ -30,11 +31,11 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """Return the cautions of a page, each once, those of the first screen's run first."""
+    """Return the cautions of a page without duplicates, those of the first screen's run first."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):
-            if message.code != "concepts":  # `concept_notes` tells these in full
+            if message.code != "concepts":  # `concept_notes` lists these
                 names.setdefault(message, []).append(run.name)
         if run is main:
             names |= {message: [] for message in _differences(runs)}
@@ -53,7 +54,7 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """Say which concepts are unreliable or left out: a line for each model and reason."""
+    """Return the concepts that are unreliable or left out: a line for each model and reason."""
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
@@ -83,7 +84,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
 
 
 def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
-    """Yield the differences between runs that scores depend on, such as labels and versions."""
+    """Yield the differences between runs that affect scores, such as labels and versions."""
     by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in runs:
         manifest, versions = run.record.manifest, run.record.versions
@@ -107,7 +108,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
 
 
 def _which(names: Sequence[str], total: int) -> str:
-    """Name the runs that a line applies to, or count them if there are many; empty if all."""
+    """Return the runs that a line applies to, or their number if there are many; "" for all."""
     if not names or len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"

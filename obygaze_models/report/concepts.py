@@ -1,4 +1,4 @@
-"""Concepts: how often annotators mark them, how well models detect them, what goes with errors."""
+"""Concepts: how often annotators mark them, how well models detect them, and errors."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from obygaze_models.report.runs import ReportRun, default_run
 
 @dataclass(frozen=True)
 class ConceptTables:
-    """The table of a run, and the AUROC of the others.
+    """The table of concepts of a run, and the AUROC of other runs.
 
     `rows` have a concept, the clips with and without it, then AUROC and AP of each of `models`.
-    `others` have a run and model, then a cell for each concept of `names`.
+    `others` have a run and model, then a cell for each concept in `names`.
     """
 
     run: str
@@ -48,11 +48,11 @@ class ConceptTables:
 
 
 def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tuple[Html, Html]]:
-    """Figures and captions: marked, detected, agreed on, and wrong.
+    """Return figures and captions of concepts: marked, detected, agreed on, and in errors.
 
-    Concepts are together by the sense that perceives them, and sorted by the highest level's share
-    less the lowest's; levels follow them. Empty where no concept is marked. Of several `runs` those
-    that learn concepts say how well they detect each.
+    Concepts are grouped by the sense that perceives them, and sorted by the highest level's share
+    minus the lowest's. Levels follow. Empty if no concept is marked. Of several `runs`, those that
+    learn concepts show how well they detect each.
     """
     source, levels = head.source, head.source.about.levels
     clips = list(source.clips.values())
@@ -83,7 +83,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     )
 
     def by_sense(names: Sequence[str]) -> list[list[str]]:
-        """Return the names with their senses, those of a sense together."""
+        """Return the names with their senses, grouped by sense."""
         return [
             [f"{name} ({sense})" if sense else name for name in same]
             for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
@@ -92,7 +92,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     caption = html(
         "How often annotators marked each concept, by the level of the clip{}.{}",
         "" if source.counts_all else ", in the clips used here",
-        " The sense that perceives a concept stands beside it." if any(senses.values()) else "",
+        " The sense that perceives a concept is shown beside it." if any(senses.values()) else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
@@ -110,16 +110,16 @@ def _agreed_figure(
 ) -> tuple[Html, Html]:
     """Draw how far annotators agree on each concept."""
     few = [name for name in concepts if annotators.few_clips(name)]
-    known = {name: ends for name, ends in annotators.kappa_intervals.items() if name not in few}
+    intervals = {name: ends for name, ends in annotators.kappa_intervals.items() if name not in few}
     kappas = annotators.kappas
-    dots = [Dot(kappas.get(name), *known.get(name, (None, None))) for name in concepts]
+    dots = [Dot(kappas.get(name), *intervals.get(name, (None, None))) for name in concepts]
     limits = start_of_axis(dots, 0.0), 1.0
     series = [Series("kappa", INK)]
     panel = Panel([[dot] for dot in dots], series, "Cohen’s kappa", limits, 0.0)
     caption = html(
         "How far annotators agree on each concept. 0 is chance; without a dot, only one of them "
         "marked it.{}{}",
-        " Lines: the 95% interval of each, by the jackknife over films." if known else "",
+        " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(few)}." if few else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
@@ -131,19 +131,19 @@ def _detected_figure(
     concepts: Sequence[str],
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html] | None:
-    """Draw how well models detect each concept; None without such a model."""
+    """Draw how well models detect each concept, or return None without such a model."""
     measured = _quality(head.run)
     models = _detected_by(measured, head.run, runs)
     if not models:
         return None
-    shown = dict([*models.items()][: len(SERIES)])
-    names = [name for name in concepts if any(name in dots for dots in shown.values())]
+    drawn = dict([*models.items()][: len(SERIES)])
+    names = [name for name in concepts if any(name in dots for dots in drawn.values())]
     missing = [name for name in concepts if not any(name in dots for dots in models.values())]
     panel = Panel(
-        [[dots.get(name, Dot(None)) for dots in shown.values()] for name in names],
-        [Series(label, colour) for label, colour in zip(shown, SERIES, strict=False)],
+        [[dots.get(name, Dot(None)) for dots in drawn.values()] for name in names],
+        [Series(label, colour) for label, colour in zip(drawn, SERIES, strict=False)],
         "AUROC",
-        limits=(start_of_axis((dot for of in shown.values() for dot in of.values()), 0.5), 1.0),
+        limits=(start_of_axis((dot for dots in drawn.values() for dot in dots.values()), 0.5), 1.0),
         line=0.5,
     )
     notes = []
@@ -151,7 +151,7 @@ def _detected_figure(
         notes.append(f" No model measures {join_some(missing)}; “Methods” says why.")
     elif missing:
         notes.append(f" No model of this page was trained to detect {join_some(missing)}.")
-    if left_out := len(models) - len(shown):
+    if left_out := len(models) - len(drawn):
         notes.append(f" “Methods” has {counted(left_out, 'more model')}.")
     kinds = [_measured_how(head)] if measured else []
     if len(models) > len(kinds):
@@ -165,7 +165,7 @@ def _detected_figure(
 
 
 def _measured_how(head: Headline) -> str:
-    """Say over what a bottleneck's AUROC of a concept is a mean, and on which clips."""
+    """Return a sentence on the mean behind a bottleneck's AUROC of a concept, and its clips."""
     clips = "clips with it against all others"
     if head.source.about.is_obygaze:
         clips = "Hard Negative and Sure clips with it against all others except Not Sure"
@@ -176,24 +176,24 @@ def _measured_how(head: Headline) -> str:
 
 
 def _learned_how(runs: Sequence[ReportRun]) -> str:
-    """Say over what the AUROC of models of one concept is a mean."""
+    """Return a sentence on the mean behind the AUROC of models of a single concept."""
     learned = [run for run in runs if run.kind == "concepts"]
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
-        pooled = ", or all test clips together where fewer than two count"
+        pooled = ", or all test clips together if fewer than two count"
     return f" A model of one concept: the mean over {nouns}, with its 95% interval{pooled}."
 
 
 def _figure(
     groups: Sequence[Sequence[str]], panel: Panel, title: str, caption: Html
 ) -> tuple[Html, Html]:
-    figure = panel_plot(groups, panel, title=title, description=f"{panel.axis}, a row a concept")
+    figure = panel_plot(groups, panel, title=title, description=f"{panel.axis}, a row per concept")
     return Html(inline_svg(figure)), caption
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """Draw what goes with the best model's errors over all films; None without any."""
+    """Draw the factors of the best model's errors over all films, or return None without errors."""
     row = head.row
     if row.run.kind == "concepts":
         return None
@@ -203,7 +203,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     if not 0 < wrong < len(predictions):
         return None
     clips = [row.run.clips[clip] for clip in predictions["id"]]
-    clips = [replace(clip, film=clip.group) for clip in clips]  # of which the intervals are draws
+    clips = [replace(clip, film=clip.group) for clip in clips]  # the unit of the intervals
     levels = row.run.record.manifest.levels
     differing = differing_clips(row.run.run, row.entry.test)
     (all_films,) = factors_of_clips(
@@ -211,11 +211,11 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     )
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]
-    has_intervals = any(dot.low is not None for dot in dots.values())  # not of a single film
+    has_intervals = any(dot.low is not None for dot in dots.values())  # not for a single film
     differ = [DIFFER] if DIFFER in dots else []
     rows = [[dots.get(name, Dot(None))] for name in [*concepts, *tested, *differ]]
     series = [Series("log-odds", SERIES[0])]
-    if has_intervals:  # one on one side of 0 fills the dot
+    if has_intervals:  # an interval on one side of 0 fills the dot
         rows = [[Dot(None), dot] if dot.is_clear else [dot, Dot(None)] for [dot] in rows]
         series = [*CLEARNESS]
     ends = [abs(end) for dot in dots.values() for end in (dot.value, dot.low, dot.high) if end]
@@ -258,9 +258,9 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
 def _detected_by(
     measured: Mapping[str, Mapping[str, ConceptQuality]], run: ReportRun, runs: Sequence[ReportRun]
 ) -> dict[str, dict[str, Dot]]:
-    """Return by model the AUROC of each concept.
+    """Return the AUROC of each concept by model.
 
-    The first bottleneck of `run` has a deviation over its fits; a model of one concept has its
+    The first bottleneck of `run` has a deviation over its fits. A model of a single concept has its
     interval.
     """
     detected: dict[str, dict[str, Dot]] = {}
@@ -270,9 +270,9 @@ def _detected_by(
         }
     manifest = run.record.manifest
     same = [
-        other for other in runs
-        if other.kind == "concepts" and other.record.manifest.digest == manifest.digest
-        and other.record.manifest.labels == manifest.labels
+        own for own in runs
+        if own.kind == "concepts" and own.record.manifest.digest == manifest.digest
+        and own.record.manifest.labels == manifest.labels
     ]  # fmt: skip
     names = Counter(other.reads for other in same)
     models = {scores.model for other in same for scores in other.record.scores}
@@ -294,7 +294,7 @@ def _deviation(entry: ConceptQuality) -> tuple[float | None, float | None]:
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
-    """Return the tables of concepts; None if no run has a model with concepts."""
+    """Return the tables of concepts, or None if no run has a model with concepts."""
     by_run = {run.number: quality for run in runs if (quality := _quality(run))}
     if not by_run:
         return None
@@ -312,7 +312,7 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
             for metric in ("auroc", "average_precision")
         ]
         rows.append((html("{}", name), *(number(count, form=",") for count in clips), *cells))
-    names = dict.fromkeys(c for of in by_run.values() for quality in of.values() for c in quality)
+    names = dict.fromkeys(c for own in by_run.values() for quality in own.values() for c in quality)
     others = [
         (
             html("{}<small>{}, {}</small>", run.name, model, run.feature),

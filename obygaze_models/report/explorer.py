@@ -1,4 +1,4 @@
-"""The film explorer's data: columns of small whole numbers, as a script of the page reads them."""
+"""The film explorer's data: columns of small whole numbers, as the page's script reads them."""
 
 from __future__ import annotations
 
@@ -46,21 +46,20 @@ def explorer_data(
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the data of the explorer, which opens on a model or else on what was annotated.
+    """Return the data of the explorer, which opens on a model or else on annotations.
 
-    ``clips`` has the sets of annotated clips, mostly a single set; ``runs`` and ``views`` (a model
-    of a run) refer to them by number, and to clips by their index in such a set. A column is
-    ``{"unit", "of"}``: whole numbers in that unit, None where there is no value. ``timelines`` is
-    as `film_timelines` makes it.
+    ``clips`` has the sets of annotated clips, mostly a single set. ``runs`` and ``views`` (a model
+    of a run) refer to them by number, and to clips by index. A column is ``{"unit", "of"}``: whole
+    numbers in that unit, None for missing values. ``timelines`` comes from `film_timelines`.
     """
-    sets: dict[tuple[Any, ...], int] = {}  # what tells a set of clips apart -> its number
+    sets: dict[tuple[Any, ...], int] = {}  # the identity of a set of clips -> its number
     clips: list[dict[str, Any]] = []
     run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
     for run in sources:
         ordered = in_scene_order(run.clips)
         levels = run.about.levels
-        # Two label sets of a manifest are two sets of clips; folds and reasons are the run's.
+        # Two label sets of a manifest are two sets of clips; folds and reasons belong to the run.
         key = (
             *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
@@ -108,7 +107,7 @@ def explorer_data(
 
 
 def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
-    """Return by each reason the numbers of the clips that a run did not use."""
+    """Return the numbers of the clips that a run did not use, by reason."""
     unused: dict[str, list[int]] = {}
     for number, clip in enumerate(clips):
         if clip.used:
@@ -146,7 +145,7 @@ def _clips(
     def places(marked: tuple[str, ...]) -> list[int]:
         return sorted(map(concepts.index, marked))
 
-    # Most files are named after their clip, or their film; then they need not be told.
+    # Most files are named after their clip, or their film, and need no entry.
     usual = all(clip.media in ("", clip.id if clip.start is None else clip.film) for clip in clips)
     return {
         "films": [
@@ -183,7 +182,7 @@ def _clips(
 
 
 def _seconds(seconds: list[float | None]) -> list[float | None]:
-    """Round the seconds; return an empty list if no clip has a time."""
+    """Round the seconds, or return [] if no clip has a time."""
     if all(value is None for value in seconds):
         return []
     return map_cells(lambda value: None if value is None else round(value, 2), seconds)
@@ -240,7 +239,7 @@ def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> di
 
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Return sums as means over the fits, which add up as well; a tree's conditions of one fit."""
+    """Return sums as means over the fits, or a tree's conditions from a single fit."""
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
@@ -248,7 +247,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     amounts = parts.amounts
     data: dict[str, Any] = {
         "kind": kind,
-        "of": name_log_odds([each.title for each in results.classes]),
+        "of": name_log_odds([kind.title for kind in results.classes]),
         "concepts": parts.concepts,
         "values": [number_column(column) for column in parts.values.T],
         "amounts": [number_column(column, like=amounts) for column in amounts.T],
@@ -283,9 +282,9 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     probability = np.full(len(ids), np.nan)
     for number in labelled["fit"].unique().tolist():
         own = results.reasons[results.reasons["fit"] == number]
-        values, asked = measured(own), questions(own).itertuples(index=False)
+        values, answers = measured(own), questions(own).itertuples(index=False)
         names, scores = values.columns.tolist(), values.to_numpy()
-        steps: dict[str, list[Any]] = group_by(asked, lambda step: step.id)
+        steps: dict[str, list[Any]] = group_by(answers, lambda step: step.id)
         for row, clip in enumerate(values.index):
             if clip not in nearest or nearest[clip][1] != number:
                 continue

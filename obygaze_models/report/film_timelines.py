@@ -1,7 +1,7 @@
-"""The explorer's time axis of a film: clips, frames, moments and annotators' segments on it.
+"""The explorer's time axis of a film, with clips, frames, moments and annotators' segments.
 
-Where the clips' positions in the film are unknown, the clips follow each other in scene order.
-Times are whole hundredths of a second, probabilities whole thousandths.
+If the clips' positions in the film are unknown, the clips follow each other in scene order. Times
+are whole hundredths of a second, probabilities whole thousandths.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def film_timelines(
     moments: str | Path | None = None,
     timelines: Timelines | str | Path | None = None,
 ) -> dict[str, Any]:
-    """The time axis of each film that has frames or segments, and what all of them refer to.
+    """Return the time axis of each film that has frames or segments, with levels and concepts.
 
     Parameters
     ----------
@@ -48,8 +48,7 @@ def film_timelines(
     clips_of = by_film(clips)
     if moments is not None and frames is None:
         raise UsageError(
-            "moments are shown with the probabilities of frames; give these too: "
-            "--frames frames.csv"
+            "moments are shown with the probabilities of frames. Add these too: --frames frames.csv"
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
@@ -70,7 +69,7 @@ def film_timelines(
     if annotated is None:
         return {"films": films}
     concepts = sorted({name for s in annotated.segments for name in s.concepts})
-    for film, data in films.items():  # segments have no place where the film's time is unknown
+    for film, data in films.items():  # without the film's time, segments are left out
         data |= {"lanes": [], "until": 0} if data["pasted"] else _lanes(film, annotated, concepts)
     levels = level_columns(annotated.scheme.name_of)
     return {"films": films, "levels": levels, "concepts": concepts}
@@ -79,7 +78,7 @@ def film_timelines(
 def _read_scores(
     clips: Sequence[Clip], frames: str | Path, moments: str | Path | None
 ) -> tuple[FrameScores, Sequence[Moment]]:
-    """Read tables of frames and moments. Files of no film follow each other as clips."""
+    """Read tables of frames and moments. Files without a film follow each other as clips."""
     intervals: Sequence[Moment] = ()
     if moments is None:
         scores = FrameScores.from_csv(Path(frames))
@@ -96,19 +95,19 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
         film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
         raise ExperimentError(
             f"{path} has no film of these runs (it has films such as {film}, the runs such as "
-            f"{expected_film}); give the file of these films"
+            f"{expected_film}). Pass the file of these films"
         )
 
 
 def film_of(clip: Clip) -> str:
-    """The film whose time axis a clip is on; of spans without a film's name, that of their file."""
+    """Return the film whose time axis a clip is on, or its file if the film has no name."""
     if clip.film or clip.start is None:
         return clip.film
     return name_film("", clip.media)
 
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
-    """The clips of each time axis."""
+    """Return the clips of each time axis."""
     films: dict[str, list[Clip]] = {}
     for film, same in groupby(clips, film_of):
         films.setdefault(film, []).extend(same)
@@ -116,18 +115,18 @@ def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
 
 
 def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
-    """The clips by id; the titles of films that have the same one tell these apart."""
+    """Return the clips by id, with equal titles of different films made distinct."""
     titles = distinct_titles({clip.film: clip.title for clip in clips.values() if clip.film})
     return {key: replace(c, title=titles.get(c.film, c.title)) for key, c in clips.items()}
 
 
 def is_timed(clips: Sequence[Clip]) -> bool:
-    """Whether each clip has its place in the film."""
+    """Return True if each clip has a position in the film."""
     return None not in [clip.start for clip in clips] + [clip.end for clip in clips]
 
 
 def grid_length(clips: Sequence[Clip]) -> float:
-    """The seconds of a clip where all are equal parts of their film, else 0."""
+    """Return the seconds of a clip if all are equal parts of their film, else 0."""
     if not is_timed(clips):
         return 0.0
     length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
@@ -136,13 +135,13 @@ def grid_length(clips: Sequence[Clip]) -> float:
 
 
 def clip_noun(clips: Iterable[Clip]) -> str:
-    """What a reader calls them: minutes of a grid of 60 seconds, else clips."""
+    """Return the noun for clips: "minutes" for a grid of 60 seconds, else "clips"."""
     lengths = {grid_length(same) for same in by_film(clips).values()}
     return "minutes" if lengths == {60.0} else "clips"
 
 
 def level_columns(levels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Code, name and the name of the page's colour of each level."""
+    """Return the code, the name and the colour name of each level."""
     colours = level_colour_names(list(levels))
     return [
         {"code": code, "name": name, "colour": colour}
@@ -175,7 +174,7 @@ def _film(
             continue
         start, end = (timed[clip].start, timed[clip].end) if clip in timed else (None, None)
         if own_axis and start is None:
-            continue  # it has no place among clips that have
+            continue  # it has no position among clips that have
         offsets[clip] = round((start or 0) * 100) if own_axis else 0
         if of_clip:
             low = min(map(starts.__getitem__, of_clip))
@@ -207,7 +206,7 @@ def _frames(
     ends: Mapping[int, int],
     scores: FrameScores,
 ) -> dict[str, list[int]]:
-    """How many frames each clip has; of each frame how long after the last it starts, and lasts."""
+    """Return the number of frames of each clip, and the gap and length of each frame."""
     data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
     if scores.loudness is not None:
         order = [row for _, _, rows in clips for row in rows]
@@ -225,7 +224,7 @@ def _frames(
 
 
 def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """The start, length and score of each, in time."""
+    """Return the start, length and score of each moment, in time."""
     spans = []
     for moment in moments:
         if moment.axis.clip and moment.axis.clip not in offsets:
@@ -237,7 +236,7 @@ def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tupl
 
 
 def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str, Any]:
-    """A lane for each annotator of a film, and where its annotation ends."""
+    """Return a lane for each annotator of a film, and the end of its annotation."""
     lanes, codes = [], timelines.scheme.codes
     for annotator, segments in timelines.by_film.get(film, {}).items():
         times = _hundredths(np.array([(s.start, s.end) for s in segments], float).reshape(-1, 2))

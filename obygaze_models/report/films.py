@@ -1,6 +1,4 @@
-"""The films on one screen: a strip each, sorted by how well a model ranks its clips, or without a
-model by how much of it annotators were sure of.
-"""
+"""The films on one screen, a strip each, sorted by a model's ranking or by the annotations."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ TICK_S = 1800
 
 @dataclass(frozen=True)
 class FilmStrip:
-    """A film: its link into the explorer, title, lanes as SVG, and numbers by column. `ticks` are
-    the half hours below the lanes, as shares of the width and words.
+    """A film: its link into the explorer, title, lanes as SVG, and numbers by column.
+
+    `ticks` are the half hours below the lanes, as shares of the width and text.
     """
 
     film: str
@@ -41,7 +40,7 @@ class FilmStrip:
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, highest first in the column `rank`, the names of their lanes, and whose scores."""
+    """All films, highest first in the column `rank`, with lane names and the scored model."""
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
@@ -57,7 +56,7 @@ class FilmStrips:
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
-    """The strips of the explorer's first run; None where no films are named.
+    """Return the strips of the explorer's first run, or None if no films are named.
 
     Parameters
     ----------
@@ -75,8 +74,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     names, counted = source.about.levels, source.positives
     colours = level_colour_names(list(names))
     lanes = _lanes(head, dict(zip(names, colours, strict=True)))
-    which = " or ".join(names.get(code, code) for code in counted)
-    share = which + (" to at least one" if annotators and annotators.merged else "")
+    names_of_counted = " or ".join(names.get(code, code) for code in counted)
+    share = names_of_counted + (" to at least one" if annotators and annotators.merged else "")
     means = row.results.predictions if row else None
     label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
     strips, longest = [], {True: 0.0, False: 0.0}
@@ -87,8 +86,8 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         ids, timed = [clip.id for clip in same], timed_films[film]
         length = longest[timed]
         spans = {
-            clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(place), place + 1.0)
-            for place, clip in enumerate(same)
+            clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(index), index + 1.0)
+            for index, clip in enumerate(same)
         }
         order = sum(clip.level in counted for clip in same) / len(same)
         numbers = {share: number(order, form="%")}
@@ -107,7 +106,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
         tuple(strip for _, strip in sorted(strips, key=itemgetter(0))),
         tuple(lanes),
         tuple(zip(colours, names.values(), strict=True)),
-        which,
+        names_of_counted,
         METRICS["auroc"].title if row else share,
         row.who if row else "",
     )
@@ -154,8 +153,8 @@ def _numbers_of_film(
         METRICS[metric].title: number(scores.get(metric)),
     }
     if guess := row.best_guess(metric):
-        both = any(labels) and not all(labels)
-        guesses = baselines(fmean(labels))[guess[0]] if both else {}
+        has_both = any(labels) and not all(labels)
+        guesses = baselines(fmean(labels))[guess[0]] if has_both else {}
         numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
     numbers[METRICS["auroc"].title] = number(scores.get("auroc"))
     train = row.run.record.trained_on(row.entry.test)
@@ -165,21 +164,21 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """The scores of one film; empty where it lacks clips of a class."""
+    """Return the scores of a film, or {} if it lacks clips of a class."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})
 
 
 def _end(clips: Sequence[Clip], *, timed: bool) -> float:
-    """Return how long a film is, in seconds or else in clips."""
+    """Return the length of a film, in seconds or else in clips."""
     return max(clip.end or 0.0 for clip in clips) if timed else float(len(clips))
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
-    """Return half hours as shares of `length`, and the film's end, to the second in a short film.
+    """Return half hours as shares of `length`, and the film's end, exactly in a short film.
 
-    None is so near to the end that their words would touch on a telephone.
+    None is so near to the end that the texts would touch on a phone.
     """
     end = _end(clips, timed=True)
     times = [*range(0, int(end - 0.18 * length), TICK_S), end]

@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import METRICS
 
 KAPPA_ENDS = "; 1 is full agreement, 0 is chance"
 NEAR = 0.015
-"""A share so near to a fraction is called by its name."""
+"""The largest distance at which a share is called by the name of a fraction."""
 _FRACTIONS = {
     "one in ten": 0.1,
     "one in five": 0.2,
@@ -36,13 +36,13 @@ _FRACTIONS = {
 
 
 def findings(head: Headline) -> list[Html]:
-    """Return the finding; then what annotators marked, and how they agree or what a model does."""
+    """Return the finding, the annotations, and either the agreement or the model's results."""
     if not head.rows:
         shared = _shared_marks(head)
-        # One paragraph says how many were marked and how far annotators agree: films come soon.
+        # A single paragraph on counts and agreement, so that films follow soon.
         first, *others = [_annotated(head, by_all=not shared), *_agreement(head)]
-        told = [html("{} {}", first, others[0]), *others[1:]] if others else [first]
-        return [*shared, *told]
+        paragraphs = [html("{} {}", first, others[0]), *others[1:]] if others else [first]
+        return [*shared, *paragraphs]
     if head.run.kind == "concepts":
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
@@ -53,7 +53,7 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Say which of several models the result is about; it was named before the test."""
+    """Say which of several models the result is about, which was chosen before the test."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
@@ -100,20 +100,20 @@ def _concepts_found(head: Headline) -> Html:
 
 
 def _annotated(head: Headline, *, by_all: bool = True) -> Html:
-    """Count the marked clips; where wished, also those that all annotators marked."""
+    """Count the marked clips and, on request, those that all annotators marked."""
     source, clips = head.source, head.source.clips
     films = len({clip.film for clip in clips.values() if clip.film})
     noun = source.noun if len(clips) != 1 else source.noun.removesuffix("s")
     used = "" if source.counts_all else " used here"
     of_films = f" of {films:,} films" if films > 1 else ""
-    of = html("{} {}{}{}", number(len(clips), form=","), noun, used, of_films)
+    subject = html("{} {}{}{}", number(len(clips), form=","), noun, used, of_films)
     if source.kind == "concepts":
         counts = {
             name: sum(name in clip.concepts for clip in clips.values())
             for name in dict.fromkeys(row.concept for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
-        return html("Annotators marked {} of {}.", joined(parts), of)
+        return html("Annotators marked {} of {}.", joined(parts), subject)
     names = source.about.levels
     if source.kind == "classes":
         parts = [
@@ -121,7 +121,7 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
             for code in head.run.record.experiment.levels
             for total in [sum(clip.level == code for clip in clips.values())]
         ]
-        return html("Annotators gave {} of {}.", joined(parts), of)
+        return html("Annotators gave {} of {}.", joined(parts), subject)
     levels = source.positives
     marked = sum(clip.level in levels for clip in clips.values())
     anyone, everyone = "", Html("")
@@ -130,19 +130,19 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
         if by_all:
             in_all = number(head.annotators.in_all(levels, clips), form=",")
             everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
-    which = " or ".join(names.get(code, code) for code in levels)
+    level_names = " or ".join(names.get(code, code) for code in levels)
     total, verb = number(marked, form=","), "is" if marked == 1 else "are"
-    return html("{} of {} {} {}{}{}.", total, of, verb, which, anyone, everyone)
+    return html("{} of {} {} {}{}{}.", total, subject, verb, level_names, anyone, everyone)
 
 
 def _shared_marks(head: Headline) -> list[Html]:
-    """Say how often annotators agree on the highest level, of the clips to which any gives it."""
+    """Say how often annotators agree on the highest level, if any of them gives it."""
     annotators, source = head.annotators, head.source
     if annotators is None:
         return []
     own = [*annotators.levels.values()]
     shared = set.intersection(*({*levels} for levels in own))
-    either = [clip for clip in shared if any(of[clip] in source.positives for of in own)]
+    either = [clip for clip in shared if any(levels[clip] in source.positives for levels in own)]
     if not either:
         return []
     by_all = annotators.in_all(source.positives, either)
@@ -160,7 +160,7 @@ def _shared_marks(head: Headline) -> list[Html]:
 
 
 def share_in_words(part: int, total: int) -> str:
-    """Say a share as a fraction where one is near, else in percent; of few, both numbers.
+    """Return a share as a nearby fraction, else in percent; for few clips, as two numbers.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def share_in_words(part: int, total: int) -> str:
 
 
 def _agreement(head: Headline) -> list[Html]:
-    """Say where the annotators agree and where not, by film and by concept."""
+    """Say where the annotators agree and where they do not, by film and by concept."""
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
@@ -221,7 +221,7 @@ def _interval_of(estimate: Estimate) -> Html:
 
 
 def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "") -> Html:
-    """Name the highest and the lowest, with what the ends of the score mean; empty of under two."""
+    """Name the highest and the lowest score, with the meaning of its ends; "" below two."""
     if len(values) < 2:
         return Html("")
     best, *_, worst = sorted(values, key=lambda name: -values[name])
@@ -248,10 +248,10 @@ def _model(head: Headline, who: str) -> Html:
     start, target = Html(""), html("of “{}”", row.task.title)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
-        which = " or ".join(each.words for each in row.task.classes)
+        classes = " or ".join(kind.words for kind in row.task.classes)
         rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
         text = "Tested on {} {} that are {}{}, "
-        start = html(text, number(row.test.clips, form=","), noun, which, rest)
+        start = html(text, number(row.test.clips, form=","), noun, classes, rest)
         top = " or ".join(names.get(code, code) for code in row.run.positives)
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
@@ -276,7 +276,7 @@ def _score(row: ScoreRow, metric: str) -> Html:
 
 
 def _certainty(head: Headline) -> Html:
-    """Return the interval of the score, or why there is none."""
+    """Return the interval of the score, or the reason why there is none."""
     if head.interval is not None:
         ends = map(number, head.interval)
         text = "; the average over other such {}s would probably be {} to {}"
@@ -294,16 +294,16 @@ def _pairs(head: Headline) -> Html:
 
 
 def _given_a_pair(head: Headline, area: float) -> Html:
-    """Say in words what an AUROC of levels means."""
+    """Return the meaning of an AUROC of levels as a sentence."""
     row, clip = head.row, head.run.clip_noun
-    negative, positive = (each.words for each in row.task.classes)
+    negative, positive = (kind.words for kind in row.task.classes)
     same = "" if row.entry.pooled else f" of the same {row.run.group_noun}"
     text = "Given one {} and one {} {}{}, it rates the {} one higher {} of the time"
     return html(text, positive, negative, clip, same, positive, number(area, form="%"))
 
 
 def _area_and_interval(row: ScoreRow, area: float) -> Html:
-    """Format an AUROC with its interval, or why there is none."""
+    """Format an AUROC with its interval, or the reason why there is none."""
     score = html("{} {}", METRICS["auroc"].title, number(area))
     if row.few:
         return html("{}; {}", score, row.few)
@@ -315,16 +315,16 @@ def _area_and_interval(row: ScoreRow, area: float) -> Html:
 def _who(row: ScoreRow) -> str:
     record, noun = row.run.record, row.run.group_noun
     if record.leaked:
-        return "A model that was trained on some of the very clips that test it"
+        return "A model that was trained on some of its test clips"
     if record.films.also_trained:
         return f"A model that was trained on other clips of the same {noun}s"
     return f"A model that never saw the {noun}"
 
 
 def _verdict(head: Headline) -> Html:
-    """Say if the score is above that of guessing; empty where that cannot be said.
+    """Say if the score is above that of guessing; "" if that cannot be said.
 
-    By AUROC, also say if the verdicts are better than guessing.
+    For AUROC, also say if the verdicts are better than guessing.
     """
     row, metric = head.row, head.metric
     if head.run.kind == "classes" or row.entry.mean[metric] is None:
@@ -353,7 +353,7 @@ def _subject(head: Headline) -> str:
 
 
 class _Verbs(NamedTuple):
-    """The verbs for a ranking or for verdicts beside guessing."""
+    """The verbs for a ranking, or for verdicts, compared with guessing."""
 
     scores: str
     better: str
@@ -421,13 +421,13 @@ def beside_annotators(head: Headline) -> list[Html]:
 def store_tables(
     head: Headline, runs: Sequence[ReportRun]
 ) -> dict[tuple[str, str, str], list[list[str]]]:
-    """Return what each of several stores adds to each model, of the runs that compare stores."""
+    """Return what each of several stores adds to each model, for the runs that compare stores."""
     tables = {}
     for run in runs:
         if run.record.experiment.each_store:
-            found = compare(run.run, stores=True)
-            scored = {key for comparison in found.comparisons for key in comparison.scores}
-            own = found.stores_by_model(head.metric if head.metric in scored else None)
+            compared = compare(run.run, stores=True)
+            scored = {key for comparison in compared.comparisons for key in comparison.scores}
+            own = compared.stores_by_model(head.metric if head.metric in scored else None)
             for (test, model, score), rows in own.items():
                 tables[test, f"{run.name}: {model}" if len(runs) > 1 else model, score] = rows
     return tables

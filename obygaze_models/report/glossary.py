@@ -1,4 +1,4 @@
-"""An introduction of two sentences, a glossary, and what to cite."""
+"""A page's short introduction, its glossary, and its sources."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LEVELS = {
     "NS": "the annotators were not sure",
     "S": "the annotators were sure of objectification",
 }
-"""ObyGaze12's levels in its authors' words; the levels of other schemes have only a name."""
+"""ObyGaze12's levels in its authors' words. The levels of other schemes have only names."""
 FEATURES = {
     "native": "the clip’s single vector, as the backbone computes it",
     "max": "the largest value over a clip’s tokens, number by number",
     "mean": "the mean over a clip’s tokens, number by number",
-    "first": "a clip’s first token alone",
+    "first": "only a clip’s first token",
 }
 CONCEPT = "; models with concepts measure them and show which ones decided"
 FIT = "one training of a model. A run has several, each with other clips held out or drawn"
@@ -41,13 +41,13 @@ LOG_ODDS = (
     "1 up makes the odds 2.7 times higher. A model adds up the parts of its concepts, or stores"
 )
 BOTTLENECK = (
-    "post-hoc concept bottleneck model: it measures concepts and decides by these alone, so that "
+    "post-hoc concept bottleneck model: it measures concepts and decides only by these, so that "
     "each decision can be read"
 )
 
 
 def eyebrow(sources: Sequence[Source]) -> str:
-    """Return the line above the title: how many runs, or what the only run tells apart."""
+    """Return the line above the title: the number of runs, or the task of the only run."""
     if len(sources) > 1:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
@@ -65,12 +65,12 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
-    what = counted(films, "film") if films else counted(len(source.clips), "clip")
-    return f"What models find in {what}" if runs else f"What annotators marked in {what}"
+    subject = counted(films, "film") if films else counted(len(source.clips), "clip")
+    return f"What models find in {subject}" if runs else f"What annotators marked in {subject}"
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:
-    """Return a line for each concept of ObyGaze's scheme; empty for another scheme."""
+    """Return a line for each concept of ObyGaze's scheme, or {} for another scheme."""
     if not about.is_obygaze:
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
@@ -81,7 +81,7 @@ def concept_meanings(about: ManifestRecord) -> dict[str, str]:
 
 
 def about(runs: Sequence[Source]) -> str:
-    """Say what was annotated and what the models predict, for each scheme of levels."""
+    """Describe the annotation and the models' predictions, for each scheme of levels."""
     schemes: dict[tuple[tuple[str, str], ...], list[Source]] = {}
     for run in runs:
         schemes.setdefault(tuple(run.about.levels.items()), []).append(run)
@@ -127,7 +127,7 @@ def glossary(
     """Return the terms that occur on the page, with their meanings."""
     agreement = {"kappa": KAPPA} if kappa else {}
     agreement |= {"gamma": GAMMA} if gamma else {}
-    # Each once; but a level and a concept of one name are two terms.
+    # Without duplicates, but a level and a concept with the same name are two terms.
     return list(dict.fromkeys([*_terms(runs), *agreement.items()]))
 
 
@@ -138,8 +138,8 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
     runs = [source for source in sources if isinstance(source, ReportRun)]
     if targets := " or ".join(_positives(runs, levels)):
-        others = "the levels it is told apart from are negative"
-        yield "positive", f"{targets}: what a model looks for; {others}"
+        rest = "the levels it is compared with are negative"
+        yield "positive", f"{targets}: what a model looks for; {rest}"
     yield from _concept_terms(sources, by_models=CONCEPT if runs else "")
     if runs:
         yield "fit", FIT
@@ -172,7 +172,7 @@ def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tup
 
 def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     titles = describe_estimators()
-    used = {name: of.estimator for run in runs for name, of in run.record.models.items()}
+    used = {name: m.estimator for run in runs for name, m in run.record.models.items()}
     if any(estimator.startswith("pcbm") for estimator in used.values()):
         yield "PCBM", BOTTLENECK
     for model, estimator in used.items():
@@ -182,10 +182,10 @@ def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
 
 
 def citation(sources: Sequence[Source]) -> str:
-    """Return each source once; ObyGaze's paper only if its levels are used."""
+    """Return each source without duplicates, with ObyGaze's paper only if its levels are used."""
     manifests = [source.about for source in sources]
-    cited = [of.citation or f"{of.name}, whose manifest has no citation" for of in manifests]
-    if any(of.is_obygaze for of in manifests):
+    cited = [m.citation or f"{m.name}, whose manifest has no citation" for m in manifests]
+    if any(manifest.is_obygaze for manifest in manifests):
         cited.append(reference_json("sources.json")["obygaze12"]["citation"])
     runs = [source for source in sources if isinstance(source, ReportRun)]
     versions = [run.record.versions["obygaze"] for run in runs] or [obygaze_version()]

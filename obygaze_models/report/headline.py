@@ -1,4 +1,4 @@
-"""The scores of a page's first screen, and the model that its result is about."""
+"""The scores of a page's first screen, and the model of its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from obygaze_models.scoring.annotators import AnnotatorComparison
 class Headline:
     """The scores of the first screen: the models of a test set, the best first.
 
-    `row` is what the result is about: the model that the experiment named before the test.
+    `row` is the result's model, which the experiment named before the test.
     """
 
     source: Source
@@ -26,35 +26,35 @@ class Headline:
 
     @property
     def run(self) -> ReportRun:
-        """The source, of a page that has models."""
+        """The source of a page with models."""
         assert isinstance(self.source, ReportRun)
         return self.source
 
     @property
     def row(self) -> ScoreRow:
-        """The model that the result is about, of a page that has one."""
+        """The model of the result, on a page with models."""
         name = self.run.record.headline_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
     @property
     def opens(self) -> ScoreRow:
-        """The model that the explorer opens on: the first that gives reasons, if one does."""
+        """The model that the explorer opens on: the first that gives reasons, if any."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
     def compared(self) -> AnnotatorComparison | None:
-        """The models of the run beside each annotator, on the test set."""
+        """The models of the run and each annotator, on the test set."""
         return self.row.run.record.annotators.get(self.row.entry.test)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the score, where there are clips and films enough."""
+        """The interval of the score, if there are enough clips and films."""
         return self.row.interval(self.metric)
 
     @property
     def human(self) -> float | None:
-        """The F1 of one annotator against another on the same task, if no model is beside them."""
+        """The F1 of annotators against each other on the same task, if no model is beside them."""
         if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
         record, test = self.row.run.record, self.row.entry.test
@@ -65,7 +65,7 @@ class Headline:
 def headline(
     tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
 ) -> Headline:
-    """Rank the models on the largest test set of the explorer's first run, and of runs like it.
+    """Rank the models on the largest test set of the explorer's first run, and of similar runs.
 
     Without a model there are no rows.
     """

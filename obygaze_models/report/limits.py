@@ -1,4 +1,4 @@
-"""Alarms that change the conclusion of a page, and limits of what may be concluded."""
+"""Alarms that change the conclusion of a page, and limits of its conclusions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ MAX_LIMITS = 3
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     """Return what changes the conclusion.
 
-    Features that are made up or of unknown origin, leaks, few clips, a single tested film.
+    These are features that are synthetic or of unknown origin, leaks, few clips, and a single
+    tested film.
     """
     record, row = head.run.record, head.row
-    # Any run's: scores that mean nothing must not pass for real ones anywhere on the page.
+    # From any run: meaningless scores must not pass for real scores anywhere on the page.
     messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
     codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
     messages += [message for message in messages_of(record) if message.code in codes]
@@ -38,7 +39,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def limits(head: Headline) -> list[str]:
-    """Return what may not be concluded, the gravest first."""
+    """Return what may not be concluded, the most serious first."""
     if not head.rows:
         return _limits_of_labels(head)
     record = head.row.run.record
@@ -47,7 +48,7 @@ def limits(head: Headline) -> list[str]:
     candidates = [
         (f"anything about {noun}s: the features are made up", "synthetic" in codes),
         (
-            "anything about a backbone, or about the paper: nobody recorded what made the features",
+            "anything about a backbone, or about the paper: the origin of the features is unknown",
             "unknown-origin" in codes,
         ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
@@ -86,13 +87,13 @@ def limits(head: Headline) -> list[str]:
 
 
 def _limits_of_labels(head: Headline) -> list[str]:
-    """Return what labels alone do not say."""
+    """Return what labels alone do not show."""
     noun, group = head.source.noun, head.source.group_noun
     clip = noun.removesuffix("s")
     if head.annotators is None:
         return [f"how reliable these labels are: no two annotators of these {noun} can be compared"]
-    few = len(head.annotators.levels)
-    limits = [f"how others would see these {group}s: only {few} annotators marked them"]
+    count = len(head.annotators.levels)
+    limits = [f"how others would see these {group}s: only {count} annotators marked them"]
     if head.annotators.merged:
         limits.append(
             f"what share of a {group} {_seen(head.source)[0]}: a mark by one annotator on part of "
@@ -102,19 +103,19 @@ def _limits_of_labels(head: Headline) -> list[str]:
 
 
 def _guessed(head: Headline) -> str:
-    """Return the score that is held against guessing: by AUROC that of the verdicts."""
+    """Return the score that is compared with guessing; with AUROC, that of the verdicts."""
     return "f1" if head.metric == "auroc" else head.metric
 
 
 def _is_no_better(head: Headline) -> bool:
-    """Return whether the model does no better than guessing, although it could be seen."""
+    """Return True if the model does no better than guessing, although there are enough clips."""
     metric, row = _guessed(head), head.row
     is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
     return is_seen and not row.beats_guess(metric)
 
 
 def _untested(head: Headline) -> str:
-    """Name the levels that the best model's test leaves out; empty for other tasks."""
+    """Return the levels that the best model's test leaves out, or "" for other tasks."""
     if head.run.kind != "levels":
         return ""
     tested = head.row.task.levels
@@ -122,7 +123,7 @@ def _untested(head: Headline) -> str:
 
 
 def _seen(source: Source) -> tuple[str, str]:
-    """Name what parts of a film do, and what a model looks for, by the source's levels."""
+    """Return what parts of a film do, and what a model looks for, by the source's levels."""
     names = source.about.levels
     if source.about.is_obygaze:
         return "objectifies", "objectification"

@@ -1,4 +1,4 @@
-"""What is marked in which film, and by whom: shares by film, and the overlap of annotators."""
+"""The annotators' marks by film: shares, and the overlap of annotators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from obygaze_models.report.annotators import Annotators
 
 
 def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
-    """Count the shares of each film; without annotators of their own, by the page's labels."""
+    """Count the shares of each film by annotator, or by the page's labels without annotators."""
     clips, names = source.clips.values(), source.about.levels
     own = [c.id for c in clips], [c.level for c in clips], [c.concepts for c in clips]
     label_sets = [LabelSet("annotators", *own)]
@@ -26,17 +26,17 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
 
 
 def levels_figure(marked: MarkedFilms) -> Html | None:
-    """Draw who gives the highest level more often; None of one annotator or film."""
+    """Draw who gives the highest level more often, or return None for one annotator or film."""
     if len(marked.annotators) < 2 or len(marked.films) < 2:
         return None
     return Html(inline_svg(levels_by_film(marked)))
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
-    """Divide the clips with the highest level by who gave it, of those that two annotated.
+    """Divide the clips with the highest level by who gave it, among those that two annotated.
 
-    Each part has its number of clips, who gave them the level, and the class of its colour. Two
-    annotators have their own clips on either side of those that they share.
+    Each part has its number of clips, who gave them the level, and the class of its colour. The
+    clips of a single annotator are on either side of the shared clips.
     """
     if annotators is None:
         return []
@@ -46,11 +46,11 @@ def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, st
         for clip in annotators.differ
     ]
     if len(names) == 2:
-        of = Counter(gave)
+        counts = Counter(gave)
         parts = [
-            (of[True, False], f"only {names[0]}", "s1"),
-            (of[True, True], "both", "both"),
-            (of[False, True], f"only {names[1]}", "s2"),
+            (counts[True, False], f"only {names[0]}", "s1"),
+            (counts[True, True], "both", "both"),
+            (counts[False, True], f"only {names[1]}", "s2"),
         ]
     else:
         by_number, all_of_them = Counter(map(sum, gave)), len(names)

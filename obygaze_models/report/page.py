@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing else: no network, no other file."""
+"""Runs as a single HTML page that needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ def report(
     Parameters
     ----------
     sources
-        A manifest with labels, or timelines (shown minute by minute): the page without a model.
-        Or a run or several, in the order of the page. Or the folder of any of these.
+        A manifest with labels, or timelines (shown minute by minute): a page without a model.
+        Or one or more runs, in the order of the page. Or the folder of any of these.
     output
-        The page.
+        The path of the page.
     title
-        By default what is on the page.
+        The title; by default the page's content.
     thumbnails
         A folder of pictures (ID.jpg) to embed; do not share a page that contains them.
     analyses
         JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     nearest
-        A store, by whose vectors the five clips nearest to each clip are found.
+        A store whose vectors determine the five clips nearest to each clip.
     frames, moments
         CSV files of ``obygaze models moments``, shown on the time axis of each film.
     timelines
@@ -163,7 +163,7 @@ def _templates() -> Environment:
 def _findings(
     head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
 ) -> dict[str, Any]:
-    """Return what the first screen shows."""
+    """Return the content of the first screen."""
     return {
         "head": head,
         "results": results(head, tables),
@@ -180,7 +180,7 @@ def _findings(
 
 
 def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip]) -> dict[str, Any]:
-    """Return what the page says of the films, their annotators, and its words."""
+    """Return the content on films, annotators and terms."""
     main, annotators = head.source, head.annotators
     marked = marked_films(main, annotators)
     films = film_strips(head, ordered)
@@ -211,7 +211,7 @@ def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip])
 def _models(
     head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
 ) -> dict[str, Any]:
-    """Return what the page says of the models: scores, stores, concepts and leaks."""
+    """Return the content on models: scores, stores, concepts and leaks."""
     return {
         "runs": runs,
         "tables": tables,
@@ -228,7 +228,7 @@ def _models(
 def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the runs; or, if there are none, the annotations."""
+    """Open the runs, or the annotations if there are none."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]
@@ -236,8 +236,8 @@ def open_sources(
         return [], annotations[0]
     if annotations or not sources:
         raise ExperimentError(
-            "a report needs one manifest, one folder of timelines, or one run or more (runs have "
-            f"their labels; got {counted(len(annotations), 'manifest or timelines')} and "
+            "a report needs one manifest, one folder of timelines, or one or more runs (runs have "
+            f"their labels; got {counted(len(annotations), 'label source')} and "
             f"{counted(len(sources) - len(annotations), 'run')})"
         )
     runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]

@@ -17,16 +17,16 @@ from obygaze_models.scoring.intervals import Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_ROWS = 8
-"""Rows in the first screen; a fold-out has the others."""
+"""The most rows in the first screen. The rest are folded."""
 MAX_DIFFERENCES = 3
-"""Other runs that the first screen's is compared with."""
+"""The most runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""Concepts of a run that are all shown; of more, the best and the lowest."""
+"""The most concepts of a run that are all shown. With more, only the best and the lowest are."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row of the table: a question, what the model reads, its score, a guess's, and a verdict."""
+    """A row of the table: a question, the model's input, its score, a guess's, and a verdict."""
 
     question: str
     reads: str
@@ -37,7 +37,7 @@ class Result:
 
 
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
-    """Return a row for each test of each run's named model; empty where it would be a single row.
+    """Return a row for each test of each run's headline model, or [] for a single row.
 
     The first screen's run comes first. Of many concepts, only the best and the lowest have a row.
     """
@@ -51,12 +51,12 @@ def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
 
 
 def _is_named(row: ScoreRow) -> bool:
-    """Return True for the model that its run's result is about."""
+    """Return True for the headline model of its run."""
     return row.model == row.run.record.headline_model
 
 
 def _of_run(rows: Sequence[ScoreRow]) -> Iterator[Result]:
-    """Yield the rows of one run's model."""
+    """Yield the rows of a run's model."""
     metric = rows[0].run.record.ranking_metric
     verdicts = dict(zip(rows, verdicts_of(rows, metric), strict=True))
     ranked = sorted(rows, key=lambda row: -(row.entry.mean[metric] or 0.0))
@@ -81,7 +81,7 @@ def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict:
 
 
 def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
-    """Yield the score on the clips whose features are not all zeros, where some are."""
+    """Yield the score on the clips whose features are not all zero, if some are."""
     run = row.run
     if run.kind == "concepts" or not run.record.blank:
         return
@@ -100,11 +100,11 @@ def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
 
 
 def _question(row: ScoreRow) -> str:
-    """Return what the model was asked of each clip."""
+    """Return the question that the model answers for each clip."""
     task, clip = row.task, row.run.clip_noun
     if row.concept:
         return f"Does a {clip} have {row.concept}?"
-    names = [each.words for each in task.classes]
+    names = [kind.words for kind in task.classes]
     question = f"Is a {clip} {', '.join(names[:-1])} or {names[-1]}?"
     if task.is_binary:
         question = f"Is a {clip} {names[1]} rather than {names[0]}?"
@@ -113,7 +113,7 @@ def _question(row: ScoreRow) -> str:
 
 
 def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
-    """Say of each score of one run if it is above guessing, adjusted by Holm for their number."""
+    """Return for each score of a run if it is above guessing, adjusted by Holm's method."""
     estimates = [row.above_guess(metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
     verdicts = []
@@ -133,7 +133,7 @@ def _in_words(metric: str, is_clear: bool, difference: float) -> str:
 
 
 def _beside_chance(estimate: Estimate, metric: str) -> str:
-    """Say if a score is above chance by its interval; empty of scores without a fixed chance."""
+    """Return if a score is above chance by its interval, or "" without a fixed chance."""
     if metric != "auroc" or estimate.value is None or estimate.interval is None:
         return ""
     low, high = estimate.interval
@@ -141,7 +141,7 @@ def _beside_chance(estimate: Estimate, metric: str) -> str:
 
 
 def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
-    """Compare the first screen's model with those of a few other runs that read other features."""
+    """Compare the first screen's model with those of a few runs on other features."""
     if not head.rows or head.run.kind != "levels":
         return []
     comparable = [run for run in runs if _is_comparable(run, head)]
@@ -156,7 +156,7 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
-    """Compare a run's model with the first screen's; None if more than the features differ."""
+    """Compare a run's model with the first screen's; None if more than features differ."""
     model, rival = head.row.model, run.record.headline_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])
@@ -186,7 +186,7 @@ def _difference(pair: Comparison, metric: str, main: ReportRun, run: ReportRun) 
     value = number(abs(difference.value or 0.0))
     certainty = pair.certainty(metric)
     if difference.interval is not None:
-        low, high = difference.interval  # of the other run minus the first screen's
+        low, high = difference.interval  # the other run minus the first screen's
         ends = format_signed(-high), format_signed(-low)
         clear = "" if pair.differs(metric) else "; not a clear difference"
         certainty = "95% interval {} to {}, paired by {}{}".format(*ends, pair.noun, clear)

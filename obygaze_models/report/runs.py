@@ -61,12 +61,12 @@ class ModelResults:
 
     @property
     def gives_reasons(self) -> bool:
-        """True if its reasons lead to the prediction; a network's sensitivities do not."""
+        """True if its reasons lead to the prediction, unlike a network's sensitivities."""
         return bool((self.reasons["kind"] != "sensitivity").any())
 
 
 def annotators_of(manifest: Manifest, labels: str) -> list[str]:
-    """Return the annotators' label sets that one was merged from, or else all of the manifest."""
+    """Return the label sets from which this was merged, or else all annotators of the manifest."""
     everyone = manifest.annotators
     merged = manifest.labels(labels).merged_annotators if labels in manifest.label_names else []
     return [name for name in merged if name in everyone] or everyone
@@ -83,7 +83,7 @@ class ReportRun:
     feature
         The backbone and array of its features.
     reads
-        The same for readers: "words", "frames", and `feature` only where two runs' would be alike.
+        The same for readers, such as "words", with `feature` only if two runs would look the same.
     """
 
     number: int
@@ -105,19 +105,20 @@ class ReportRun:
 
     @property
     def positives(self) -> list[str]:
-        """The levels that it looks for; of several classes or concepts the highest level."""
+        """The levels that it looks for; with several classes or concepts, the highest level."""
         return [*self.record.experiment.positives] or [list(self.about.levels)[-1]]
 
     @property
     def annotators(self) -> list[str]:
-        """The label sets that the run's were merged from, else those of single annotators; none
-        where the manifest is gone.
+        """The annotators' label sets of the run, or [] if the manifest is gone.
+
+        The run's labels were merged from these; otherwise they are all annotators of the manifest.
         """
         return [] if self.manifest is None else annotators_of(self.manifest, self.about.labels)
 
     @property
     def group_noun(self) -> str:
-        """The name of the groups that its clips were kept together by, such as film."""
+        """The noun for the groups that are kept together, such as film."""
         return self.record.films.noun
 
     def who(self, model: str) -> str:
@@ -130,32 +131,32 @@ class ReportRun:
         return "the model" if is_alone else title
 
     def in_groups(self, text: str) -> str:
-        """Return a text with what the clips were kept together by in place of ``{group}``."""
+        """Replace ``{group}`` in a text by the noun for groups."""
         return text.replace("{group}", self.group_noun)
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
-        """The annotated clips by id: all of the label set, where the manifest is there."""
+        """The annotated clips by id: all of the label set, if the manifest is there."""
         return with_distinct_titles(self._label_set or self.own_clips)
 
     @cached_property
     def fits(self) -> list[dict[str, Any]]:
-        """The rows of ``fits.csv`` for the first model that each fold has."""
+        """The rows of ``fits.csv`` for the first model of each fold."""
         rows: list[Any] = self.run.fits().drop_duplicates(["task", "fit"]).to_dict("records")
         return rows
 
     @cached_property
     def noun(self) -> str:
-        """The name of its clips: minutes or clips."""
+        """The noun for its clips: minutes or clips."""
         return clip_noun(self.clips.values())
 
     @property
     def clip_noun(self) -> str:
-        """The name of a single clip: minute or clip."""
+        """The noun for a single clip: minute or clip."""
         return self.noun.removesuffix("s")
 
     def describe_blank(self, clips: int) -> str:
-        """Describe a number of clips whose features are zeros only."""
+        """Describe a number of clips whose features are all zero."""
         adjectives = {"words": "wordless", "sound": "silent"}
         senses = senses_of(self.record)
         if len(senses) == 1 and senses[0] in adjectives:
@@ -175,8 +176,10 @@ class ReportRun:
 
     @cached_property
     def _label_set(self) -> dict[str, Clip] | None:
-        """All clips of the manifest's default label set, where the run's labels are a part of it;
-        else those of the run's own set. None where the manifest is gone, or has other labels.
+        """All clips of the label set that contains the run's labels, or None if there is none.
+
+        It is the manifest's default label set, or else the run's own. None if the manifest is gone,
+        or has other labels.
         """
         own, name = self.own_clips, self.record.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
@@ -200,8 +203,9 @@ class ReportRun:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest with its other label sets; None where it is gone, is another by now, or is
-        on another machine, which a file must not choose.
+        """The manifest with its other label sets, or None if it cannot be used.
+
+        It may be gone, changed, or on another machine, which a file must not choose.
         """
         path = self.record.experiment.manifest
         try:
@@ -222,7 +226,7 @@ class ReportRun:
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Average the runs' predictions, and name runs and features uniquely."""
     names = [run.record.experiment.name for run in runs]
-    # Where two are equal, with the folder in brackets, and at last a number.
+    # If two names are equal, add the folder in brackets, and finally a number.
     for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
         counts = Counter(names)
         names = [
@@ -249,7 +253,7 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
 
 
 def senses_of(record: RunRecord) -> list[str]:
-    """Return what the features of a run are about: words, sound or frames, each once."""
+    """Return what the features of a run describe: words, sound or frames, without duplicates."""
     preprocessing = record.features.preprocessing
     senses = []
     for part in preprocessing.get("parts", [preprocessing]):
@@ -261,7 +265,7 @@ def senses_of(record: RunRecord) -> list[str]:
 
 
 def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
-    """Name what each run reads for people; two that would be alike get the feature, too."""
+    """Return the inputs of each run for readers, with the feature if two would look the same."""
     titles = []
     for run in runs:
         senses = senses_of(run.record)
@@ -278,7 +282,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """Choose the run that tested the most clips; of levels rather than concepts, without leaks."""
+    """Choose the run that tested the most clips: of levels rather than concepts, without leaks."""
     return max(
         runs,
         key=lambda run: (
@@ -298,7 +302,7 @@ def default_model(run: ReportRun) -> ModelResults:
 
 def _models(run: Run) -> Iterator[ModelResults]:
     several, tests = len(run.record.learned) > 1, run.record.tests
-    # Where a test set has no model of its own, the same fit predicts it in each of them.
+    # If a test set has no separate model, the same fit predicts it in each of them.
     table, reasons = run.predictions(), run.reasons()
     for (model, task), own in split_by(
         table.assign(task=table["test"] if several else ""), "model", "task"
@@ -353,18 +357,18 @@ class ScoreRow:
 
     @property
     def results(self) -> ModelResults:
-        """What the model predicted on the test set, or on those that share its fits."""
+        """The model's predictions on the test set, or on the test sets that share its fits."""
         test = self.entry.test
         of_model = (results for results in self.run.models if results.model == self.model)
         return next(results for results in of_model if results.task in ("", test))
 
     @property
     def few(self) -> str:
-        """The reason why an interval would look too narrow; empty if there is none."""
+        """The reason why an interval would be too narrow, or ""."""
         return self.too_few("")
 
     def too_few(self, metric: str) -> str:
-        """Return why a metric has no interval, such as too few positives; empty if it has one."""
+        """Return why a metric has no interval, such as too few positives, or ""."""
         counts = self.test.classes.values()
         return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
 
@@ -374,21 +378,21 @@ class ScoreRow:
 
     @property
     def average(self) -> str:
-        """The kind of average that its scores are, as a heading."""
+        """The heading for the kind of average of its scores."""
         if self.entry.pooled:
             return "All test clips together"
         return f"Mean over {self.run.group_noun}s"
 
     @property
     def averaged(self) -> str:
-        """The groups that a score is a mean over; empty if all clips are scored together."""
+        """The groups over which a score is averaged, or "" if all clips are scored together."""
         return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
 
     def above_guess(self, metric: str) -> Estimate:
         """Estimate how far a score is above the best guess's, on average over films.
 
-        The guess is the best on all of them, at each film's own share of positives. Undefined for a
-        metric that no guess has, and where all clips are scored together.
+        The guess is the best on all films, at each film's share of positives. The estimate is
+        undefined for a metric without guesses, and if all clips are scored together.
         """
         guess = self.best_guess(metric)
         if guess is None or self.entry.pooled:
@@ -403,11 +407,11 @@ class ScoreRow:
             guessed = baselines(float(shares[group]))[guess[0]][metric]
             score = self.entry.groups[group][metric]
             differences.append(np.nan if score is None or guessed is None else score - guessed)
-        made = estimate_mean(np.array(differences))
-        return restrict(made, metric, [*self.test.classes.values()], least=-1.0)
+        estimate = estimate_mean(np.array(differences))
+        return restrict(estimate, metric, [*self.test.classes.values()], least=-1.0)
 
     def beats_guess(self, metric: str) -> bool:
-        """Return whether a score is clearly above the best guess's."""
+        """Return True if a score is clearly above the best guess's."""
         interval = self.above_guess(metric).interval
         return interval is not None and interval[0] > 0
 
@@ -418,7 +422,7 @@ class ScoreRow:
 
     @property
     def trained(self) -> str:
-        """The task that it was trained on, and whose labels."""
+        """The task that it was trained on, and the source of its labels."""
         return self.run.record.trained_on(self.entry.test) + self._by_whom
 
     @property
@@ -433,9 +437,9 @@ class ScoreRow:
         return ", each annotator’s labels" if soft else ""
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
-        """Return the best way to guess on the same clips, and its score; None if none is known."""
+        """Return the best way to guess on the same clips and its score, or None without one."""
         guesses = self.test.baselines.items()
-        scores = {name: of[metric] or 0.0 for name, of in guesses if metric in of}
+        scores = {name: own[metric] or 0.0 for name, own in guesses if metric in own}
         if not scores:
             return None
         best = max(scores, key=scores.__getitem__)
@@ -459,14 +463,14 @@ class ScoreTable:
         """The meaning of the cells."""
         means = [row for row in self.rows if not row.entry.pooled]
         groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in means))
-        what = "Of all test clips together"
+        text = "For all test clips together"
         if means:
-            what = f"Means over {span([row.entry.films for row in means])} {groups}"
+            text = f"Means over {span([row.entry.films for row in means])} {groups}"
         if means and len(means) < len(self.rows):
-            what += ", or of all test clips together where fewer than two count"
+            text += ", or for all test clips together if fewer than two count"
         official = [METRICS[key].title for key in self.metrics if METRICS[key].official]
         if means and official:
-            what += f", but {' and '.join(official)} of all test clips together"
+            text += f", but {' and '.join(official)} for all test clips together"
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
         brackets = "; in brackets 95% intervals" if intervals else ""
         titles = {key: t for row in means for key, t in row.run.record.films.titles.items()}
@@ -479,19 +483,19 @@ class ScoreTable:
         skewed = ""
         if rare:
             skewed = (
-                f" No interval for {' and '.join(rare)} where less than {MIN_SHARE:.0%} of the "
-                f"clips are positive: a few {groups} then have far higher values than the others."
+                f" No interval for {' and '.join(rare)} if less than {MIN_SHARE:.0%} of the "
+                f"clips are positive: a few {groups} then have far higher values than the rest."
             )
         compared = "Levels compared: in training → in testing."
-        return f"{what}{brackets}.{left_out}{skewed} {compared}"
+        return f"{text}{brackets}.{left_out}{skewed} {compared}"
 
     def varies(self, attribute: str) -> bool:
-        """Whether the rows' runs differ in this, so that it needs a column."""
+        """Return True if the rows' runs differ in this, so it needs a column."""
         return len({str(getattr(row.run, attribute)) for row in self.rows}) > 1
 
 
 def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
-    """Return a table for each kind of task; protocols without leaks come first."""
+    """Return a table for each kind of task, with protocols without leaks first."""
     by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
     order = list(PROTOCOLS.values())
     for run in sorted(runs, key=lambda run: order.index(find_protocol(run.protocol))):

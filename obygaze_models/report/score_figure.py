@@ -23,13 +23,13 @@ from obygaze_models.scoring.annotators import ALL_POSITIVE
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 12
-"""Models in the first chart."""
+"""The most models in the first chart."""
 
 
 def score_figure(head: Headline) -> Html:
     """Draw the best models, annotators against each other and the best guess on one axis.
 
-    Each average has a heading of its own.
+    Each kind of average has a separate heading.
     """
     if not head.rows:
         return _level_figure(head)
@@ -69,21 +69,21 @@ def _level_figure(head: Headline) -> Html:
     """Draw how often each annotator gave each level."""
     names = head.source.about.levels
     sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
-    given = dict(head.annotators.levels) if head.annotators else sets
-    counts = {name: Counter(levels.values()) for name, levels in given.items()}
-    rows = [[Dot(of[code] / of.total()) for of in counts.values()] for code in names]
-    most = max(dot.value or 0.0 for dots in rows for dot in dots)
+    levels_by_annotator = dict(head.annotators.levels) if head.annotators else sets
+    counts = {name: Counter(levels.values()) for name, levels in levels_by_annotator.items()}
+    rows = [[Dot(n[code] / n.total()) for n in counts.values()] for code in names]
+    largest = max(dot.value or 0.0 for dots in rows for dot in dots)
     series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
-    panel = Panel(rows, series, axis, limits=(0.0, round_up(most)), percent=True)
+    panel = Panel(rows, series, axis, limits=(0.0, round_up(largest)), percent=True)
     figure = panel_plot(
         [[*names.values()]], panel, title="How often each level was given",
-        description="share of clips, a row a level",
+        description="share of clips, a row per level",
     )  # fmt: skip
     return Html(inline_svg(figure))
 
 
 def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
-    """Return the best models and guess, by what their scores are averaged over, and lines."""
+    """Return the best models and guess, by the kind of average, and lines."""
     differ = {
         name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("title", "told_apart")
     }
@@ -120,7 +120,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
 
 
 def _beside_annotators(head: Headline) -> list[Point]:
-    """F1 of the best model with each annotator, and of the annotators with each other."""
+    """Return the F1 of the best model with each annotator, and of annotators with each other."""
     compared = head.compared
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []
@@ -148,6 +148,6 @@ def _beside_annotators(head: Headline) -> list[Point]:
 
 
 def human_against_human(head: Headline) -> str:
-    """Return which annotators are scored against each other, in words."""
+    """Return a description of the annotators that are scored against each other."""
     count = len(head.annotators.levels) if head.annotators else 2
     return f"One annotator scored against {'the other' if count == 2 else 'another'}"

@@ -84,9 +84,9 @@ ROUTING = config_context(enable_metadata_routing=True)
 
 def test_a_bottleneck_is_cross_validated_by_film():
     model = om.ConceptBottleneck(QUICK, random_state=0)
-    cv, given = selection.GroupKFold(2), {"concepts": C}
+    cv, extra = selection.GroupKFold(2), {"concepts": C}
     scores = selection.cross_validate(
-        model, X, Y, groups=FILMS, cv=cv, params=given, return_estimator=True
+        model, X, Y, groups=FILMS, cv=cv, params=extra, return_estimator=True
     )
     assert scores["test_score"].mean() > 0.7
     for fold, (train, test) in enumerate(cv.split(X, Y, FILMS)):

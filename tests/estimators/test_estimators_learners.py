@@ -104,8 +104,8 @@ def test_a_film_prior_counts_each_films_clips():
         of_film = TRAIN[DATA.groups[TRAIN] == DATA.groups[row]]
         positives = (LABELS[of_film] == 1).sum()
         assert probability == pytest.approx((positives + share) / (len(of_film) + 1))
-    few = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
-    table = fit("majority", train=few).probabilities(DATA, TEST)
+    rows = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
+    table = fit("majority", train=rows).probabilities(DATA, TEST)
     assert table[:, 1] == pytest.approx(share)
 
 
@@ -242,10 +242,10 @@ def test_classes_and_their_weights_are_those_of_svc():
 
 
 def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
-    few = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
+    rows = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
     for Cs in ((10.0, 0.01, 1.0), (1.0, 10.0, 0.01), (0.01, 1.0, 10.0)):
         with pytest.warns(UserWarning, match="too few clips .* using 1$"):
-            assert om.LinearSVMProbe(C=Cs).fit(X[few], SURE[few]).C_ == [1.0]
+            assert om.LinearSVMProbe(C=Cs).fit(X[rows], SURE[rows]).C_ == [1.0]
 
 
 def test_validation_clips_choose_c_and_the_temperature():

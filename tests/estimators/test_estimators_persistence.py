@@ -96,8 +96,8 @@ def asked(model):
     return {"X": DATA.frames if reads_frames(model) else X} | inputs
 
 
-def answers(model, given):
-    return getattr(model, "predict_proba", getattr(model, "transform", None))(**given)
+def answers(model, inputs):
+    return getattr(model, "predict_proba", getattr(model, "transform", None))(**inputs)
 
 
 def test_every_estimator_is_read_back_as_it_was(models, saved):

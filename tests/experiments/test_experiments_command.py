@@ -83,8 +83,8 @@ def test_a_slip_is_one_line_without_secrets(write, world, tmp_path, arguments, c
 def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
     """Of three Sure clips the drawn folds have none to test; the split that it names has."""
     labels, sure = Manifest.load(world.manifest).labels(), world.clips("S")[3:]
-    few = labels.where(lambda clip: clip not in sure)
-    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "few")
+    rest = labels.where(lambda clip: clip not in sure)
+    Manifest.load(world.manifest).with_parts(labels=[rest]).save(tmp_path / "few")
     write(manifest="few", split="")
     result = run_obygaze("models", "run", "sure.toml")
     remedy = re.search(r'obygaze (manifests split .*?), and split = "(\w+)"', result.stderr)
@@ -142,21 +142,21 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
     assert "AUROC (0.5 is chance) by film, 20 films" in text
     full = describe_run(run_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
-    for count, why in (
+    for count, end in (
         (0, "no films are named"), (4, "the scores are of 4 films, and 5 are needed"),
     ):  # fmt: skip
         films = msgspec.structs.replace(record.films, tested=count)
-        few = dict(list(groups.items())[:count])
+        part = dict(list(groups.items())[:count])
         nothing = dict.fromkeys(record.scores[0].interval)
-        changes = {"groups": few, "pooled": count == 0, "interval": nothing}
+        changes = {"groups": part, "pooled": count == 0, "interval": nothing}
         scores = [msgspec.structs.replace(record.scores[0], **changes)]
         of_few = msgspec.structs.replace(record, films=films, scores=scores)
         printed = describe_run(replace(run, record=of_few))
-        assert f"no interval: {why}" in " ".join(printed.split())
+        assert f"no interval: {end}" in " ".join(printed.split())
         assert "the interval is over" not in printed
         assert re.search(r"logistic .* -\n", printed)
         [text] = [str(message) for message in messages_of(of_few) if message.code == "one-film"]
-        assert why.lower() in text.lower()
+        assert end.lower() in text.lower()
 
 
 def test_one_model_is_trained_whichever_the_headline_names(write):
@@ -203,8 +203,8 @@ def test_the_average_is_said_of_each_test_set(make_run):
     record = make_run("films", protocol="leave-film-out", split=None).record
     [scores, *_] = record.scores
     pooled = msgspec.structs.replace(scores, test="Rare", groups={}, pooled=True)
-    few = dict([*scores.groups.items()][:3])
-    short = msgspec.structs.replace(scores, test="Short", groups=few, left_out=["tt4"])
+    three = dict([*scores.groups.items()][:3])
+    short = msgspec.structs.replace(scores, test="Short", groups=three, left_out=["tt4"])
     titles = msgspec.structs.replace(record.films, titles={"tt4": "The Fifth"})
     mixed = msgspec.structs.replace(record, films=titles, scores=[scores, pooled, short])
     text = " ".join(describe_scores(mixed).split())
@@ -324,12 +324,12 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
     for name, ids in (("one", [*seen, *world.clips("HN", folds=[9])]), ("both", [*seen, *new])):
         of_ids = labels.where(lambda clip, ids=ids: clip in ids)
         manifest.select(ids=ids).with_parts(labels=[of_ids]).save(tmp_path / name)
-    one, pair = (
+    single, pair = (
         run_obygaze("models", "evaluate", model, world.store, tmp_path / name)
         for name in ("one", "both")
     )
-    assert "all clips have the same class" in one.stdout
-    assert one.stderr.endswith("only the rest test it\n")
+    assert "all clips have the same class" in single.stdout
+    assert single.stderr.endswith("only the rest test it\n")
     _, _, apart = pair.stdout.partition("not seen in training: ")
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")
 

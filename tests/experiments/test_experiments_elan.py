@@ -214,14 +214,14 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     ]
     timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
     [(name, text)] = elan_files(timelines).items()
-    theirs, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
-    write(theirs.with_suffix(".pfsx"), "my colours")
-    before = theirs.read_bytes()
-    call = ("--elan", out, "--annotations", theirs.parent)
+    source, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
+    write(source.with_suffix(".pfsx"), "my colours")
+    before = source.read_bytes()
+    call = ("--elan", out, "--annotations", source.parent)
     run_obygaze("models", "predict", run.folder, *call, code=0)
-    assert theirs.read_bytes() == before
+    assert source.read_bytes() == before
     assert (out / "Titanic.pfsx").read_text() == "my colours\n"
-    annotated, pair = (Eaf(str(path)) for path in (theirs, out / "Titanic.eaf"))
+    annotated, pair = (Eaf(str(path)) for path in (source, out / "Titanic.eaf"))
     for tier in annotated.get_tier_names():
         parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
         read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
@@ -247,14 +247,14 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     (["Titanic", "Juno", "film"], None),
 ])  # fmt: skip
 def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named):
-    theirs = tmp_path / "theirs"
+    annotated = tmp_path / "theirs"
     marks = Timelines.of("t", [Segment(title, "ann", 0, 9, "S") for title in titles])
     for name, text in elan_files(marks).items():
-        write(theirs / name, text)
-    call = ("--elan", tmp_path / "out", "--annotations", theirs)
+        write(annotated / name, text)
+    call = ("--elan", tmp_path / "out", "--annotations", annotated)
     lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
     assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
-    start = f"no file in {theirs} for "
+    start = f"no file in {annotated} for "
     lacking = [line.removeprefix(start) for line in lines if line.startswith(start)]
     assert [line.partition(" (")[0] for line in lacking] == ([named] if named else [])
 
@@ -267,8 +267,8 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
 
     def written(*places):
         rows = [
-            exports.Row(*place, {}, "mlp", Annotation(0, 9, "".join(place)), "Carrie")
-            for place in places
+            exports.Row(*offset, {}, "mlp", Annotation(0, 9, "".join(offset)), "Carrie")
+            for offset in places
         ]
         files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
         return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}

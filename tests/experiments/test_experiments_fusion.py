@@ -54,9 +54,9 @@ def write_senses(folder, strength=1.2):
         array = ArraySpec("native", (values.shape[1],), "float32", "one vector a clip")
         recipe = replace(kit.RECIPE, backbone=kit.RECIPE.backbone | made_by, arrays=(array,))
         rows = np.flatnonzero(~SILENT) if name == "hear" else range(len(ids))
-        some, kept = manifest.select(ids=[ids[row] for row in rows]), values[rows]
-        arrays = {"native": kept.astype(np.float32)}
-        kit.write_rows(folder / f"{name}.zarr", some, arrays, recipe, block_rows=512)
+        subset, table = manifest.select(ids=[ids[row] for row in rows]), values[rows]
+        arrays = {"native": table.astype(np.float32)}
+        kit.write_rows(folder / f"{name}.zarr", subset, arrays, recipe, block_rows=512)
     return folder, [folder / f"{name}.zarr" for name in ALONE], ids, truth, hear
 
 
@@ -222,12 +222,12 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
 def test_a_search_among_clips_of_no_film_is_said():
     X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
     search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]})
-    for how in ("early", "late"):
-        model = om.StoreFusion(search, {"see": 3, "hear": 3}, how=how, random_state=0)
+    for kind in ("early", "late"):
+        model = om.StoreFusion(search, {"see": 3, "hear": 3}, how=kind, random_state=0)
         for film, count in (("", 0), ("one", 1)):
             films = np.where(np.arange(60) < 20, film, "")
-            told = {note.text for note in model.fit(X, y, groups=films).warnings_}
-            assert any(("has a film", "of one film")[count] in text for text in told)
+            notes = {note.text for note in model.fit(X, y, groups=films).warnings_}
+            assert any(("has a film", "of one film")[count] in text for text in notes)
         named = model.fit(X, y, groups=(np.arange(60) // 6).astype(str))
         assert (named.warnings_, search.cv) == ([], None)
 

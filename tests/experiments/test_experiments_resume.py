@@ -131,9 +131,9 @@ def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path
     asked = structs.replace(several, protocol="leave-film-out", split=None, validation_films=2,
                     estimators=(tree, "majority"))  # fmt: skip
     whole = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
-    for stop, kept in ((4, 4), (8, 12)):
+    for stop, count in ((4, 4), (8, 12)):
         _, lines = run(asked, tmp_path / "run", stop)
-        assert lines[-1].startswith(f"{kept} of 15 fits are kept")
+        assert lines[-1].startswith(f"{count} of 15 fits are kept")
     calls, _ = run(asked, tmp_path / "run")
     assert calls == 3
     assert bytes_of(tmp_path / "run") == whole

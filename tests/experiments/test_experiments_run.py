@@ -135,9 +135,9 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
         rows[clip]["concepts"] for clip in clips.index
     ]
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
-    [told] = [warning.text for warning in run.warnings if warning.code == "zeros"]
+    [text] = [warning.text for warning in run.warnings if warning.code == "zeros"]
     assert 0 < len(empty & tested) < len(empty)
-    assert told.startswith(f"{len(empty & tested)} of {len(tested)} tested clips")
+    assert text.startswith(f"{len(empty & tested)} of {len(tested)} tested clips")
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
 
 
@@ -237,17 +237,17 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     }  # fmt: skip
     run = make_run("mixed", **asked)
     numbers = {scores.model: scores.fits for scores in run.record.scores}
-    stopped, whole = list(range(2 * FILMS)), list(range(2 * FILMS, 3 * FILMS))
+    stopped, full = list(range(2 * FILMS)), list(range(2 * FILMS, 3 * FILMS))
     assert numbers == {
-        "majority": whole, "stopped": stopped, "logistic": whole, "chosen": stopped,
+        "majority": full, "stopped": stopped, "logistic": full, "chosen": stopped,
     }  # fmt: skip
     names = dict(zip(run.fits()["fit"], run.fits()["name"], strict=True))
-    assert [names[fit] for fit in whole] == [f"test tt{film}" for film in range(FILMS)]
+    assert [names[fit] for fit in full] == [f"test tt{film}" for film in range(FILMS)]
     assert all(names[fit].startswith(f"test tt{fit // 2}, early stopping on tt") for fit in stopped)
     assert run.record.fit_count == 2 * FILMS
     films = {clip: clip.partition("-")[0] for clip in world.ids}
     folders = {path.name for path in (run.folder / "models/logistic").iterdir()}
-    assert folders == {f"HN-vs-S-{fit}" for fit in whole}
+    assert folders == {f"HN-vs-S-{fit}" for fit in full}
     for row in run.models():
         words = re.findall("tt.", names[row["fit"]])
         seen = {films[clip] for clip in om.load_model(row["folder"])[1]["seen"]}
@@ -264,8 +264,8 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     others = make_run("others", **asked | {"estimators": (STOPPED,)})
     for name, own in (("logistic", alone), ("stopped", others)):
         ours = [fit.probabilities for fit in fits_of(run) if fit.model == name]
-        for one, second in zip(ours, fits_of(own), strict=True):
-            np.testing.assert_array_equal(one, second.probabilities)
+        for first, second in zip(ours, fits_of(own), strict=True):
+            np.testing.assert_array_equal(first, second.probabilities)
     assert alone.record.scores[0].fits == list(range(FILMS))
     every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
     assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
@@ -329,11 +329,11 @@ def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
     tested = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
     assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
     assert run.record.films.note == ""
-    one = make_run("named", **changes, protocol="leak-free")
-    asked = {row["id"] for row in predictions(one)}
+    single = make_run("named", **changes, protocol="leak-free")
+    asked = {row["id"] for row in predictions(single)}
     assert {clip[:3] for clip in asked} == {"tt0", "tt3"}
     first = f"Tests {len(asked)} of 150 clips, and 2 of {FILMS} films: tt0, tt3"
-    assert headline(one.record)[0] == first
+    assert headline(single.record)[0] == first
     described = describe_plan(make_plan(structs.replace(experiment, **changes)))
     assert first[1:] in " ".join(described.split()).partition("1 fit")[0]
 
@@ -371,8 +371,8 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert of_films.record.films.also_trained == FILMS
     columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
     assert cv.get_n_splits(*columns) == 5
-    for own, theirs in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
-        assert [rows.tolist() for rows in own] == [rows.tolist() for rows in theirs]
+    for own, expected in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
+        assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]
     changed = structs.replace(experiment, **changes, split=None, protocol=None)
     notes = plan_notes(make_plan(changed))
     assert "folds are drawn: ten splits directors" in notes  # it is the only split
@@ -403,8 +403,8 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path)
     )
     assert 'groups = "media" or gap = 5 keeps' in near[0]  # the page says it too
     assert none == []
-    kept = f'{FILMS} of {FILMS}; groups = "film" keeps them apart'
-    assert f"films with clips in training and in test: {kept}" in plan_notes(free)
+    fact = f'{FILMS} of {FILMS}; groups = "film" keeps them apart'
+    assert f"films with clips in training and in test: {fact}" in plan_notes(free)
     assert any("within 5 s of a test clip" in note for note in plan_notes(apart))
     items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems
     starts = items.starts[[items.row(clip) for clip in apart.data.ids]]
@@ -490,8 +490,8 @@ def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
 
 def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     silent = marked.clips("HN")[::9]
-    known = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))
-    write_store(tmp_path / "some.zarr", Manifest.load(marked.manifest), known)
+    vectors = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))
+    write_store(tmp_path / "some.zarr", Manifest.load(marked.manifest), vectors)
     names = ("mlp", "pcbm-tree", "pcbm-logistic", "film-prior", "majority")
     settings = [{"name": name, "bank__C": 0.1} if name[:4] == "pcbm" else name for name in names]
     run = make_run("explained", manifest=marked.manifest, store=tmp_path / "some.zarr",
@@ -507,9 +507,9 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
     own = reasons[reasons["fit"] == 1]
     for (name, kind, clip), rows in own.groupby(["model", "kind", "id"], observed=True):
-        model, x, said = saved[name, 1], known[clip], {*rows["class"]}
+        model, x, classes = saved[name, 1], vectors[clip], {*rows["class"]}
         if clip in silent:  # nothing is said or seen in it
-            assert said == {""}
+            assert classes == {""}
             continue
         asked = rows[rows["step"].notna()]
         parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
@@ -522,7 +522,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
         amounts = {piece["concept"]: piece["amount"] for piece in pieces}
         amounts["(intercept)"] = explanation["intercept"]
         assert parts == pytest.approx(amounts, rel=1e-4, abs=1e-6)
-        assert said == {explanation["label"]}
+        assert classes == {explanation["label"]}
         odds = logit(probability_of[name, clip])
         assert sum(parts.values()) == pytest.approx(odds, abs=1e-4)
     clip = clips_of(run)["tt2-007"]
@@ -537,13 +537,13 @@ def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
     rare = structs.replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
     run = om.run_experiment(rare, tmp_path / "run")
-    told = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
+    texts = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
     calls = {name: sum(int(fit.called.sum()) for fit in fits_of(run) if fit.model == name)
              for name in ("prior", "logistic")}  # fmt: skip
     fits = [fit for fit in fits_of(run) if fit.model == "prior"]
     clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
-    assert set(told) == {name for name, called in calls.items() if called < 0.1 * positives}
-    text = told["prior"].text
+    assert set(texts) == {name for name, called in calls.items() if called < 0.1 * positives}
+    text = texts["prior"].text
     assert f"called 0 of {clips:,} test clips S, but {positives:,} are" in text
     assert all(f"{key} = " in text for key in ("balance", "threshold"))
 
@@ -619,7 +619,7 @@ def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
     features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
     write_store(tmp_path / "s.zarr", manifest, features)
     asked = {"manifest": tmp_path / "manifest", "store": tmp_path / "s.zarr", "split": ""}
-    run, other = (
+    run, second = (
         om.run_experiment(
             om.Experiment("lab", **asked, positives=["A+B"], train_negatives=negatives,
                           estimators=["logistic"]),
@@ -628,12 +628,12 @@ def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
         for name, negatives in (("all", ["A", "B"]), ("one", ["A"]))
     )  # fmt: skip
     line = run.models()[0]
-    made = om.predict(line["folder"], tmp_path / "s.zarr")
-    head = made.to_csv().splitlines()[0]
+    table = om.predict(line["folder"], tmp_path / "s.zarr")
+    head = table.to_csv().splitlines()[0]
     rows = csv_rows(run.folder / "predictions.csv")
     assert {row["label"] for row in rows} == {"negative", "positive"}
     assert head.count("probability_") == 2
     assert "probability_A+B," in head
     assert "probability_A+B ~2" in head
     assert {test.classes["positive"] for test in run.record.tests.values()} == {20}
-    assert {test.classes["negative"] for test in other.record.tests.values()} == {20}
+    assert {test.classes["negative"] for test in second.record.tests.values()} == {20}

@@ -233,8 +233,8 @@ def test_a_signal_is_significant_and_noise_is_not():
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
 def test_holm_by_its_definition(ps):
     """The most that this and all smaller ones need, each times how many are not smaller."""
-    needed = {p: p * sum(other >= p for other in ps) for p in ps}
-    expected = [min(1, max(needed[other] for other in ps if other <= p)) for p in ps]
+    needed = {p: p * sum(q >= p for q in ps) for p in ps}
+    expected = [min(1, max(needed[q] for q in ps if q <= p)) for p in ps]
     assert holm(ps) == pytest.approx(expected)
 
 
@@ -320,7 +320,7 @@ def test_coefficients_minimise_the_penalised_loss(penalty):
 
 def test_intervals_draw_clips_of_a_film_and_films_of_all():
     wrong, marks, films = draw_clips(150, 1)
-    every, of_film = error_factors(wrong, marks, NAMES, films, draws=800)
+    total, of_film = error_factors(wrong, marks, NAMES, films, draws=800)
     chance = np.random.default_rng(99)
     draws = [chance.integers(0, 150, 150) for _ in range(150)]
     drawn = [minimised(wrong[rows], marks[rows]) for rows in draws]
@@ -328,17 +328,17 @@ def test_intervals_draw_clips_of_a_film_and_films_of_all():
     assert values(of_film, "low") == pytest.approx(low, abs=0.3)
     assert values(of_film, "high") == pytest.approx(high, abs=0.3)
     # One film says nothing of other films.
-    assert {*values(every, "low"), *values(every, "high")} == {None}
-    assert values(every) == pytest.approx(values(of_film))
+    assert {*values(total, "low"), *values(total, "high")} == {None}
+    assert values(total) == pytest.approx(values(of_film))
     # Of all films by the jackknife: each left out in turn, and a t interval of these.
     wrong, marks, films = draw_clips(600, 6)
-    every, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)
+    total, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)
     films = np.array(films)
     without = [minimised(wrong[films != f], marks[films != f]) for f in np.unique(films)]
     error = (5 / 6 * ((without - np.mean(without, axis=0)) ** 2).sum(axis=0)) ** 0.5
     half = t.ppf(0.975, 5) * error
-    assert values(every, "low") == pytest.approx(np.array(values(every)) - half, abs=1e-3)
-    assert values(every, "high") == pytest.approx(np.array(values(every)) + half, abs=1e-3)
+    assert values(total, "low") == pytest.approx(np.array(values(total)) - half, abs=1e-3)
+    assert values(total, "high") == pytest.approx(np.array(values(total)) + half, abs=1e-3)
 
 
 def test_a_film_without_errors_or_without_variety_says_so():
@@ -363,7 +363,7 @@ def test_a_film_without_errors_or_without_variety_says_so():
 def test_where_draws_hold_one_kind_there_may_be_no_interval(seed):
     """Two films, one all wrong and one all right: a draw holds both as often as not."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
-    every = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
-    [factor] = every.factors
+    total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
+    [factor] = total.factors
     assert factor.coefficient == pytest.approx(0, abs=1e-9)
     assert (factor.low, factor.high) in [(None, None), pytest.approx((0, 0), abs=1e-9)]

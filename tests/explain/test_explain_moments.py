@@ -110,11 +110,11 @@ def test_a_file_that_is_all_of_its_film_starts_with_it():
         (OWN_FILES, Manifest("m", Items.of([one_of_two])), Axis("f")),
         (OWN_FILES, Manifest("m", Items.of([one_of_two, item])), Axis("f", "a")),
     ):
-        [moment] = (found := find(clips, items, manifest=manifest)).moments
+        [moment] = (result := find(clips, items, manifest=manifest)).moments
         assert (moment.axis, moment.start, moment.end) == (axis, 0, 2)
     timelines = Timelines.of("mine", [Segment("f", "ann", 0, 2, "S")])
     with pytest.raises(ExperimentError, match="times within clips"):
-        om.evaluate_moments(found, timelines)
+        om.evaluate_moments(result, timelines)
     [scored] = om.evaluate_moments(find(clips, Items.of([one_of_two])), timelines).annotators
     assert scored.scores["map_0.7"].value == 1
 
@@ -347,17 +347,17 @@ def test_intervals_are_over_films():
         )
         return score(make_moments(frames, moments), mark(spans))
 
-    whole = measure(range(5))
+    full = measure(range(5))
     for key in ("frame_average_precision", "frame_auroc"):
-        values = [film.scores[key] for film in whole.films]
+        values = [film.scores[key] for film in full.films]
         expected = ttest_1samp(values, 0).confidence_interval(0.95)
-        assert whole.scores[key].interval == pytest.approx(tuple(expected)), key
+        assert full.scores[key].interval == pytest.approx(tuple(expected)), key
     without = [measure([n for n in range(5) if n != left]).scores for left in range(5)]
     for key in ("map_0.3", "map_mean"):
-        value, others = whole.scores[key].value, [scores[key].value for scores in without]
+        value, others = full.scores[key].value, [scores[key].value for scores in without]
         error = (4 / 5 * ((np.array(others) - np.mean(others)) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, 4) * error
-        assert whole.scores[key].interval == pytest.approx((value - half, value + half)), key
+        assert full.scores[key].interval == pytest.approx((value - half, value + half)), key
     assert {found.interval for found in measure(range(4)).scores.values()} == {None}
 
 

@@ -322,7 +322,7 @@ def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
     run = replace(run, tables=Tables(run.predictions(), run.clips(), reasons))
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)
-    assert "zeros only" in tab.text("#clip")
+    assert "all zero" in tab.text("#clip")
     rows = {
         row["id"]: (row["parts in the log-odds of S"], row["log-odds of S"])
         for row in table_of(tab)

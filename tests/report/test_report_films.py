@@ -87,7 +87,7 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     heads = next(row for row in of_kappas.rows if row[0] == "Film")
     for concept, cell in zip(heads[1:], of_kappas.row("Juno (2007)"), strict=True):
         at = names.index(concept)
-        first, second = (of[labels.groups == JUNO, at] for of in marks)
+        first, second = (array[labels.groups == JUNO, at] for array in marks)
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
     assert 'title="1 clip with it" class="few"><data value="1">1.00' in page.html
@@ -100,7 +100,7 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
     for own in clips["sets"]:
         for at, marks_of in enumerate(own["shows"]):
             marked = labels.concepts[own["name"]][labels.ids.index(clips["ids"][at])]
-            assert {clips["concepts"][place] for place in marks_of} == {*np.array(names)[marked]}
+            assert {clips["concepts"][index] for index in marks_of} == {*np.array(names)[marked]}
 
 
 def test_tables_are_tables_on_a_phone_without_roles_of_their_own(tab, films):
@@ -153,9 +153,9 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     assert tab.texts("#films-table a:not(.remark)") == sorted(labels.titles.values(), key=str.lower)
     tab.choose("choose-film", "")
     first, second = labels.y.values()
-    one = (first == "S") ^ (second == "S")
-    for which, expected in (("divided", first != second), ("single", one)):
-        tab.choose("choose-which", which)
+    single = (first == "S") ^ (second == "S")
+    for name, expected in (("divided", first != second), ("single", single)):
+        tab.choose("choose-which", name)
         rows = table_of(tab)
         assert {row["id"] for row in rows} == {*np.array(labels.ids)[expected]}
         assert rows[0]["to"] == format_time(float(rows[0]["end"]))
@@ -362,7 +362,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
         assert [1 - y / height for y in drawn] == pytest.approx(shares, abs=near)
     assert page.texts(f"{TRACKS} .lane-name", "innerText")[1:3] == [HOSTILE, "bert"]
     assert len(page.texts(f"{TRACKS} .pictures img")) == 4
-    assert "Do not share this page It holds pictures of 48 of 48" in plain(film_page[0])
+    assert "Do not share this page It contains pictures of 48 of 48" in plain(film_page[0])
     assert page.texts(".film img[onerror]") == []
     anna = f"{HOSTILE}: "
     for seconds, segment in ((4.1, f"{anna}Sure, Look"), (42.0, f"{anna}Hard Negative"),

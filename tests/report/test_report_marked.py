@@ -55,7 +55,7 @@ def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
     assert (heads, len(shown)) == (["Film", *order], 20)
     for film, title in labels.titles.items():
         own = labels.groups == film
-        sure = {name: (given[own] == "S").mean() for name, given in labels.y.items()}
+        sure = {name: (codes[own] == "S").mean() for name, codes in labels.y.items()}
         words = ", ".join(f"{name} {share:.0%}" for name, share in sure.items())
         assert f"{title}: {words}" in chart
         cell = f'<data value="{sure["annotator1"] - sure["annotator2"]:.4f}"><svg class="dumbbell"'
@@ -140,8 +140,8 @@ def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
     for name in ("Body", "Appearance"):
         at = labels.concept_names.index(name)
         first, second = (marks[:, at] for marks in labels.concepts.values())
-        kept = [labels.groups != film for film in films]
-        without = np.array([cohen_kappa_score(first[rows], second[rows]) for rows in kept])
+        rest = [labels.groups != film for film in films]
+        without = np.array([cohen_kappa_score(first[rows], second[rows]) for rows in rest])
         count, kappa = len(films), cohen_kappa_score(first, second)
         error = ((count - 1) / count * ((without - without.mean()) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, count - 1) * error
@@ -166,8 +166,8 @@ def test_the_interval_of_gamma_covers_it():
         low, high = gamma_interval([pair], distances)
         covered.append(low <= truth <= high)
     assert 0.9 <= np.mean(covered) <= 0.99
-    few = SimpleNamespace(a="anna", b="bert", common=[own[:79] for own in watch(40)])
-    assert gamma_interval([few], distances) is None
+    short = SimpleNamespace(a="anna", b="bert", common=[own[:79] for own in watch(40)])
+    assert gamma_interval([short], distances) is None
     [pair] = [p for p in find_pairs(Manifest.load(example_path("minutes")))[0] if p.film == JUNO]
     low, high = gamma_interval([pair], distances)
     assert low < gamma(*pair.common, distances).closed_gamma < high

@@ -405,40 +405,40 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             check(view["why"], row, clip, own, fits[clip])
     for at, clip in enumerate(map(clips_of(run).get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
-        assert {clips["concepts"][place] for place in clips["shows"][at]} == set(clip.concepts)
+        assert {clips["concepts"][index] for index in clips["shows"][at]} == set(clip.concepts)
         reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}
         assert reasons == {clip.used} - {""}
 
 
-def check_sum(shown, row, clip, reasons, _):
+def check_sum(view, row, clip, reasons, _):
     """A clip's parts are means over its fits; of fits that predict different classes, none."""
     own = reasons[reasons["id"] == clip]
     if own["class"].nunique() > 1:
-        assert all(column["of"][row] is None for column in shown["amounts"])
+        assert all(column["of"][row] is None for column in view["amounts"])
         return
     means = own.groupby("concept", observed=True)[["value", "part"]].mean()
-    columns = {("(intercept)", "part"): shown["intercept"]} if "intercept" in shown else {}
+    columns = {("(intercept)", "part"): view["intercept"]} if "intercept" in view else {}
     for part, key in (("value", "values"), ("part", "amounts")):
-        named = zip(shown["concepts"], shown[key], strict=True)
+        named = zip(view["concepts"], view[key], strict=True)
         columns |= {(name, part): column for name, column in named}
     for (name, part), column in columns.items():
         expected = pytest.approx(means.loc[name, part], abs=column["unit"] * 0.51)
         assert decoded(column)[row] == expected
 
 
-def check_path(shown, row, clip, reasons, fits):
+def check_path(view, row, clip, reasons, fits):
     """A clip's conditions are those of the fit whose probability is nearest to the mean."""
     mean = np.mean(list(fits.values()))
-    chosen = abs(fits[shown["fit"][row]] - mean)
+    chosen = abs(fits[view["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
-    own = reasons[reasons["fit"] == shown["fit"][row]]
+    own = reasons[reasons["fit"] == view["fit"][row]]
     asked = own[(own["id"] == clip) & own["step"].notna()].sort_values("step")
     values = own[own["step"].isna()].pivot(index="id", columns="concept", values="value")
     steps = [Step(*step) for step in asked[["concept", "value", "threshold", "above"]].to_numpy()]
     expected = join_steps(steps, [*values], values.to_numpy(), values.index.get_loc(clip))
-    conditions = [(*shown["conditions"][place], share) for place, share in shown["paths"][row]]
+    conditions = [(*view["conditions"][index], share) for index, share in view["paths"][row]]
     for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
-        assert shown["concepts"][concept] == condition.concept
+        assert view["concepts"][concept] == condition.concept
         assert (percentile, low, high) == condition.whole
 
 

@@ -109,11 +109,11 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     by_film = [row for row in page.rows if row and row[0] == "Film" and "rain: heavy" in row]
     assert [sorted(row[1:]) for row in by_film] == [sorted(names)] * 2  # shares, then kappas
     assert {row[0] for row in page.rows if row} >= {*FILMS, "smoke, fire", "red vs blue"}
-    [shown] = explorer_of(page.html)["clips"]
-    assert {film["id"] for film in shown["films"]} == {*FILMS}
-    assert [(level["code"], level["name"]) for level in shown["levels"]] == [*LEVELS.items()]
-    assert shown["concepts"] == sorted(names)
-    assert not any(shown["meanings"])
+    [data] = explorer_of(page.html)["clips"]
+    assert {film["id"] for film in data["films"]} == {*FILMS}
+    assert [(level["code"], level["name"]) for level in data["levels"]] == [*LEVELS.items()]
+    assert data["concepts"] == sorted(names)
+    assert not any(data["meanings"])
     levels = {
         name: [
             [each["levels"] for each in view["classes"]] for view in explorer_of(page.html)["views"]
@@ -134,8 +134,8 @@ def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world
     for field, value in (("film", ""), ("which", "single")):
         tab.choose(f"choose-{field}", value)
     manifest = Manifest.load(world2.manifest)
-    given = zip(*(manifest.labels(name).levels for name in ANNOTATORS), strict=True)
-    alone = sum(levels.count("A+") == 1 for levels in given)
+    rows = zip(*(manifest.labels(name).levels for name in ANNOTATORS), strict=True)
+    alone = sum(levels.count("A+") == 1 for levels in rows)
     tab.run("document.getElementById('show-all').click()")
     assert len(tab.texts("#clips-body .open")) == alone > 0
 
@@ -143,15 +143,15 @@ def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world
 def test_annotators_are_compared_on_the_levels_of_the_test(runs, world2):
     manifest = Manifest.load(world2.manifest)
     first, second = (manifest.labels(name).level_of for name in ANNOTATORS)
-    both = [(first[clip], second[clip]) for clip in world2.ids]
-    both = [pair for pair in both if {*pair} <= {"A", "very-high", "A+"}]
-    hits = sum(a == b == "A+" for a, b in both)
-    given = sum((a == "A+") + (b == "A+") for a, b in both)
-    assert hits < given / 2  # they differ
+    pairs = [(first[clip], second[clip]) for clip in world2.ids]
+    pairs = [pair for pair in pairs if {*pair} <= {"A", "very-high", "A+"}]
+    hits = sum(a == b == "A+" for a, b in pairs)
+    total = sum((a == "A+") + (b == "A+") for a, b in pairs)
+    assert hits < total / 2  # they differ
     _, of_all = annotators_f1(
         runs["levels"].record, WIDE, [compare_label_sets(manifest, *ANNOTATORS)]
     )
-    assert of_all == pytest.approx(2 * hits / given)
+    assert of_all == pytest.approx(2 * hits / total)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_
 
 
 @pytest.mark.parametrize(
-    ("films", "why"),
+    ("films", "reason"),
     [
         pytest.param(
             ("2001",), "the scores are of 1 film, and 5 are needed", marks=pytest.mark.gate
@@ -254,13 +254,13 @@ def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_
         (("2001", "1984", "a", "b", ""), "the scores are of 4 films, and 5 are needed"),
     ],
 )
-def test_few_films_or_none_give_no_interval(tmp_path, films, why):
+def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
     run = run_on(make_world2(tmp_path, films=films), tmp_path / "run", **TASK)
     page = page_of_run(run, tmp_path)
-    assert run.record.lacks_interval == why
+    assert run.record.lacks_interval == reason
     assert not any(any(scores.interval.values()) for scores in run.record.scores)
     assert "95% intervals" not in page.text
-    assert f"{why[0].upper()}{why[1:]}." in page.text
+    assert f"{reason[0].upper()}{reason[1:]}." in page.text
     named = re.findall(r"clips of (\d+) films are", page.text)
     count = len({*films} - {""})
     assert named == ([str(count)] if len({*films}) > 1 else [])
@@ -273,8 +273,8 @@ def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
     unnamed = sum(clip.startswith("s5-") for clip in tested)
     assert (run.record.films.unnamed, run.record.films.tested) == (unnamed, len(FILMS))
     assert {scores.films for scores in run.record.scores} == {len(FILMS)}
-    said = f"{unnamed} of {len(tested)} test clips have no film."
-    assert said in page_of_run(run, tmp_path).text
+    fact = f"{unnamed} of {len(tested)} test clips have no film."
+    assert fact in page_of_run(run, tmp_path).text
     compared = om.compare(run)
     differences = [row.scores["auroc"].difference for row in compared.comparisons]
     assert {difference.groups for difference in differences} == {len(FILMS)}
@@ -292,8 +292,8 @@ def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
         world = make_world2(tmp_path / name, levels=levels)
         low, high = levels
         both = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
-        one = {"concepts": ("smoke, fire",), "negatives": "b"}
-        made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, one))]
+        marks = {"concepts": ("smoke, fire",), "negatives": "b"}
+        made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, marks))]
         scores.append([entry.by_fit for run in made for entry in run.record.scores])
         assert len({clip for fit in fits_of(made[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire", negatives="b")

@@ -248,7 +248,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     own = structs.replace(results["films"].record.experiment, gap=5.0)
     text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
-    assert "each file in turn" in text
+    assert "each file is tested" in text
     assert "by the jackknife over files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
@@ -332,7 +332,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
     names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
     assert f"Not counted, without clips of every class: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
-    assert "No interval for AP where less than 10% of the clips are positive: a few films" in rare
+    assert "No interval for AP if less than 10% of the clips are positive: a few films" in rare
     ranked = said(
         findings,
         with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),
@@ -417,7 +417,7 @@ def test_every_text_of_a_run_is_escaped(hostile_run):
 
 
 SLIPS = [
-    ({"sources": []}, "one run or more"),
+    ({"sources": []}, "one or more runs"),
     ({"thumbnails": "none"}, "none is not a folder"),
     ({"thumbnails": "texts"}, "tt0-000.jpg is not a JPEG"),
     ({"moments": "x.csv"}, "--frames frames.csv"),
@@ -440,7 +440,7 @@ def test_the_command_writes_the_page_once(run, tmp_path):
     assert run_obygaze(*arguments).exit_code == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_report([run])
     refused(run_obygaze(*arguments), "--overwrite")
-    refused(run_obygaze("report", run.folder, run.folder.parent / "second"), "add -o", code=2)
+    refused(run_obygaze("report", run.folder, run.folder.parent / "second"), "Add -o", code=2)
     refused(run_obygaze("report", run.folder, "--thumbnails", "x"), "-o", code=2)
 
 

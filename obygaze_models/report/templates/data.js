@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model of a run that is shown; on a page without a model what was annotated
 
-const no_reasons = () => `There are no reasons: the features are zeros only (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
+const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
 const MISSING = {
   "no-features": () => "no features in the store",

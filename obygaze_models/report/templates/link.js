@@ -89,7 +89,7 @@ function restore() {
   restoring = true;
   const missing = read_address();
   restoring = false;
-  find("address-note").textContent = missing.length ? `The link names what is not on this page: ${missing.join(", ")}.` : "";
+  find("address-note").textContent = missing.length ? `The link asks for something that is not on this page: ${missing.join(", ")}.` : "";
 }
 
 addEventListener("hashchange", restore);
