@@ -177,14 +177,14 @@ def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
 OFFLINE = [
     "microsoft/xclip-base-patch16-zero-shot is not in the hub's cache",
     "obygaze features prefetch xclip-kinetics",
-    "give xclip-kinetics=FOLDER",
+    "pass xclip-kinetics=FOLDER",
 ]
 
 
 @pytest.mark.gate
 @pytest.mark.parametrize(("name", "offline", "facts"), [
-    ("someone/gated", "0", ["requires that you agree to its terms", "give gated=FOLDER"]),
-    ("someone/else", "0", ["the hub has no someone/else, or it is", "give else=FOLDER"]),
+    ("someone/gated", "0", ["requires that you agree to its terms", "pass gated=FOLDER"]),
+    ("someone/else", "0", ["the hub has no someone/else, or it is", "pass else=FOLDER"]),
     ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
     # Where nobody forbids it, the hub's client tries for some 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),

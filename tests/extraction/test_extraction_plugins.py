@@ -99,7 +99,7 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go" in lines
     credit = "  licence MIT; citation Ni et al.: .*; paper https://arxiv.org/abs/2208.02816\n"
     assert re.search(f"xclip-kinetics: .*\n.*\n.*\n(  .*\n)+{credit}", lines)
-    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: .* another vivit", lines)
+    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: vivit already", lines)
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert cards["colours"]["package"] == "mylab 0.1.0"
     assert cards["vivit"]["package"] == "obygaze"
@@ -186,7 +186,7 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
         of.extract(manifest, films, our_net, tmp_path)
     for error, options, reason in (
         (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; choose from"),
-        (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; give frames"),
+        (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; set frames"),
         (BackboneError, {"transform": lambda frame: frame[9]}, "fails on a frame.*IndexError"),
     ):
         with pytest.raises(error, match=reason) as caught:

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
     ([(0, 0), (4, 0), (16, 0)], {}, WorkerPlan(2, 3, 4, 0, "cpu")),
     ([(64, 0), (16, 1), (8, 2)], {}, WorkerPlan(3, 3, 4, 1, "cuda")),
     ([(64, 4)], {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
-    ([(64, 4)], {"device": "cuda:1"}, "Give --device cuda"),
+    ([(64, 4)], {"device": "cuda:1"}, "Use --device cuda"),
 ])  # fmt: skip
 def test_a_plan_of_workers_follows_cluster_and_options(nodes, options, plan):
     resources = [{"CPU": cpus, "GPU": gpus} for cpus, gpus in nodes]
