@@ -69,9 +69,23 @@ class TreeArrays:
             nodes[inside] = np.where(go_left, self.left[parents], self.right[parents])
         return nodes
 
+    @property
+    def classes_(self) -> Array:
+        """The classes, which are numbered from 0 on."""
+        return np.arange(self.value.shape[1])
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns, under scikit-learn's name."""
+        return self.width
+
     def predict_proba(self, Z: Array) -> Array:
         """Return the shares of the classes in each clip's leaf, [N, classes]."""
         return np.asarray(self.value[self.apply(Z)])
+
+    def predict(self, Z: Array) -> Array:
+        """Return the class of each clip."""
+        return self.predict_proba(Z).argmax(axis=1)
 
 
 def as_tree(head: Any) -> TreeArrays | None:

@@ -392,6 +392,8 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
             decoded = _decode(tree, parts)
             check_fitted(decoded, trusted_classes() if parts.files else ())
             _try_out(decoded, about)
+        if not np.array_equal(getattr(decoded, "classes_", ()), getattr(model, "classes_", ())):
+            raise ExperimentError("its classes must be 0, 1, ...")
     except (ExperimentError, ValueError) as problem:
         names = ["n_features_in_"]
         if hasattr(model, "predict"):

@@ -25,6 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
@@ -147,6 +148,17 @@ def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
         again, _ = om.load_model(name)
         assert (getattr(again, method)(X) == getattr(model, method)(X)).all()
         assert "cache" not in Path(name, "model.json").read_text()
+
+
+def test_a_tree_alone_is_saved_with_classes_that_are_numbers(tmp_path):
+    codes = np.unique(LEVELS, return_inverse=True)[1]
+    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, codes)
+    om.save_model(model, tmp_path / "tree")
+    again, _ = om.load_model(tmp_path / "tree")
+    assert (again.predict(X) == model.predict(X)).all()
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
+    with pytest.raises(ExperimentError, match=r"its classes must be 0, 1"):
+        om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
 
 
 def test_within_a_folder_that_is_being_made_the_same_files(models, saved, tmp_path, monkeypatch):
