@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,8 @@ TOKENIZER_FILES = (
 )
 """The files of a tokenizer. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
+_LOADING = threading.Lock()
+"""Held while a network loads: transformers patches its classes meanwhile, for all threads."""
 GENERATION = 2
 """A number that is raised when our random weights change, so that no old cache is used."""
 
@@ -75,9 +78,9 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     config = read_config(model_class.config_class, folder, files)
     for name in [name for name in options if hasattr(config, name)]:
         setattr(config, name, options.pop(name))
-    with loading(folder), quiet():
+    with _LOADING, loading(folder), quiet():
         check_size(partial(model_class, **options), config, folder, files)
-    with loading(folder), quiet():  # misfits are reported below, in one line
+    with _LOADING, loading(folder), quiet():  # misfits are reported below, in one line
         model, report = model_class.from_pretrained(
             folder,
             config=config,

@@ -565,7 +565,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return replace(self, test_negatives=tests, **codes).check()
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
-        """What is learned: one problem, or one for each concept."""
+        """Return what to learn: one problem, or one for each concept."""
         if self.column:
             task = number_task(self.column)
             return [Problem(task, (task,))]

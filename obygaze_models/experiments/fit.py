@@ -82,7 +82,7 @@ class Fit:
     spread: tuple[float, float] = (1.0, 0.0)
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
-        """The probability of each class for some rows, [n, classes]; or their numbers, [n, 1]."""
+        """Return the probability of each class for some rows, [n, classes], or numbers, [n, 1]."""
         arguments: dict[str, Any] = {}
         if self.reads == "groups":
             arguments["groups"] = data.groups.astype(str)[rows]

@@ -284,7 +284,7 @@ def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[R
 
 
 def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
-    """The models that hardly ever give a test's positive class, though their order may be good."""
+    """Yield the models that rarely give a test's positive class; their order may still be good."""
     experiment = outcome.plan.experiment
     learners = experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}

@@ -279,7 +279,7 @@ class OutsideModel:
 
 
 def read_outside(path: Path) -> list[OutsideModel]:
-    """The models of a table of predictions; `ExperimentError` names what is wrong, and its line.
+    """Read the models of a table of predictions; `ExperimentError` names a problem and its line.
 
     ==================  =====================================================================
     ``id``              the clip

@@ -166,7 +166,9 @@ def read_header(path: Path) -> tuple[Header, About]:
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header["format_version"] < EARLIEST:
-        raise ExperimentError(f"{path} was saved by obygaze 0.1, whose models are no longer read; {REMEDY}")
+        raise ExperimentError(
+            f"{path} was saved by obygaze 0.1, whose models are no longer read; {REMEDY}"
+        )
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
     typed = convert(header, Header, path / HEADER, REMEDY)

@@ -3,13 +3,14 @@
 import json
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
-from transformers import AutoModel, AutoTokenizer, GPT2LMHeadModel
+from transformers import AutoModel, AutoTokenizer, GPT2LMHeadModel, PreTrainedModel
 
 from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
@@ -276,3 +277,12 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]
     assert json.loads(out.with_suffix(".json").read_text())["cut"] == ["start"]
+
+
+def test_networks_load_in_several_threads_at_once(gpt2):
+    """While one loads, transformers patches classes that another one's loading reads."""
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: load_language_model(gpt2, "cpu"), range(8)))
+    expected = models[0].mean_probabilities(TEXTS)
+    assert all(model.mean_probabilities(TEXTS) == expected for model in models)
+    assert "no_tie_weights" not in repr(PreTrainedModel.tie_weights)

@@ -73,7 +73,7 @@ const notes_of = (clip) => (data.timelines.films[film_of(clip).id]?.lanes || [])
 
 function nearest_parts(clip) {
   const near = view.clips.near[clip];
-  if (!near.length) return [soft(`${data.nearest} has no vector of this clip.`)];
+  if (!near.length) return [soft(`${data.nearest} has no vector for this clip.`)];
   const items = near.map((other, rank) => make("li", {}, picture(view.clips.ids[other]),
     button(clip_title(other), () => visit({ clips: near, at: rank, past: walk }), { class: "open", "data-clip": other }),
     make("small", {}, level_chip(level_of(other)), ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`)));
