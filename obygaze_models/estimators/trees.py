@@ -85,7 +85,7 @@ class TreeArrays:
 
     def predict(self, Z: Array) -> Array:
         """Return the class of each clip."""
-        return self.predict_proba(Z).argmax(axis=1)
+        return np.asarray(self.predict_proba(Z).argmax(axis=1))
 
 
 def as_tree(head: Any) -> TreeArrays | None:
