@@ -51,7 +51,7 @@ from obygaze_models.scoring.metrics import Array
 FILM_CLIPS = 10
 """The least number of clips of each class for a film to test and validate; ten in the paper."""
 VALIDATION_SHARE = 10
-"""Without a validation set, one in this many development clips validates."""
+"""One in this many development clips validates if there is no validation set."""
 S = TypeVar("S", bound="Splitter")
 PROTOCOLS: dict[str, type[Splitter]] = {}
 """The splitter of each protocol, in the report's order: those without leaks first."""

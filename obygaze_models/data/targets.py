@@ -35,7 +35,7 @@ UNUSED = -1
 PROBABILITY = "probability"
 """The prefix of the columns of probabilities."""
 TOLERANCE = 1e-6
-"""How far a probability may be outside 0 and 1."""
+"""The tolerance of a probability outside 0 and 1."""
 NUMBERED = "number"
 """The level of clips that have a number, where that is the target."""
 EASY, CARRIERS = "EN", ("HN", "S")
@@ -158,7 +158,7 @@ class Classes:
 
 
 class _Numeric(Classes):
-    """What ordered levels and numbers share: a prediction is a number for each clip."""
+    """The base of ordered levels and numbers, whose predictions are a number for each clip."""
 
     is_numeric = True
     column: ClassVar[str]

@@ -1,4 +1,4 @@
-"""What a fitted estimator predicts, as a table of the target's kind."""
+"""The predictions of a fitted estimator, as a table of the target's kind."""
 
 from __future__ import annotations
 

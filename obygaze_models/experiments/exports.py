@@ -51,7 +51,7 @@ from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Without it, Excel does not read UTF-8 as such."""
+"""The mark by which Excel recognises UTF-8."""
 HELD_OUT = "held-out prediction"
 """The linguistic type of a run's tiers."""
 PARTS = "parts in the "
@@ -184,7 +184,7 @@ def held_out(
 
 
 class _Said(NamedTuple):
-    """What a prediction says: its class, or its number, and what a table and ELAN have of it."""
+    """A prediction: its class or number, and its cells in a table and in ELAN."""
 
     key: str
     title: str

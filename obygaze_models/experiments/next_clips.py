@@ -1,4 +1,4 @@
-"""Which clips to annotate next: those that a model would learn most from."""
+"""The clips to annotate next: those that a model would learn most from."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class EstimatorSpec:
 
     @property
     def predicts_numbers(self) -> bool:
-        """Whether it is a regressor."""
+        """True if the estimator is a regressor."""
         return bool(self._ask(is_regressor, False))
 
     @property

@@ -164,7 +164,7 @@ class FilmFacts:
 
     @property
     def sentence(self) -> str:
-        """How many clips annotators mark; then how the model ranks them."""
+        """The share of clips that annotators mark, then the model's ranking of them."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
         counts = {n: sum(v in levels for v in of.values()) for n, of in self.lanes.items()}
@@ -188,7 +188,7 @@ class FilmFacts:
 
     @property
     def of_model(self) -> str:
-        """What the model's lane shows, and how it scores on the film; empty without a model."""
+        """The meaning of the model's lane, and its score on the film; empty without a model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return ""
         row, metric = self.head.row, self.head.metric
@@ -213,7 +213,7 @@ class FilmFacts:
 
     @property
     def source(self) -> str:
-        """Whose data and program this is."""
+        """The source of the data, and the program."""
         return f"Source: {plain(citation([self.head.source]))}"
 
 

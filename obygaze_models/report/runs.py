@@ -337,12 +337,12 @@ class ScoreRow:
 
     @property
     def who(self) -> str:
-        """What sentences call the model."""
+        """The name of the model in sentences."""
         return self.run.who(self.model)
 
     @property
     def subject(self) -> str:
-        """What sentences that begin with the model call it."""
+        """The name of the model at the start of a sentence."""
         return "The model" if self.who == "the model" else self.who
 
     @property

@@ -121,7 +121,7 @@ class About(dict[str, Any]):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it predicts numbers or positions of ordered levels."""
+        """True if the model predicts numbers or positions of ordered levels."""
         return self.target_key in (NUMBER, ORDERED)
 
     def require_classes(self, what: str) -> None:
