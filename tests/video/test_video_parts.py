@@ -98,7 +98,11 @@ def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
     assert max(size for _, size in parts) <= PART_BYTES
 
 
-@pytest.mark.parametrize("name", ["x264.mp4", "open.mkv", "x265-open.mp4", "vp9.webm", "open.avi"])
+@pytest.mark.parametrize("name", [
+    "x264.mp4",
+    *(pytest.param(name, marks=pytest.mark.gate)
+      for name in ("open.mkv", "x265-open.mp4", "vp9.webm", "open.avi")),
+])  # fmt: skip
 def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, checkpoints, name):
     """But an AVI by one, from its start."""
     write(tmp_path / name, seconds=24)
