@@ -78,6 +78,7 @@ TABLES: Mapping[str, Callable[[str], str]] = {
     "intervals": coverage_table,
     "fuzz": counts_table,
     "faults": counts_table,
+    "interrupts": counts_table,
 }
 
 

@@ -153,11 +153,11 @@ LONG = {
                           "xclip={data}/xclip.zarr --protocol released -o {out}/x", "x"),
 }  # fmt: skip
 """Commands that take seconds. Calls of these are not counted; they are interrupted at any time."""
-ALL = SCENARIOS | LONG
 SCENARIOS |= {
     f"{name} without links": replace(SCENARIOS[name], has_links=False)
     for name in ("extract", "set open", "merge")
 }
+ALL = SCENARIOS | LONG
 
 
 MAX_SECONDS = 120
