@@ -16,6 +16,7 @@ is read. `Run.check` compares its scores with the predictions.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -416,4 +417,7 @@ def _read_clips(path: Path) -> pd.DataFrame:
         for row in rows
     ]
     clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
+    for clip in clips:
+        if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
+            raise ExperimentError(f"{path}: the clip {clip.id} has a time that is not finite")
     return clips_frame(clips)
