@@ -269,16 +269,31 @@ def make_task(
     return None
 
 
+class _EarlierTask(msgspec.Struct):
+    """The task of a saved model of version 2: two sets of levels, several levels, or a concept."""
+
+    positives: list[str] = []
+    negatives: list[str] | str = []
+    classes: list[str] = []
+    concept: str = ""
+
+
 def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model, also of version 2 (with levels or a concept)."""
+    """Return the task of a saved model, also of version 2."""
     learns, names = about["learns"], about.get("levels", {})
-    if "key" in learns:
-        return msgspec.convert(learns, Task)
-    if "concept" in learns:
-        return concept_task(names, learns["concept"], learns["negatives"])
-    if "classes" in learns:
-        return level_classes(names, learns["classes"])
-    return two_classes(names, learns["positives"], learns["negatives"])
+    try:
+        if "key" in learns:
+            return msgspec.convert(learns, Task)
+        learned = msgspec.convert(learns, _EarlierTask)
+    except msgspec.ValidationError as problem:
+        raise ExperimentError(
+            f"the model's task is damaged, or was edited ({problem}). Train the model again"
+        ) from None
+    if learned.concept:
+        return concept_task(names, learned.concept, str(learned.negatives))
+    if learned.classes:
+        return level_classes(names, learned.classes)
+    return two_classes(names, learned.positives, list(learned.negatives))
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
