@@ -301,9 +301,8 @@ def roc_area(labels: Array, scores: Array) -> float:
     # Points on a straight line between others change the sum's last bit.
     is_corner = np.ones(len(hits), dtype=bool)
     is_corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
-    corners = np.flatnonzero(is_corner)
-    height = np.concatenate([[0.0], hits[corners] / hits[-1]])
-    width = np.diff(misses[corners] / misses[-1], prepend=0.0)
+    height = np.concatenate([[0.0], hits[is_corner] / hits[-1]])
+    width = np.diff(misses[is_corner] / misses[-1], prepend=0.0)
     return float((width * (height[1:] + height[:-1]) / 2).sum())
 
 
