@@ -20,6 +20,7 @@ BENCHMARKS = (
     "gpu",
     "zoo",
     "intervals",
+    "cross_validation",
     "sequences",
     "reproduction",
     "rehearsal",

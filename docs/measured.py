@@ -50,6 +50,17 @@ def coverage_table(name: str) -> str:
     return markdown_table(header, rows)
 
 
+def cross_validation_table(name: str) -> str:
+    """Return the least coverage in cross-validation, and that of plain t intervals in brackets."""
+    rows: dict[str, list[str]] = {}
+    worlds: dict[str, None] = {}
+    for result in Results.load(name):
+        world, films, _ = re.split(r", |: ", result.name)
+        worlds[world] = None
+        rows.setdefault(films, [films]).append(f"{result.value:.1f}% ({result.peer:.1f}%)")
+    return markdown_table(["least coverage (plain t interval)", *worlds], [*rows.values()])
+
+
 def counts_table(name: str) -> str:
     """Return the counts of a long test, a row for each kind, and their sum."""
     counts = load_counts(name)
@@ -76,6 +87,7 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 
 TABLES: Mapping[str, Callable[[str], str]] = {
     "intervals": coverage_table,
+    "cross_validation": cross_validation_table,
     "fuzz": counts_table,
     "faults": counts_table,
     "interrupts": counts_table,

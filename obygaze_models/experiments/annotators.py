@@ -16,7 +16,12 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task, level_key
-from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
+from obygaze_models.experiments.predictions import (
+    average_over_fits,
+    is_cross_validated,
+    probabilities_of,
+    split_by,
+)
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 from obygaze_models.scoring.ordered_annotators import compare_ordered
@@ -88,8 +93,9 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
-        tables = {}
+        tables, crossed = {}, False
         for model, fits in split_by(predictions[predictions["test"] == task.key], "model").items():
+            crossed |= is_cross_validated(fits)
             mean = average_over_fits(fits)
             probabilities = probabilities_of(mean)
             table = np.full((len(data), *probabilities.shape[1:]), np.nan)
@@ -98,7 +104,7 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()
         compare = compare_ordered if task.target.is_numeric else compare_with_annotators
-        comparison = compare(votes, tables, films, task.class_titles)
+        comparison = compare(votes, tables, films, task.class_titles, cross_validated=crossed)
         if comparison is not None:
             compared[task.key] = comparison
     return compared

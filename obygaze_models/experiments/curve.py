@@ -190,8 +190,10 @@ def _score(
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     metric = plan.experiment.score or plan.tests[0].target.default_score(plan.tests[0])
     films: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
+    crossed = False
     for (size, _), parts in tables.items():
         for scores in score_models(join_tables(parts), group_of):
+            crossed |= scores.cross_validated
             own = {film: values[metric] for film, values in scores.groups.items()}
             by_size = films.setdefault((scores.model, scores.test), {})
             by_size.setdefault(size, []).append(own or {"": scores.mean[metric]})
@@ -200,8 +202,11 @@ def _score(
         before: pd.Series[Any] | None = None
         for size, values in sorted(by_size.items()):
             means = pd.DataFrame(values, dtype=np.float64).mean()
-            change = None if before is None else estimate_mean(_array(means - before))
-            score = restrict(estimate_mean(_array(means)), metric, [len(data)])
+            change = None
+            if before is not None:
+                change = estimate_mean(_array(means - before), cross_validated=crossed)
+            estimate = estimate_mean(_array(means), cross_validated=crossed)
+            score = restrict(estimate, metric, [len(data)])
             title = plan.experiment.title_of(model)
             points.append(CurvePoint(title, test, size, score, change))
             before = means

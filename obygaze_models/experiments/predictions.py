@@ -154,7 +154,17 @@ def join_fits(
     ids = table["id"].tolist()
     labels, groups = table["label"].to_numpy(), [group_of[clip] for clip in ids]
     values, kind = probabilities_of(table), target_of(table).key
-    return ScoredClips(ids, labels, values, groups, classes, measure, kind)
+    crossed = is_cross_validated(table)
+    return ScoredClips(ids, labels, values, groups, classes, measure, kind, crossed)
+
+
+def is_cross_validated(table: pd.DataFrame) -> bool:
+    """Return True if no fit of a model tested all its test clips.
+
+    Fits then train on clips that other fits test.
+    """
+    by_fit = table.groupby("fit")["id"].nunique()
+    return bool(by_fit.max() < table["id"].nunique())
 
 
 def score_models(
@@ -185,6 +195,7 @@ def score_models(
                 left_out=groups.left_out,
                 unnamed=groups.unnamed,
                 pooled=groups.pooled,
+                cross_validated=groups.cross_validated,
                 over_fits=score_over_fits(by_fit),
                 fits=list(fits),
                 by_fit=by_fit,

@@ -245,6 +245,8 @@ class ModelScores(_Part, frozen=True, kw_only=True):
         How many clips are in no group, and do not count.
     pooled
         Whether fewer than two groups count, so that all clips are scored together.
+    cross_validated
+        Whether fits train on clips that other fits test, so that intervals are wider.
     over_fits
         The mean and deviation over the fits instead.
     fits
@@ -261,6 +263,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     left_out: list[str]
     unnamed: int
     pooled: bool
+    cross_validated: bool
     over_fits: FitScores
     fits: list[int]
     by_fit: list[Scores]

@@ -254,7 +254,10 @@ def _concept_table(record: RunRecord) -> str:
     titles = metrics_of(record)
     own = [scores for scores in record.scores if scores.model == record.headline_model]
     above = [
-        estimate_mean(np.array([film["auroc"] for film in scores.groups.values()], float) - 0.5)
+        estimate_mean(
+            np.array([film["auroc"] for film in scores.groups.values()], float) - 0.5,
+            cross_validated=scores.cross_validated,
+        )
         for scores in own
     ]
     p_values = [

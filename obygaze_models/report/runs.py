@@ -407,7 +407,8 @@ class ScoreRow:
             guessed = baselines(float(shares[group]))[guess[0]][metric]
             score = self.entry.groups[group][metric]
             differences.append(np.nan if score is None or guessed is None else score - guessed)
-        estimate = estimate_mean(np.array(differences))
+        crossed = self.entry.cross_validated
+        estimate = estimate_mean(np.array(differences), cross_validated=crossed)
         return restrict(estimate, metric, [*self.test.classes.values()], least=-1.0)
 
     def beats_guess(self, metric: str) -> bool:

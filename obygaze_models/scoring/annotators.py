@@ -155,6 +155,8 @@ def compare_with_annotators(
     models: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
+    *,
+    cross_validated: bool = False,
 ) -> AnnotatorComparison | None:
     """Compare models with each annotator, and annotators with each other.
 
@@ -169,6 +171,8 @@ def compare_with_annotators(
         The film of each clip, or "". Clips without a film are in no resample.
     classes
         The names of the classes.
+    cross_validated
+        True if fits of the models train on clips that other fits test (`estimate_mean`).
 
     Returns
     -------
@@ -188,6 +192,7 @@ def compare_with_annotators(
         {name: codes[rows] for name, codes in votes.items()},
         [films[row] for row in rows.tolist()],
         len(classes),
+        cross_validated,
     )
     all_clips = np.ones(len(rows), dtype=bool)
     raters = [
@@ -223,6 +228,7 @@ class _Annotators:
     """The annotators' labels of N clips, and the films for the intervals.
 
     `film` is the column of each clip's film in `weights`, `count` the number of films.
+    `cross_validated` is true of the models beside them.
     """
 
     labels: dict[str, Array]
@@ -231,13 +237,16 @@ class _Annotators:
     film: Array
     count: int
     weights: Array
+    cross_validated: bool
 
     @classmethod
-    def of(cls, labels: dict[str, Array], films: Sequence[str], classes: int) -> _Annotators:
+    def of(
+        cls, labels: dict[str, Array], films: Sequence[str], classes: int, cross_validated: bool
+    ) -> _Annotators:
         """Estimate the truth from labels, and weigh their films."""
         film, count = group_columns(films)
         truth = dawid_skene(np.stack([*labels.values()]), classes)
-        return cls(labels, classes, truth, film, count, weigh_groups(count))
+        return cls(labels, classes, truth, film, count, weigh_groups(count), cross_validated)
 
     def tables(self, first: Array, second: Array, part: Array) -> Array:
         """Return how often two raters gave each pair of classes, for each row of weights."""
@@ -270,6 +279,7 @@ class _Annotators:
     ) -> Rater:
         """Compare a rater's classes and probabilities with all other raters, on some clips."""
         part = np.ones(len(codes), dtype=bool) if part is None else part
+        crossed = self.cross_validated and kind == "model"
         targets = dict(self.labels)
         if kind != "estimate":
             targets[ESTIMATE] = self.truth.argmax(axis=1)
@@ -282,7 +292,8 @@ class _Annotators:
             scores = {key: f1_of_tables(counts) for key, counts in tables.items()}
             numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
             numbers["f1_interval"] = {
-                key: estimate_weighted(values).interval for key, values in scores.items()
+                key: estimate_weighted(values, cross_validated=crossed).interval
+                for key, values in scores.items()
             }
         if table is not None and kind != "estimate":
             losses = clip_losses(np.stack([*self.labels.values()])[:, part], table[part])
@@ -297,7 +308,8 @@ class _Annotators:
             mean = np.mean([kappas[key] for key in self.labels], axis=0)
             differences = mean - self.agreement(cohen_kappas, part)
             numbers["difference"] = _defined(differences[0])
-            numbers["interval"] = estimate_weighted(differences).interval
+            estimate = estimate_weighted(differences, cross_validated=crossed)
+            numbers["interval"] = estimate.interval
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
 
 

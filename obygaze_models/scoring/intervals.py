@@ -5,6 +5,10 @@ its score on each film. The films are the sample: the interval of the mean is a 
 films' scores, and two models are compared by the paired t test of their scores on the same films.
 `benchmarks/intervals.py` measures the coverage of the intervals by simulation.
 
+In cross-validation, clips of one film train the fit that is tested on another film, and the other
+way round. What two films share by chance then counts in both scores, so the mean varies more than
+that of independent scores: see `cross_validation_factor`.
+
 A film whose score is undefined, for example because all its clips have the same class, does not
 count. If fewer than two films count, all clips are scored together.
 """
@@ -61,6 +65,8 @@ class ScoredClips:
         The benchmark's official measure, if any. It is computed on all clips together.
     kind
         That of the target; of others than classes, labels and predictions are numbers.
+    cross_validated
+        True if fits train on clips that other fits test.
     """
 
     ids: Sequence[str]
@@ -70,6 +76,7 @@ class ScoredClips:
     classes: int = 2
     measure: str = ""
     kind: str = CLASSES
+    cross_validated: bool = False
 
     @cached_property
     def rounds(self) -> list[Array]:
@@ -121,6 +128,8 @@ class GroupScores:
         The number of clips of each class.
     together
         The scores of all clips together, as `estimate_weighted` takes them.
+    cross_validated
+        True if fits train on clips that other fits test.
     """
 
     values: pd.DataFrame
@@ -128,6 +137,7 @@ class GroupScores:
     unnamed: int
     class_counts: list[int]
     together: Mapping[str, Array]
+    cross_validated: bool
 
     @property
     def pooled(self) -> bool:
@@ -198,7 +208,14 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
     by_group = [_score_rounds(clips, members == number) for number in complete]
     values = pd.DataFrame(by_group, index=names[complete], dtype=np.float64)  # None becomes NaN
     unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
-    scored = GroupScores(values, names[left_out].tolist(), unnamed, clips.class_counts, together)
+    scored = GroupScores(
+        values=values,
+        left_out=names[left_out].tolist(),
+        unnamed=unnamed,
+        class_counts=clips.class_counts,
+        together=together,
+        cross_validated=clips.cross_validated,
+    )
     return replace(scored, unnamed=0) if scored.pooled else scored
 
 
@@ -242,12 +259,12 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
 
 def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
     """Estimate every score of a test set."""
-    estimates = {}
+    estimates, crossed = {}, scored.cross_validated
     for key in scored.values.columns.tolist():
         if key in scored.together:
-            estimate = estimate_weighted(scored.together[key])
+            estimate = estimate_weighted(scored.together[key], cross_validated=crossed)
         else:
-            estimate = estimate_mean(scored.values[key].to_numpy())
+            estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=crossed)
         estimates[key] = restrict(estimate, key, scored.class_counts)
     return estimates
 
@@ -255,14 +272,16 @@ def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
 def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str, Difference]:
     """Estimate the differences between two models' scores on the same clips."""
     first, second = estimate_scores(model), estimate_scores(reference)
-    differences = {}
+    differences, crossed = {}, model.cross_validated or reference.cross_validated
     for key in first:
         if key not in second:
             continue  # an official measure that only one of them has
         if key in model.together and key in reference.together:
-            estimate = estimate_weighted(model.together[key] - reference.together[key])
+            weighted = model.together[key] - reference.together[key]
+            estimate = estimate_weighted(weighted, cross_validated=crossed)
         else:
-            estimate = estimate_mean((model.values[key] - reference.values[key]).to_numpy())
+            by_group = (model.values[key] - reference.values[key]).to_numpy()
+            estimate = estimate_mean(by_group, cross_validated=crossed)
         estimate = restrict(estimate, key, model.class_counts, least=-1.0)
         differences[key] = Difference(first[key], second[key], estimate, estimate.p_value)
     return differences
@@ -280,8 +299,10 @@ def restrict(
     return replace(estimate, interval=(max(least, low), min(1.0, high)))
 
 
-def estimate_mean(values: Array) -> Estimate:
+def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
     """Return the mean of groups' scores or differences, its t interval and its t test.
+
+    In cross-validation, its variance is multiplied by `cross_validation_factor`.
 
     Examples
     --------
@@ -297,16 +318,37 @@ def estimate_mean(values: Array) -> Estimate:
     mean = float(defined.mean())
     if count < MIN_GROUPS:
         return Estimate(mean, groups=count)
-    low, high = t_interval(defined)
-    spread = float(defined.std(ddof=1))
-    if spread == 0:  # the same score in every group
+    low, high = t_interval(defined, cross_validated=cross_validated)
+    error = float(standard_error(defined, cross_validated=cross_validated))
+    if error == 0:  # the same score in every group
         p_value = 1.0 if mean == 0 else 0.0
     else:
-        p_value = float(2 * stats.t.sf(abs(mean) / spread * count**0.5, count - 1))
+        p_value = float(2 * stats.t.sf(abs(mean) / error, count - 1))
     return Estimate(mean, (float(low), float(high)), count, p_value)
 
 
-def t_interval(values: Array) -> tuple[Array, Array]:
+def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
+    """Return the standard error of means along the last axis."""
+    count = values.shape[-1]
+    error: Array = values.std(axis=-1, ddof=1) / count**0.5
+    return error * cross_validation_factor(count) ** 0.5 if cross_validated else error
+
+
+def cross_validation_factor(groups: int) -> float:
+    """Return how many times the variance of a mean over groups is multiplied in cross-validation.
+
+    Where nothing can be learned, a group's score is a sum over the groups that train, with a term
+    for each pair of groups. The term of a pair is in the scores of both. So the sum of all scores
+    varies twice as much as if they were independent, and the spread of the scores, which share
+    these terms, shows only (groups - 2) / (groups - 1) of their variance.
+
+    >>> cross_validation_factor(12)
+    2.2
+    """
+    return 2 * (groups - 1) / (groups - 2)
+
+
+def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, Array]:
     """Return the ends of the 95% t interval of means along the last axis.
 
     Examples
@@ -315,9 +357,9 @@ def t_interval(values: Array) -> tuple[Array, Array]:
     >>> round(float(low), 3), round(float(high), 3)
     (0.498, 0.782)
     """
-    count = values.shape[-1]
     mean = values.mean(axis=-1)
-    half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * values.std(axis=-1, ddof=1) / count**0.5
+    error = standard_error(values, cross_validated=cross_validated)
+    half = stats.t.ppf((1 + LEVEL) / 2, values.shape[-1] - 1) * error
     return mean - half, mean + half
 
 
@@ -329,13 +371,15 @@ def leave_each_out(groups: int) -> Array:
     return np.vstack([np.ones((1, groups)), np.ones((groups, groups)) - np.eye(groups)])
 
 
-def jackknife(values: Array) -> Estimate:
+def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
     """Return a statistic of all groups together, with its jackknife t interval.
 
     Parameters
     ----------
     values
         The statistic by each row of `leave_each_out`.
+    cross_validated
+        As in `estimate_mean`.
 
     Examples
     --------
@@ -351,7 +395,7 @@ def jackknife(values: Array) -> Estimate:
     pseudo = groups * value - (groups - 1) * np.array(others)
     if groups < MIN_GROUPS or np.isnan(pseudo).any():
         return Estimate(value, groups=groups)
-    return estimate_mean(pseudo - pseudo.mean() + value)
+    return estimate_mean(pseudo - pseudo.mean() + value, cross_validated=cross_validated)
 
 
 def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
@@ -374,7 +418,7 @@ def weigh_groups(count: int) -> Array:
     return np.vstack([np.ones(count + 1), named])
 
 
-def estimate_weighted(values: Array) -> Estimate:
+def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estimate:
     """Return a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
 
     Examples
@@ -385,7 +429,7 @@ def estimate_weighted(values: Array) -> Estimate:
     >>> round(estimate.value, 3), [round(end, 3) for end in estimate.interval]
     (0.533, [0.498, 0.782])
     """
-    estimate = jackknife(values[1:])
+    estimate = jackknife(values[1:], cross_validated=cross_validated)
     return replace(estimate, value=_defined(values[0]))
 
 

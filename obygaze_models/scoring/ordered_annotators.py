@@ -24,6 +24,8 @@ def compare_ordered(
     models: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
+    *,
+    cross_validated: bool = False,
 ) -> AnnotatorComparison | None:
     """Compare models with each annotator, and these with each other, by the same weighted kappa.
 
@@ -50,7 +52,8 @@ def compare_ordered(
     raters = []
     for name in models:
         each = kappas["model", name]
-        estimate = estimate_weighted(np.mean([*each.values()], axis=0) - agreement)
+        difference = np.mean([*each.values()], axis=0) - agreement
+        estimate = estimate_weighted(difference, cross_validated=cross_validated)
         beside, interval = _firsts(each), estimate.interval
         rater = Rater(name=name, kind="model", clips=len(rows), kappa=beside, interval=interval)
         raters.append(msgspec.structs.replace(rater, difference=estimate.value))

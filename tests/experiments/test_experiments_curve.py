@@ -12,6 +12,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.curve import _restrict
 from obygaze_models.experiments.plan import make_plan
 from tests.kit.files import refused
+from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_experiment
 
 
@@ -49,7 +50,7 @@ def test_a_point_averages_draws_by_film_and_then_films(by_film):
             own.append(u / (positive.sum() * (~positive).sum()))
         areas.append(np.mean(own))
     assert two.score.value == pytest.approx(np.mean(areas))
-    expected = stats.t.interval(0.95, len(areas) - 1, np.mean(areas), stats.sem(areas))
+    expected = cross_validated_interval(areas)
     assert two.score.interval == pytest.approx(np.clip(expected, 0, 1))
 
 

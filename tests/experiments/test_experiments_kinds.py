@@ -19,6 +19,7 @@ from obygaze_models.estimators.outputs import fit_spread, move_spread
 from obygaze_models.experiments.fit import PlannedFit
 from obygaze_models.scoring.values import weighted_kappa
 from tests.kit.files import csv_rows, refused
+from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import labelled, write_experiment, write_store
 from tests.kit.world2 import make_world2
 
@@ -81,8 +82,7 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     assert ridge["label"].to_dict() == truth["valence"][use].to_dict()
     scores = run.record.scores[0]
     assert scores.mean["r2"] == pytest.approx(np.mean(r2))
-    interval = stats.t.interval(0.95, FILMS - 1, np.mean(spearman), stats.sem(spearman))
-    assert scores.interval["spearman"] == pytest.approx(interval)
+    assert scores.interval["spearman"] == pytest.approx(cross_validated_interval(spearman))
     guesses = run.record.tests["valence"].baselines
     assert guesses["mean of the other films"]["r2"] == pytest.approx(np.mean(own_mean))
     assert guesses["mean of the film"]["r2"] == pytest.approx(0)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error, r2_score
 
 from obygaze_models.estimators.ordered import OrderedProbe
 from obygaze_models.estimators.outputs import fit_spread, move_spread, predict_outputs
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
-from obygaze_models.scoring.metrics import column_titles, score, weighted_scores
+from obygaze_models.scoring.metrics import CLASSES, column_titles, score, weighted_scores
 from obygaze_models.scoring.values import NUMBER, ORDERED, weighted_kappa
 
 
@@ -79,35 +80,61 @@ def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
     assert overall.value == pytest.approx(stats.spearmanr(labels, values).statistic)
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("kind", [NUMBER, ORDERED])
-def test_with_no_effect_intervals_hold_zero_in_93_to_97_of_100_draws(kind):
-    """Features and labels know nothing of each other; ten films train and ten others test.
+FILMS, FILM_CLIPS = 10, 24
 
-    Where each film is left out in turn, the films' scores share training clips, and without any
-    effect fewer intervals hold zero: of classes, too.
-    """
-    chance = np.random.default_rng(1)
-    films, clips, draws = 10, 24, 1200
-    film = np.repeat(np.arange(2 * films), clips)
-    train, test = film < films, film >= films
-    hits = dict.fromkeys(["weighted_kappa", "spearman"] if kind == ORDERED
-                         else ["spearman", "pearson"], 0)  # fmt: skip
+
+def draw_without_effect(kind, chance):
+    """Return features and labels that know nothing of each other, and the film of each clip."""
+    film = np.repeat(np.arange(2 * FILMS), FILM_CLIPS)
+    X = chance.normal(size=(len(film), 4))
+    if kind == NUMBER:
+        return film, X, chance.normal(size=len(X))
+    return film, X, chance.integers(0, 4 if kind == ORDERED else 2, len(X))
+
+
+def fit_and_predict(kind, X, labels, train):
+    if kind == NUMBER:
+        return Ridge().fit(X[train], labels[train]).predict(X)
+    if kind == CLASSES:
+        return LinearDiscriminantAnalysis().fit(X[train], labels[train]).predict_proba(X)[:, 1]
+    model = OrderedProbe(C=0.1).fit(X[train], labels[train])
+    table = predict_outputs(model, X, ORDERED, 4)
+    return move_spread(table, fit_spread(table[train], labels[train]))[:, 0]
+
+
+def estimates_without_effect(kind, in_turn, chance):
+    """Return the scores of ten films; ten others train, or each film is left out in turn."""
+    film, X, labels = draw_without_effect(kind, chance)
+    if in_turn:
+        folds = [(film[:240] != left_out, film[:240] == left_out) for left_out in range(FILMS)]
+        X, labels, film = X[:240], labels[:240], film[:240]
+    else:
+        folds = [(film < FILMS, film >= FILMS)]
+    rows, values = [], []
+    for train, test in folds:
+        rows.append(np.flatnonzero(test))
+        values.append(fit_and_predict(kind, X, labels, train)[test])
+    tested = np.concatenate(rows)
+    ids, films = tested.astype(str).tolist(), film[tested].astype(str).tolist()
+    clips = ScoredClips(
+        ids, labels[tested], np.concatenate(values), films, kind=kind, cross_validated=in_turn
+    )
+    return estimate_scores(score_groups(clips))
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(("kind", "metrics"), [
+    (NUMBER, ["spearman", "pearson"]), (ORDERED, ["weighted_kappa", "spearman"]),
+    (CLASSES, ["auroc"]),
+])  # fmt: skip
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_with_no_effect_intervals_hold_chance_in_93_to_97_of_100_draws(kind, metrics, in_turn):
+    chance, draws = np.random.default_rng(1), 1200
+    level = 0.5 if kind == CLASSES else 0.0
+    hits = dict.fromkeys(metrics, 0)
     for _ in range(draws):
-        X = chance.normal(size=(len(film), 4))
-        labels = chance.integers(0, 4, len(X)) if kind == ORDERED else chance.normal(size=len(X))
-        if kind == ORDERED:
-            model = OrderedProbe(C=0.1).fit(X[train], labels[train])
-            table = predict_outputs(model, X, ORDERED, 4)
-            values = move_spread(table, fit_spread(table[train], labels[train]))[:, 0]
-        else:
-            values = Ridge().fit(X[train], labels[train]).predict(X)
-        X, labels, values = X[test], labels[test], values[test]
-        ids, names = [str(row) for row in range(len(X))], film[test].astype(str).tolist()
-        estimates = estimate_scores(
-            score_groups(ScoredClips(ids, labels, values, names, kind=kind))
-        )
+        estimates = estimates_without_effect(kind, in_turn, chance)
         for key in hits:
             low, high = estimates[key].interval
-            hits[key] += low <= 0 <= high
+            hits[key] += low <= level <= high
     assert all(0.93 <= count / draws <= 0.97 for count in hits.values()), hits

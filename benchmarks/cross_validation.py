@@ -1,0 +1,66 @@
+"""What intervals over films cover where each film is left out in turn.
+
+Films are drawn from worlds in which nothing, a little or much can be learned. Each film is ranked
+by a linear model of the others (ridge regression), and the interval should hold the mean AUROC
+over all draws of a world in 95% of them. The peer is the t interval as if scores were independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.result import Result
+from obygaze_models.scoring.intervals import t_interval
+from obygaze_models.scoring.metrics import Array, auroc
+
+WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "much": 0.5}
+"""By how much the positive clips' first three features are higher."""
+FILMS = (5, 8, 12, 20)
+FEATURES = (5, 20, 80)
+CLIPS, SHARE, DRAWS = 40, 0.3, 1500
+LEAST, MOST = 92.0, 99.5
+"""Bounds of the coverage in percent; above 97 where much is learned, the interval is careful."""
+
+
+def score_films(chance: np.random.Generator, films: int, features: int, effect: float) -> Array:
+    """Return the AUROC of each film by a model of all others."""
+    labels = np.zeros((films, CLIPS))
+    labels[:, : round(SHARE * CLIPS)] = 1
+    weights = np.zeros(features)
+    weights[:3] = effect
+    own_weights = weights + 0.5 * effect * chance.normal(size=(films, features))
+    clips = chance.normal(size=(films, CLIPS, features))
+    clips += labels[..., None] * own_weights[:, None, :]
+    clips += 0.3 * chance.normal(size=(films, 1, features))
+    scores = []
+    for film in range(films):
+        others = np.arange(films) != film
+        train, targets = clips[others].reshape(-1, features), labels[others].ravel() - SHARE
+        train = train - train.mean(axis=0)
+        model = np.linalg.solve(train.T @ train + 10 * np.eye(features), train.T @ targets)
+        scores.append(auroc(labels[film].astype(int), clips[film] @ model))
+    return np.array(scores, dtype=float)
+
+
+def coverage(scores: Array, *, cross_validated: bool) -> float:
+    """Return in how many of a hundred draws [draws, films] the interval holds the mean of all."""
+    low, high = t_interval(scores, cross_validated=cross_validated)
+    truth = scores.mean()
+    return 100 * float(((low <= truth) & (truth <= high)).mean())
+
+
+def measure() -> Iterator[Result]:
+    """Measure the least and the most coverage over the numbers of features."""
+    for world, effect in WORLDS.items():
+        for films in FILMS:
+            ours, plain = [], []
+            for features in FEATURES:
+                chance = np.random.default_rng([films, features])
+                drawn = [score_films(chance, films, features, effect) for _ in range(DRAWS)]
+                ours.append(coverage(np.stack(drawn), cross_validated=True))
+                plain.append(coverage(np.stack(drawn), cross_validated=False))
+            missed = max((100 - min(ours)) / (100 - LEAST), max(ours) / MOST)
+            title = f"{world}, {films} films: least coverage (plain t)"
+            yield Result(title, min(ours), "%", min(plain), missed, 1.0)

@@ -1,0 +1,22 @@
+"""Intervals and tests over films as scipy computes them, as wide as cross-validation makes them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+
+def cross_validated_interval(scores: Sequence[float]) -> tuple[float, float]:
+    """Return the 95% t interval of the mean of films' scores."""
+    ends = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), _error(scores))
+    return float(ends[0]), float(ends[1])
+
+
+def cross_validated_p(scores: Sequence[float]) -> float:
+    """Return the p-value of the t test that the mean of films' scores is 0."""
+    return float(2 * stats.t.sf(abs(np.mean(scores)) / _error(scores), len(scores) - 1))
+
+
+def _error(scores: Sequence[float]) -> float:
+    films = len(scores)
+    return float(stats.sem(scores)) * (2 * (films - 1) / (films - 2)) ** 0.5
