@@ -98,10 +98,10 @@ def explain(
 
     from obygaze_models.explain.analyses import analyse, describe_analysis
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.about import read_about, say_seen
+    from obygaze_models.saved.about import describe_seen, read_about
 
     about = read_about(model)
-    count = about.said.features.stores
+    count = about.description.features.stores
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
@@ -127,8 +127,8 @@ def explain(
             echo_json(msgspec.to_builtins(clips))
         else:
             echo("\n\n".join(map(_describe_clip, clips)))
-            echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
-    echo_warnings(about.said.warnings)
+            echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
+    echo_warnings(about.description.warnings)
 
 
 def _describe_clip(clip: dict[str, Any]) -> str:
@@ -241,7 +241,7 @@ def moments(
     """
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
-    from obygaze_models.saved.about import say_seen
+    from obygaze_models.saved.about import describe_seen
 
     table, picture = _split_outputs(outputs, figure)
     tables = [path for path in (table, frames) if path]
@@ -278,7 +278,7 @@ def moments(
         save_figure(drawn, picture, overwrite=overwrite)
         echo(f"figure -> {picture}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
-    echo_warnings([*done.warnings, *say_seen(seen)])
+    echo_warnings([*done.warnings, *describe_seen(seen)])
     if table and frames:
         named = " ".join(map(for_shell, tables))
         echo(f"next: obygaze models evaluate-moments {named} TIMELINES")

@@ -227,7 +227,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(models)
         return
-    described = {name: about.said for name, about in models.items()}
+    described = {name: about.description for name, about in models.items()}
     table = [[name, own.estimator, own.task, len(own.seen)] for name, own in described.items()]
     echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 

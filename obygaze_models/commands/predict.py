@@ -77,7 +77,7 @@ def train(
     echo_warnings(model.warnings)
     from obygaze_models.saved.about import read_about
 
-    stores = " ".join(["STORE"] * read_about(model.path).said.features.stores)
+    stores = " ".join(["STORE"] * read_about(model.path).description.features.stores)
     echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
 
 

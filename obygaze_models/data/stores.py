@@ -111,21 +111,25 @@ class _StoreGroup:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of a single store, with the names and backbones of all."""
-        each = [store.attributes for store in self.stores]
-        backbones = [attributes["backbone"] for attributes in each]
+        own_attributes = [store.attributes for store in self.stores]
+        backbones = [attributes["backbone"] for attributes in own_attributes]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
         return {
-            "name": " + ".join(attributes["name"] for attributes in each),
-            "items_digest": _digest(attributes["items_digest"] for attributes in each),
+            "name": " + ".join(attributes["name"] for attributes in own_attributes),
+            "items_digest": _digest(attributes["items_digest"] for attributes in own_attributes),
             "backbone": {
                 "name": " + ".join(backbone["name"] for backbone in backbones),
                 "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
                 "config": {"synthetic": synthetic} if synthetic else {},
                 "parts": backbones,
             },
-            "preprocessing": {"parts": [attributes["preprocessing"] for attributes in each]},
-            "precision": " + ".join(dict.fromkeys(attributes["precision"] for attributes in each)),
+            "preprocessing": {
+                "parts": [attributes["preprocessing"] for attributes in own_attributes]
+            },
+            "precision": " + ".join(
+                dict.fromkeys(attributes["precision"] for attributes in own_attributes)
+            ),
         }
 
 

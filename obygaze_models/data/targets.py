@@ -192,9 +192,9 @@ class _Numeric(Classes):
         """Return the scores of the mean of the other films, and of the film's own mean."""
         means = {"mean of the other films": others, "mean of the film": labels}
         return {
-            name: score_constant(labels, float(known.mean()), self.key)
-            for name, known in means.items()
-            if len(known)
+            name: score_constant(labels, float(labels_of.mean()), self.key)
+            for name, labels_of in means.items()
+            if len(labels_of)
         }
 
     def ranking_scores(self, *, several: bool) -> list[str]:
@@ -289,8 +289,8 @@ class Concepts(Classes):
 
     def count(self, task: Task, labels: Array) -> Counts:
         """Count all clips, and those that show each concept."""
-        shown = (labels > 0).sum(axis=0).tolist()
-        return Counts(len(labels), None, dict(zip(task.class_keys, shown, strict=True)))
+        positives = (labels > 0).sum(axis=0).tolist()
+        return Counts(len(labels), None, dict(zip(task.class_keys, positives, strict=True)))
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return the concepts if no clip shows any: each concept may be missing."""
@@ -298,8 +298,8 @@ class Concepts(Classes):
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
         """Return the probabilities [N, 2] of one concept."""
-        shown = table[:, task.class_titles.index(test.concept)]
-        return np.column_stack([1 - shown, shown])
+        positive = table[:, task.class_titles.index(test.concept)]
+        return np.column_stack([1 - positive, positive])
 
 
 Target = Classes

@@ -171,7 +171,7 @@ def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
     in_order = sorted(levels, key=scheme.codes.index)
     task = level_classes(scheme.name_of, in_order)
     key = " < ".join(in_order)
-    words = " < ".join(each.words for each in task.classes)
+    words = " < ".join(kind.words for kind in task.classes)
     return msgspec.structs.replace(task, key=key, title=words, target_key=Ordered.key)
 
 

@@ -249,8 +249,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _take(name: str, value: Any, rows: Array) -> Any:
     """Return the values of a `fit` argument for some of the training clips."""
-    whole = value is None or name == "concept_names" or name.endswith("_val")
-    return value if whole else np.asarray(value)[rows]
+    is_shared = value is None or name == "concept_names" or name.endswith("_val")
+    return value if is_shared else np.asarray(value)[rows]
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:

@@ -175,8 +175,8 @@ def _restrict(
     strata = task.target.strata(labels)
     if balance == "undersample":
         train = balanced(train, strata, fold.seed)
-    known = np.concatenate([trains[: size - held], validates[:held]])
-    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, known)))
+    annotated = np.concatenate([trains[: size - held], validates[:held]])
+    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, annotated)))
     return replace(planned, fold=replace(fold, train=train, validation=validation, near=apart))
 
 

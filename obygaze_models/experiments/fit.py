@@ -169,8 +169,8 @@ class FitResult:
 
 def skipped_fit(model: str, task: Task, fold: Fold, reason: str) -> Skipped:
     """Return the record that a model has no predictions for a fold."""
-    what = f"{model}, {fold.name}"
-    return Skipped(task=task.key, fit=fold.index, what=what, why=reason)
+    title = f"{model}, {fold.name}"
+    return Skipped(task=task.key, fit=fold.index, what=title, why=reason)
 
 
 def test_predictions(
@@ -182,8 +182,8 @@ def test_predictions(
         if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
             own, train = table[np.searchsorted(all_rows, rows)], problem.train
-            given = train.target.outputs_of(train, test, own)
-            predictions.append(tabulate(test, model, fold.index, ids, labels, given))
+            outputs = train.target.outputs_of(train, test, own)
+            predictions.append(tabulate(test, model, fold.index, ids, labels, outputs))
     return predictions
 
 
@@ -298,9 +298,10 @@ def fit_estimator(
         learn, choose = all_train, all_validation
     targets, soft = labels[learn], {}
     if votes is not None and "sample_weight" in accepted:
-        who, which = np.nonzero(votes[:, learn] >= 0)
-        learn = learn[which]
-        targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
+        annotators, columns = np.nonzero(votes[:, learn] >= 0)
+        learn = learn[columns]
+        targets = votes[annotators, learn]
+        soft = {"sample_weight": np.full(len(learn), 1 / len(votes))}
     concepts, films = data.concepts, data.groups.astype(str)
     if "concepts" in accepted:
         concepts = clip_targets(data, spec.negatives)
@@ -325,8 +326,8 @@ def fit_estimator(
     if task is not None and target.key != Classes.key:
         classes = len(task.classes)
     fit = Fit(model, classes, seen, reads, target=target.key)
-    known = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
-    fit = _fit_model(fit, spec.name, X[learn], targets, known, arguments, seed)
+    inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
+    fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
     pool = all_train[target.takes_part(labels[all_train])]
@@ -376,14 +377,14 @@ def _fit_model(
     name: str,
     X: Array,
     y: Array,
-    known: tuple[Array | None, Array | None],
+    inner_groups: tuple[Array | None, Array | None],
     arguments: Mapping[str, Any],
     seed: int,
 ) -> Fit:
     """Fit a model, and collect its choices and warnings.
 
-    `known` are the films and the rows of `X`, for inner folds that keep films whole. A fusion does
-    this itself.
+    `inner_groups` are the films and the rows of `X`, for inner folds that keep films whole. A
+    fusion does this itself.
     """
     model = fit.estimator
     # The names in the signatures decide who gets what, even if a caller has enabled routing.
@@ -396,7 +397,7 @@ def _fit_model(
         warnings.simplefilter("error", NotConverged)
         try:
             strata = np.zeros(len(y)) if fit.target in (Number.key, CONCEPTS) else y
-            with whole_groups(model, strata, *known, random_state=seed) as divided:
+            with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
                 model.fit(X, y, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None

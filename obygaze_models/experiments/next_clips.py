@@ -69,12 +69,12 @@ def predict_next(
         written.append(replace(own, tier=f"{TIER} (by {own.tier})", cells=cells))
     files, lines = export_files(
         written, TIER, outputs, warnings=first.warnings,
-        levels=about.said.levels, concepts=about.said.senses,
+        levels=about.description.levels, concepts=about.description.senses,
     )  # fmt: skip
     fits = counted(len(folders), "fit")
     text = [f"{counted(len(chosen), 'clip')} of {len(set(films[chosen])):,} films, by {fits}"]
-    shown = itertools.islice(written, outputs.max_rows)
-    text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in shown]
+    first_rows = itertools.islice(written, outputs.max_rows)
+    text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in first_rows]
     as_json = [dict(row.cells) for row in written]
     return WrittenPredictions(as_json, files, [*text, *lines], first.warnings)
 
@@ -127,14 +127,14 @@ def choose_next(gains: Array, X: Array, films: Array, count: int) -> list[int]:
     scaled = X - X.mean(axis=0)
     scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
     _, film = np.unique(films, return_inverse=True)
-    distance, taken = np.ones(len(X)), np.zeros(film.max() + 1)
+    distance, chosen_of_film = np.ones(len(X)), np.zeros(film.max() + 1)
     worth = gains + 1e-9
     chosen: list[int] = []
     for _ in range(min(count, len(X))):
-        score = worth * distance / (1 + taken[film])
+        score = worth * distance / (1 + chosen_of_film[film])
         score[chosen] = -1.0
         best = int(score.argmax())
         chosen.append(best)
-        taken[film[best]] += 1
+        chosen_of_film[film[best]] += 1
         distance = np.minimum(distance, (1 - scaled @ scaled[best]) / 2)
     return chosen

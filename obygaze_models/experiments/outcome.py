@@ -156,21 +156,21 @@ class FinishedFits:
         """
         from obygaze_models.saved.persistence import load_model
 
-        place, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
-        files, name = Folder(self.folder), f"{FITS}/{place}.json"
+        key, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
+        files, name = Folder(self.folder), f"{FITS}/{key}.json"
         if not files.exists(name):
             return None
         try:
             content, _, digest = files.read(name).rpartition(b"\n")
-            found = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
-            model = f"{MODELS}/{place}"
-            sums = {part: sha256_at(files, f"{model}/{part}") for part in found.files}
-            if _digest(content) != digest or sums != found.files:
+            saved = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
+            model = f"{MODELS}/{key}"
+            sums = {part: sha256_at(files, f"{model}/{part}") for part in saved.files}
+            if _digest(content) != digest or sums != saved.files:
                 raise ValueError("a digest differs")
-            fit, table = found.fit, found.table
+            fit, table = saved.fit, saved.table
             kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
             clips = {*fit.seen.tolist()} <= {*range(len(data))}
-            if found.key != planned.key:
+            if saved.key != planned.key:
                 raise ValueError("it belongs to another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
@@ -178,7 +178,7 @@ class FinishedFits:
             width = 1 if target.is_numeric else classes
             check_outputs(table, (len(rows), width), target.key)
             msgspec.convert(fit.facts, Facts)
-            if not found.not_saved:
+            if not saved.not_saved:
                 fit = replace(fit, estimator=load_model(self.folder / model)[0])
                 fit.probabilities(data, rows[:1])  # raises if the model needs other features
         except StoreUnreadable:
@@ -186,7 +186,7 @@ class FinishedFits:
         except Exception:  # damage can cause any error
             self._log(f"{self.folder / name} is damaged, so the fit is repeated.")
             return None
-        self._kept[place] = found.not_saved
+        self._kept[key] = saved.not_saved
         return FitResult(planned, fit, table)
 
     def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
@@ -196,11 +196,11 @@ class FinishedFits:
         """
         from obygaze_models.saved.persistence import save_model
 
-        place, not_saved = planned.place, ""
-        if place in self._kept:
-            return self._kept[place]
+        key, not_saved = planned.place, ""
+        if key in self._kept:
+            return self._kept[key]
         self.begin()
-        model = self.folder / MODELS / place
+        model = self.folder / MODELS / key
         shutil.rmtree(model, ignore_errors=True)  # from a damaged or unfinished fit
         # `become` removes what a killed process leaves; `new_folder` would look at each model.
         begun = model.with_name(f"{prefix(model)}model.partial")
@@ -213,8 +213,8 @@ class FinishedFits:
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
         record = _FitFile(planned.key, replace(fit, estimator=None), table, not_saved, files)
         content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
-        write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
-        self._kept[place] = not_saved
+        write_bytes(self.folder / FITS / f"{key}.json", content + b"\n" + _digest(content))
+        self._kept[key] = not_saved
         return not_saved
 
     def begin(self) -> None:

@@ -16,7 +16,7 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import annotators, exports
 from obygaze_models.experiments.exports import Outputs
 from obygaze_models.experiments.run_folder import Run
-from obygaze_models.saved.about import read_about, say_seen
+from obygaze_models.saved.about import describe_seen, read_about
 from obygaze_models.saved.inference import Predictions, open_for, predict
 from obygaze_models.scoring.metrics import CONCEPTS
 from obygaze_models.scoring.values import NUMBER
@@ -94,15 +94,15 @@ def predict_model(
         "prediction",
         replace(outputs, table=None),
         warnings=predictions.warnings,
-        levels=predictions.about.said.levels,
-        concepts=predictions.about.said.senses,
+        levels=predictions.about.description.levels,
+        concepts=predictions.about.description.senses,
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()
         lines.insert(0, f"a row per clip -> {outputs.table}")
     first_rows = list(itertools.islice(_as_json(predictions), outputs.max_rows))
     text = [*_describe_rows(first_rows, predictions), *lines]
-    seen = say_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
+    seen = describe_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
     return WrittenPredictions(_as_json(predictions), files, text, predictions.warnings, [*seen])
 
 

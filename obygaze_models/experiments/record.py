@@ -408,8 +408,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         films = [scores.films for scores in self.scores]
         if min(films) >= MIN_GROUPS:
             return ""
-        which = "the" if max(films) < MIN_GROUPS else "some"
-        return f"{which} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
+        subject = "the" if max(films) < MIN_GROUPS else "some"
+        return f"{subject} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

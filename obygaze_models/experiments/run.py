@@ -307,13 +307,13 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
 
 def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
     """Return which clips stop the training: of the last fold, or few folds, with every class."""
-    every = range(last, -1, -1)
-    for fold in every:
+    last_first = range(last, -1, -1)
+    for fold in last_first:
         held: NDArray[Any] = folds == fold
         if len({*labels[held].tolist()}) == len({*labels[~held].tolist()}) == classes:
             return held
     held = np.zeros(len(folds), bool)
-    for fold in every:  # those that add a class
+    for fold in last_first:  # those that add a class
         if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
             held |= folds == fold
     return held

@@ -300,7 +300,7 @@ def explain_clips(
     """
     fitted, about = load_model(folder)
     about.require_classes("an explanation")
-    info = about.said
+    info = about.description
     if info.reads == "frames":
         raise ExperimentError(
             f"{folder} ({info.estimator}) reads sequences of frames, but concepts and nearest "
@@ -402,9 +402,9 @@ def explain_rows(
     explanations = []
     for row in rows:
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
-        why = None if attribution is None else _why(attribution, row, tree, labels)
+        reasons = None if attribution is None else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
-        explanations.append({"label": label, "probabilities": own, "why": why})
+        explanations.append({"label": label, "probabilities": own, "why": reasons})
     return explanations
 
 

@@ -102,8 +102,8 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model is for {about.said.task}, but a run file ranks clips by the highest level "
-            f"of a label set against all others ({truth.name} has {', '.join(scheme.codes)}). "
+            f"the model is for {about.description.task}, but a run file ranks clips by the highest "
+            f"level of a label set against all others ({truth.name} has {', '.join(scheme.codes)}). "
             "For classes use: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)
@@ -115,7 +115,7 @@ def write_run(
             f"in {opened.where}"
         )
     external = uses_external_data(about["features"]["backbone"])
-    tag = run_tag(name or about.said.model, external_data=external)
+    tag = run_tag(name or about.description.model, external_data=external)
     text = format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag)
     return WrittenRun(text, tag, predictions, missing_from(predictions.ids, tested))
 

@@ -218,10 +218,12 @@ def _concept_intervals(
         for pair in in_films:
             levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
             ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
-            has = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
-            rated.append(Rated(pair.film, (pair.a, pair.b), *has))
-        both = {r.names for r in rated if any(r.first)} & {r.names for r in rated if any(r.second)}
-        if interval := _kappa_over_films([r for r in rated if r.names in both]).interval:
+            marked = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
+            rated.append(Rated(pair.film, (pair.a, pair.b), *marked))
+        marked_first = {r.names for r in rated if any(r.first)}
+        marked_second = {r.names for r in rated if any(r.second)}
+        marked_by_both = marked_first & marked_second
+        if interval := _kappa_over_films([r for r in rated if r.names in marked_by_both]).interval:
             intervals[concept] = interval
     return intervals
 

@@ -40,8 +40,8 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
         if run is main:
             names |= {message: [] for message in _differences(runs)}
     lines = [
-        Caution(str(message), main.in_groups(follows), _which(which, len(runs)))
-        for message, which in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
+        Caution(str(message), main.in_groups(follows), _which(run_names, len(runs)))
+        for message, run_names in sorted(names.items(), key=lambda pair: pair[0].code != "leak")
         for follows in [FOLLOWS.get(message.code, "")]
     ]
     if not any(run.record.leaked for run in runs):
@@ -64,13 +64,13 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             fits[model, run.number] += 1
             facts = msgspec.convert(fit["facts"], Facts)
             unreliable = "are unreliable, as their direction may be arbitrary"
-            reasons = [(name, "are left out", why) for name, why in facts.skipped.items()]
+            reasons = [(name, "are left out", reason) for name, reason in facts.skipped.items()]
             reasons += [(warning.subject, unreliable, warning.text) for warning in facts.warnings]
             named = {*(facts.concepts or run.about.senses), *facts.skipped}
             unseen = [c for c, s in run.about.senses.items() if s != "seen" and c not in named]
             reasons += [(c, "are left out", NOT_SEEN) for c in unseen]
-            for concept, flaw, why in reasons:
-                key = model, flaw, why.rstrip(".")
+            for concept, flaw, reason in reasons:
+                key = model, flaw, reason.rstrip(".")
                 lacks.setdefault(key, []).append((run, concept))
     lines = []
     for (model, flaw, reason), marks in lacks.items():

@@ -98,12 +98,12 @@ def report(
     pages = _templates()
     runs, annotation = open_sources(sources)
     _require_classes(runs)
-    shown: list[Source] = [annotation] if annotation else [*runs]
+    page_sources: list[Source] = [annotation] if annotation else [*runs]
     main: Source = annotation or default_run(runs)
     tables = score_tables(runs)
     annotators = load_annotators(main)
     head = headline(tables, main, annotators)
-    clips = {clip.id: clip for source in shown for clip in source.clips.values()}
+    clips = {clip.id: clip for source in page_sources for clip in source.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
@@ -115,14 +115,14 @@ def report(
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
         _findings(head, runs, tables)
-        | _annotated(head, shown, ordered)
+        | _annotated(head, page_sources, ordered)
         | _models(head, runs, tables),
         title=title,
         analyses=[read_analysis(Path(path)) for path in analyses],
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(
-            explorer_data(opens, shown, images, store, lanes) | {"videos": played}
+            explorer_data(opens, page_sources, images, store, lanes) | {"videos": played}
         ),
         played=played["of"],
         unplayed=played["missing"],
@@ -179,7 +179,9 @@ def _findings(
     }
 
 
-def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip]) -> dict[str, Any]:
+def _annotated(
+    head: Headline, sources: Sequence[Source], ordered: Sequence[Clip]
+) -> dict[str, Any]:
     """Return the content on films, annotators and terms."""
     main, annotators = head.source, head.annotators
     marked = marked_films(main, annotators)
@@ -192,10 +194,10 @@ def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip])
         "noun": main.noun,
         "top": " or ".join(main.about.levels.get(code, code) for code in main.positives),
         "levels": main.about.levels,
-        "eyebrow": eyebrow(shown),
-        "about": about(shown),
-        "citation": citation(shown),
-        "glossary": glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
+        "eyebrow": eyebrow(sources),
+        "about": about(sources),
+        "citation": citation(sources),
+        "glossary": glossary(sources, kappa=bool(agreed), gamma=gammas is not None),
         "films": films,
         "titles": titles,
         "annotators": annotators,
@@ -228,7 +230,7 @@ def _models(
 def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the runs, or the annotations if there are none."""
+    """Open the runs, or else the annotations."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]

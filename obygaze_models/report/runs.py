@@ -312,9 +312,10 @@ def _models(run: Run) -> Iterator[ModelResults]:
             fit: dict(zip(part["id"], probabilities_of(part), strict=True))
             for fit, part in split_by(own, "fit").items()
         }
-        given = reasons[(reasons["model"] == model) & ((reasons["task"] == task) | (task == ""))]
+        is_of_task = (reasons["task"] == task) | (task == "")
+        own_reasons = reasons[(reasons["model"] == model) & is_of_task]
         classes = run.record.task(largest).classes
-        yield ModelResults(model, task, classes, average_over_fits(own), given, by_fit)
+        yield ModelResults(model, task, classes, average_over_fits(own), own_reasons, by_fit)
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,12 +130,12 @@ def _beside_annotators(head: Headline) -> list[Point]:
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.row.model, "model"]
     who = head.row.who.removeprefix("the ")
-    both = " with ".join(compared.annotators)
+    together = " with ".join(compared.annotators)
     rows = {
         f"{who} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
         for name in compared.annotators
     }
-    name = both if len(compared.annotators) == 2 else "annotators with each other"
+    name = together if len(compared.annotators) == 2 else "annotators with each other"
     rows[name] = compared.f1, compared.f1_interval, "annotators"
     points = []
     if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:

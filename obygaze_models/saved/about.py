@@ -103,21 +103,21 @@ class Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """The description of a model: as JSON, and in `said` with types."""
+    """The description of a model: as JSON, and in `description` with types."""
 
     def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
         self._where = where
 
     @cached_property
-    def said(self) -> Description:
+    def description(self) -> Description:
         """The keys that obygaze reads; `ExperimentError` if one has another type."""
         return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
 
     @property
     def target_key(self) -> str:
         """The key of the target that the model predicts."""
-        return str(self.said.learns.get("target_key", CLASSES))
+        return str(self.description.learns.get("target_key", CLASSES))
 
     @property
     def is_numeric(self) -> bool:
@@ -139,18 +139,18 @@ class About(dict[str, Any]):
         """Return the description; raise `ExperimentError` if one of these keys is missing."""
         for key in keys:
             self[key]
-        return self.said
+        return self.description
 
 
-def said_of(about: Mapping[str, Any]) -> Description:
+def description_of(about: Mapping[str, Any]) -> Description:
     """Return the description of a model, with types."""
-    return (about if isinstance(about, About) else About(about)).said
+    return (about if isinstance(about, About) else About(about)).description
 
 
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
     about = read_header(Path(path))[1]
-    _ = about.said  # checks its types
+    _ = about.description  # checks its types
     return about
 
 
@@ -241,7 +241,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     ids
         Some of these items.
     """
-    info = said_of(about)
+    info = description_of(about)
     trained_on = frozenset(info.seen)
     spans: list[tuple[str, Any]] = [(n, span) for n, own in info.footage.items() for span in own]
     others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
@@ -268,7 +268,7 @@ def read_models(folder: Path) -> dict[str, About]:
     return models
 
 
-def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
+def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
     """Yield notes on predictions that are no test, from clip -> `seen_in_training`."""
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
@@ -294,7 +294,7 @@ def model_card(
     trained, validated
         The numbers of clips it learned from, and of those that stopped the training.
     """
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     backbone = features.backbone or Backbone()
     weights = [f"`{part.weights_sha256}`" for part in backbone.each]

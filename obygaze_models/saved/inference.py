@@ -39,8 +39,8 @@ from obygaze_models.saved.about import (
     About,
     Backbone,
     Description,
+    description_of,
     read_about,
-    said_of,
     seen_in_training,
 )
 from obygaze_models.saved.persistence import load_model
@@ -86,7 +86,7 @@ class Predictions:
         """The names of the classes; of numbers, what these are called."""
         if self.about.is_numeric:
             return TARGETS[self.about.target_key].columns([])
-        return self.about.said.classes
+        return self.about.description.classes
 
     @property
     def columns(self) -> list[str]:
@@ -250,7 +250,7 @@ def predict(
 
 def name_predictions(about: About, table: Array) -> Array:
     """Return each clip's class, its nearest level, or its number as a text."""
-    classes = np.array(about.said.classes, dtype=object)
+    classes = np.array(about.description.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
     if about.target_key == CONCEPTS:
@@ -273,7 +273,7 @@ def predict_frames(
     """
     estimator, about = load_model(Path(folder))
     about.require_classes("a prediction of each frame")
-    info = about.said
+    info = about.description
     if info.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
             f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
@@ -334,12 +334,12 @@ def evaluate(
     rows = np.flatnonzero(task.target.takes_part(own)).tolist()
     code_of = {clips.ids[row]: own[row] for row in rows}
     if not code_of:
-        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.said.task}")
+        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.description.task}")
     predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(code_of)} clips of {manifest.name} that take part in "
-            f"{about.said.task} is in {opened.where}"
+            f"{about.description.task} is in {opened.where}"
         )
     codes = np.array([code_of[clip] for clip in predictions.ids])
     probabilities = predictions.probabilities
@@ -352,7 +352,7 @@ def evaluate(
 
     every, unseen = score_rows(np.arange(len(codes))), score_rows(np.flatnonzero(~seen))
     return ModelScore(
-        task=about.said.task,
+        task=about.description.task,
         every=every,
         unseen=unseen,
         seen=np.array(predictions.ids)[seen].tolist(),
@@ -366,7 +366,7 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
     """Yield warnings about levels of a model's task that the scored labels name differently."""
     names = scheme.name_of
     used = learned_task(about).levels
-    for code, name in said_of(about).levels.items():
+    for code, name in description_of(about).levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} for the model, but {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)
@@ -405,7 +405,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     store
         From `open_store`.
     """
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     if features.backbone is None:
         raise ExperimentError(
@@ -454,7 +454,7 @@ def _describe_clips(
 ) -> tuple[list[str], list[RunWarning]]:
     """Return for each clip if it was seen in training, and warnings about all clips."""
     seen = seen_in_training(about, store.items, clips)
-    warnings = origin_warnings(store.items, store.attributes, said_of(about).warnings)
+    warnings = origin_warnings(store.items, store.attributes, description_of(about).warnings)
     if missing := describe_missing(store, clips):
         warnings.append(RunWarning("missing", "", f"{missing}."))
     return seen, warnings
@@ -471,7 +471,7 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
     """Open the store or stores of a model, handling clips that a store lacks as in training."""
-    return open_stores(store, said_of(about).features.missing)
+    return open_stores(store, description_of(about).features.missing)
 
 
 def features_of(
@@ -491,7 +491,7 @@ def features_of(
         The clips, in order. Those that the store lacks are left out.
     """
     check_features(about, store)
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     if info.reads == "frames":
         return read_frames(store, ids, features.array)
@@ -506,7 +506,7 @@ def feature_blocks(
     Sequences of frames and pooled arrays are a single block.
     """
     check_features(about, store)
-    info = said_of(about)
+    info = description_of(about)
     spec = next(spec for spec in store.specs if spec.name == info.features.array)
     step = max(1, len(ids))
     if info.reads != "frames" and info.features.pooling is None:

@@ -39,19 +39,19 @@ def compare_ordered(
     columns, count = group_columns([films[row] for row in rows.tolist()])
     weights = weigh_groups(count)[:, columns]
     own = {name: labels[rows].astype(np.float64) for name, labels in votes.items()}
-    said = {("model", name): values[rows] for name, values in models.items()}
-    said |= {("annotator", name): values for name, values in own.items()}
+    ratings = {("model", name): values[rows] for name, values in models.items()}
+    ratings |= {("annotator", name): values for name, values in own.items()}
     kappas = {
         rater: {who: weighted_kappa(truth, values, weights) for who, truth in own.items()}
-        for rater, values in said.items()
+        for rater, values in ratings.items()
     }
     pairs = [kappas["annotator", first][second] for first, second in combinations(own, 2)]
     agreement = np.mean(pairs, axis=0)
     raters = []
     for name in models:
-        each = kappas["model", name]
-        estimate = estimate_weighted(np.mean([*each.values()], axis=0) - agreement)
-        beside, interval = _firsts(each), estimate.interval
+        own_kappas = kappas["model", name]
+        estimate = estimate_weighted(np.mean([*own_kappas.values()], axis=0) - agreement)
+        beside, interval = _firsts(own_kappas), estimate.interval
         rater = Rater(name=name, kind="model", clips=len(rows), kappa=beside, interval=interval)
         raters.append(msgspec.structs.replace(rater, difference=estimate.value))
     for name in own:
