@@ -125,7 +125,10 @@ class Rates:
         names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
-            yield f"intensities are called {listed} and counted separately. Use the same names"
+            yield (
+                f"intensities have different names ({listed}) and are counted separately. "
+                "Use the same names"
+            )
         for name in self.lists:
             if not self.counted[name]:
                 yield (

@@ -65,8 +65,8 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
             return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
         if path.is_file() and not zipfile.is_zipfile(path):
             raise BiasError(
-                f"{path}: embeddings must be NAME.vec (the name, then numbers, separated "
-                "by spaces) or NAME.csv (a header; the id, then numbers). Rename it if it is such"
+                f"{path}: unknown kind of embeddings. Pass NAME.vec (lines of a name and numbers, "
+                "separated by spaces) or NAME.csv (a header, then lines of an id and numbers)"
             )
         if (path / "model.json").is_file():
             return _open_concepts(path)

@@ -119,8 +119,8 @@ def explain(
             raise UsageError("no clips. Name clips (ID...), or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts is for --tcav. For single clips a network gives no reasons, and a "
-                "bottleneck has its own concepts"
+                "--concepts needs --tcav. Leave it out: a bottleneck explains clips by its own "
+                "concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
         if as_json:
@@ -254,7 +254,10 @@ def moments(
     if (model / RECORD).is_file():
         done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
-        raise UsageError(f"--estimator and --task choose from a run, but {model} is a single model")
+        raise UsageError(
+            f"--estimator and --task choose a model of a run, but {model} is a single model. "
+            "Leave them out"
+        )
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
     files, lines = {}, [done.describe()]

@@ -61,7 +61,7 @@ def write_run(
     """Rank a MANIFEST's test clips by a MODEL, as a run file.
 
     The file has trec_eval's format. Its tag ends in -external-data if the backbone of the features
-    was trained on other data (has any but random weights), and else in -own-data.
+    was trained on other data (its weights are not random), otherwise in -own-data.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so this is no test"])
+        echo_warnings([f"{seen} used to train the model, so their scores do not test it"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")

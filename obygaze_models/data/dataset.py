@@ -71,7 +71,7 @@ class ClipDataset:
     scheme
         What may be annotated: it says what the levels' codes mean.
     numbers
-        The number of each clip that is to be predicted, where one is asked for; NaN for none.
+        The number to predict for each clip, if a column was named; NaN if the clip has none.
     """
 
     ids: list[str]
@@ -240,11 +240,11 @@ def load_dataset(
     manifest
         The manifest or its folder.
     store
-        The store, its folder, archive or URL; of several the features are concatenated.
+        The store, its folder, archive or URL; features of several stores are concatenated.
     positives, negatives
         The levels of class 1 and of class 0, by code or name.
     levels
-        Levels that are a class each.
+        Levels that each form a class.
     concept
         A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
         `obygaze_models.data.tasks.Task`. With no task at all every labelled clip is
@@ -252,7 +252,7 @@ def load_dataset(
     array, pooling
         The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
     labels, split
-        The manifest's label set, by default its default one; and the split that fills `folds`.
+        The manifest's label set, by default its default; and the split that fills `folds`.
     frames
         Read the frame features, too: True for the array ``frames``, or the array's name. Clips
         that have none are left out.

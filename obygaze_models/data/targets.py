@@ -137,7 +137,7 @@ class Classes:
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class; of two, the second above one half."""
+        """Return each clip's most probable class; of two classes, the second above one half."""
         return predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
@@ -241,7 +241,7 @@ class Number(_Numeric):
         return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that has a number: folds are balanced by none."""
+        """Return 0 for each clip that has a number, as folds are not balanced by numbers."""
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:
@@ -266,7 +266,7 @@ class Number(_Numeric):
 
 
 class Concepts(Classes):
-    """The target of several concepts that are learned at once, each tested as a task of its own.
+    """The target of several concepts that one fit learns, each tested as a separate task.
 
     A label is a row: 1 for each concept that a clip shows, 0 for those that it is a negative of,
     else `UNUSED`.
@@ -284,7 +284,7 @@ class Concepts(Classes):
         return np.asarray((labels >= 0).any(axis=1))
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that takes part: folds are balanced by none."""
+        """Return 0 for each clip that takes part, as folds are not balanced by concepts."""
         return np.where(self.takes_part(labels), 0, UNUSED)
 
     def count(self, task: Task, labels: Array) -> Counts:

@@ -201,7 +201,7 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
 
 
 def concepts_task(tasks: Sequence[Task]) -> Task:
-    """Return the task of detecting the concepts of several tasks at once."""
+    """Return the task of detecting the concepts of several tasks by one fit."""
     classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
     title = f"{len(tasks)} concepts at once"
     negatives = tasks[0].negatives

@@ -84,7 +84,7 @@ class ConceptBank(_Directions):
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
+        The cost of a clip on the wrong side; or several costs, and the AUC chooses one for each
         concept; or the C of each concept by its name.
     balance
         For rare concepts. ``"weights"``: their clips cost more (the released code).

@@ -29,7 +29,7 @@ class OrderedProbe(LogitClassifier):
     """A proportional-odds model: one direction for all levels, and a cut between each two.
 
     The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so a clip is never more
-    likely to be of the lowest and the highest level than of those between them. Of two classes it
+    likely to be of the lowest and the highest level than of those between them. With two classes it
     is a logistic regression. A fit that does not converge warns.
 
     Parameters

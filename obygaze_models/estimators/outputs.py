@@ -18,7 +18,7 @@ _LEAST_DEVIATION = 1e-9
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class [N, classes]; of numbers, the prediction [N, 1].
+    """Return the probability of each class [N, classes], or for numbers the prediction [N, 1].
 
     Of ordered levels a classifier predicts the mean of its levels; see `fit_spread`.
     """

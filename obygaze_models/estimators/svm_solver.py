@@ -179,7 +179,7 @@ class ChosenSVM:
     fit
         The hyperplane.
     aucs
-        The AUC of each C on the clips that chose; empty where there was no choice.
+        The AUC of each C on the clips that chose; empty if there was no choice.
     held_out
         The decision values by which cross-validation chose, [N] for the training clips; None
         where validation clips chose, or nothing.

@@ -266,11 +266,11 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} for {named} (only the models' tiers)")
+            lines.append(f"only the models' tiers for {named}: no file in {annotations}")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
-                f"{counted(untimed, 'clip')} not in them: the manifest has no start and end in "
-                "the film"
+                f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
+                "in the film"
             )
     return files, lines
 

@@ -63,7 +63,7 @@ class Fit:
     facts, warnings
         The estimator's choices, and the warnings about it.
     cut
-        Where it says "positive", as validation clips chose it: of two classes the probabilities
+        The threshold of "positive", as validation clips chose it. Of two classes the probabilities
         are moved so that one half is this cut.
     target
         The key of the target.

@@ -36,7 +36,7 @@ def predict_next(
     """Write the clips of a store to annotate next, by a saved model or by all fits of a run.
 
     The clips are those that no fit has seen and, for a run, that are not annotated. Several fits
-    count by their mean, which is unsure where they differ; of numbers, by their deviation.
+    count by their mean, which is unsure where they differ; for numbers, by their deviation.
     """
     folders, annotated = _models_of(source, estimator)
     about = read_about(folders[0])
@@ -46,7 +46,7 @@ def predict_next(
     rows = np.flatnonzero(~np.any([*seen, np.isin(parts[0].ids, annotated)], axis=0))
     if not len(rows):
         raise ExperimentError(
-            f"{opened.where}: every clip is annotated or was used to train. Give a store with "
+            f"{opened.where}: every clip is annotated or was used to train. Pass a store with "
             "other clips."
         )
     table = np.stack([part.probabilities for part in parts])[:, rows]
@@ -92,23 +92,23 @@ def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[st
     ]
     if not folders:
         raise ExperimentError(
-            f"{source} has no saved model called {name}. Take another: --estimator NAME."
+            f"{source} has no saved model called {name}. Choose another: --estimator NAME."
         )
     return folders, run.clips()["id"].tolist()
 
 
 def expected_gain(table: Array, predictions: Predictions) -> Array:
-    """Return from 0 to 1 how much each clip would teach, by the predictions of fits [F, N, C].
+    """Return what each clip would teach, from 0 to 1, by the predictions of fits [F, N, C].
 
-    It is the entropy of the fits' mean: high where they are unsure, and where they differ. Of
-    several concepts it is the mean over these. Of numbers it is the deviation over the fits.
+    It is the entropy of the fits' mean: high where they are unsure, and where they differ. For
+    several concepts it is the mean over these, and for numbers the deviation over the fits.
     """
     about = predictions.about
     if about.is_numeric:
         if len(table) < 2:
             raise ExperimentError(
                 f'--next needs several fits for target = "{about.target_key}": one fit is never '
-                "unsure. Give the folder of a run in place of a model."
+                "unsure. Pass a run instead of a model."
             )
         spread = table.std(axis=0)[:, 0]
         return np.asarray(spread / max(float(spread.max()), np.finfo(float).tiny))

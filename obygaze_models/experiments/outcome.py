@@ -111,7 +111,7 @@ class FinishedFits:
         The data and settings on which the fits depend, as JSON values.
     log
         Called with a line for the user.
-    anew
+    restart
         Drop the fits of an interrupted run.
     """
 
@@ -121,7 +121,7 @@ class FinishedFits:
         identity: Mapping[str, Any],
         log: Callable[[str], None],
         *,
-        anew: bool = False,
+        restart: bool = False,
     ) -> None:
         self.folder = output.with_name(f"{output.name}.partial")
         self._identity = _with_header(identity)
@@ -134,9 +134,9 @@ class FinishedFits:
         changed = [
             key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
         ]
-        if changed and not anew:
+        if changed and not restart:
             log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting again.")
-        if changed or anew:
+        if changed or restart:
             self.discard()
             return
         fits = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
@@ -320,7 +320,7 @@ class Outcome:
     warnings: list[RunWarning] = field(default_factory=list)
 
     def add(self, result: FitResult, finished: FinishedFits) -> None:
-        """Add a fit, which is kept, or a failure."""
+        """Add a fit, which is kept on disk, or a failure."""
         planned, fit = result.planned, result.fit
         name, task, fold = planned.name, planned.task, planned.fold
         if fit is None or result.table is None:

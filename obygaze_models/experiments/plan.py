@@ -80,7 +80,7 @@ class Plan:
     division
         How the protocol divides the clips.
     outside, outside_predictions
-        Models that only bring predictions, and these.
+        Models from outside, and their predictions.
     data, join
         The clips that take part; and what was missing on either side.
     folds, skipped
@@ -532,7 +532,7 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         return True
 
     train = problem.train
-    # Concepts that are learned at once share folds, of which some have clips of one class only.
+    # Concepts of one fit share folds, and some folds have clips of one class only.
     least = 1 if train.target_key == Concepts.key else 2
     if skip(fold.train, "training set", train, None):
         return ()

@@ -240,7 +240,7 @@ def score_test_sets(
 def score_guesses(
     target: Target, parts: Iterable[pd.Series[Any]], every: pd.Series[Any]
 ) -> dict[str, Scores]:
-    """Return what each way of guessing scores, by the labels of each group: the mean over these."""
+    """Return the mean score over groups of each way of guessing, from the labels of each group."""
     forms = [
         target.guesses(labels.to_numpy(), every.drop(labels.index).to_numpy()) for labels in parts
     ]

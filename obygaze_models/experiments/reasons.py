@@ -71,7 +71,7 @@ def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
     """Return the rows of a fit, clip by clip, without ``model``, ``task`` and ``fit``.
 
-    `labels` has the key of each clip's class, "" if there is none.
+    `labels` has the key of each clip's class, or "".
     """
     rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}

@@ -195,7 +195,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     stores
         The names of the stores that it reads.
     variant_of
-        The model that reads more stores and is otherwise the same; empty where there is none.
+        The model that reads more stores and is otherwise the same; "" without one.
     """
 
     title: str
@@ -236,7 +236,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
         The mean over the groups that count, such as films. An official measure is of all clips
         together, and so are all scores where `pooled`.
     interval
-        Its 95% interval; None where there is none.
+        Its 95% interval, or None.
     groups
         The scores of each group that counts.
     left_out
@@ -312,9 +312,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     blank
         The tested clips whose features are zeros only.
     annotators
-        By test set the models beside each annotator, where the labels were merged of several.
+        By test set, the models beside each annotator; only if labels of several were merged.
     cuts
-        By model the cut that validation clips chose in each fit, where they were asked to.
+        By model, the cut that validation clips chose in each fit, if requested.
     files
         The digest of each file that the scores are of.
     """
@@ -361,7 +361,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         for task in self.tasks:
             if task.key == name:
                 return task
-        raise ValueError(f"there is no task {name!r}")
+        raise ValueError(f"unknown task {name!r}")
 
     def title_of(self, model: str) -> str:
         """Return the name of a model in tables and pages."""
@@ -389,7 +389,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def main_metric(self) -> str:
-        """The score by which models are ranked, and that sentences mention."""
+        """The score that ranks models, and that sentences mention."""
         return self.measure or self.ranking_metric
 
     @property

@@ -101,7 +101,7 @@ def run_experiment(
                 return load_run(output)
             check_new_folder(output, overwrite=overwrite, marker=RECORD)
             plan = make_plan(experiment)
-            finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
+            finished = FinishedFits(output, plan.identity(), log, restart=overwrite)
             for note in plan_notes(plan):
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # small steps are slower on several threads

@@ -72,9 +72,9 @@ class Clip:
     id, film, media
         As in the manifest.
     title
-        The film's; its id where it is not known.
+        The film's title, or its id.
     start, end
-        Seconds in the film; None where the clip is a file of its own.
+        Seconds in the film; None if the clip has its own file.
     level, concepts
         As annotated.
     fold
@@ -83,7 +83,7 @@ class Clip:
         Why it took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a larger
         label set, ``not-in-labels``; empty if it took part.
     group
-        By which the run kept clips together: the film, unless it named another column.
+        The group that the run kept together: the film, unless it named another column.
     leaked
         Whether a fit that tested it has used it, too.
     """
@@ -127,7 +127,7 @@ class Run:
     record
         What its ``run.json`` says.
     tables
-        Its tables, where they are in memory; else they are read when they are asked for.
+        Its tables, if they are in memory; otherwise they are read when needed.
     """
 
     folder: Path

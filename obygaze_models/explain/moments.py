@@ -286,7 +286,7 @@ def moment_figure(
     timelines
         Annotators' segments, drawn above, a row an annotator.
     manifest
-        The clips' labels, drawn below these.
+        The clips' labels, drawn below the segments.
     """
     axis = _find_axis(moments, film)
     timelines = timelines and timelines.named_as([axis.name])

@@ -103,8 +103,8 @@ def write_run(
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
             f"the model is for {about.description.task}, but a run file ranks clips by the highest "
-            f"level of a label set against all others ({truth.name} has {', '.join(scheme.codes)}). "
-            "For classes use: obygaze models predict MODEL STORE -o FILE"
+            f"level of a label set against all others ({truth.name} has "
+            f"{', '.join(scheme.codes)}). For classes: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)
     tested = folds.fold(folds.test_fold)

@@ -290,7 +290,7 @@ def _colour(row: int) -> str:
 
 
 def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
-    """Draw who marked what, in time, where they differ, and the model's probabilities."""
+    """Draw each annotator's marks over time, where they differ, and the model's probabilities."""
     lanes = dict(islice(facts.lanes.items(), MAX_LANES))
     levels = facts.head.source.about.levels
     names, colours = [*lanes], [*map(_colour, range(len(lanes)))]

@@ -261,7 +261,7 @@ def _model(head: Headline, who: str) -> Html:
 
 
 def _title(row: ScoreRow) -> list[Html]:
-    """Return the model's title; empty where it goes without saying which model is meant."""
+    """Return the model's title; empty if the sentence needs none."""
     return [] if row.who == "the model" else [html("{}", row.title)]
 
 

@@ -68,7 +68,7 @@ def report(
 ) -> Path:
     """Write annotations, or the results of runs, as one HTML page, and return its path.
 
-    Whatever comes from data is escaped.
+    All data is escaped.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def report(
     frames, moments
         CSV files of ``obygaze models moments``, shown on the time axis of each film.
     timelines
-        A folder of annotators' segments, shown above these.
+        A folder of annotators' segments, shown above the frames.
     videos
         A folder of the films, or of a file per clip: each clip plays at its time.
     overwrite

@@ -41,9 +41,9 @@ class ModelResults:
     Parameters
     ----------
     model, task
-        The model; and the test set, where each test set has a model of its own (concepts).
+        The model, and the test set if each test set has its own model (concepts).
     classes
-        What clips are told apart by; of two the second is the positive class.
+        The classes of the task; of two, the second is the positive class.
     predictions
         Means over the fits that tested a clip.
     reasons

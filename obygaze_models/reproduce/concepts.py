@@ -142,7 +142,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """Yield a warning with the number of vectors that call every test clip the same."""
+    """Yield a warning with the number of vectors that give every test clip the same class."""
     called = [
         called_of(fit)
         for run in runs

@@ -124,11 +124,11 @@ class About(dict[str, Any]):
         """True if the model predicts numbers or positions of ordered levels."""
         return self.target_key in (NUMBER, ORDERED)
 
-    def require_classes(self, what: str) -> None:
-        """Raise if the model tells no classes apart, which some command needs."""
+    def require_classes(self, operation: str) -> None:
+        """Raise if the model predicts no classes, which an operation needs."""
         if self.target_key != CLASSES:
             raise ExperimentError(
-                f"{self._where}: {what} needs a model that tells classes apart (got target = "
+                f"{self._where}: {operation} needs a model that tells classes apart (got target = "
                 f'"{self.target_key}"). Use models run, compare or predict.'
             )
 
@@ -209,7 +209,7 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
 
 @lru_cache(1)
 def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
-    """Return the spans of all clips, which the fits of a run ask for in turn."""
+    """Return the spans of all clips; each fit of a run needs them."""
     return _spans(items, items.ids)
 
 
@@ -269,7 +269,10 @@ def read_models(folder: Path) -> dict[str, About]:
 
 
 def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes on predictions that are no test, from clip -> `seen_in_training`."""
+    """Yield a note on each kind of clip whose predictions do not test the model.
+
+    `seen` maps clips to `seen_in_training`.
+    """
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
         yield f"{counts['yes']:,} of {total} were used to train the model, so they do not test it"

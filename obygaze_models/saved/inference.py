@@ -83,7 +83,7 @@ class Predictions:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; of numbers, what these are called."""
+        """The names of the classes, or of the numbers."""
         if self.about.is_numeric:
             return TARGETS[self.about.target_key].columns([])
         return self.about.description.classes
@@ -152,9 +152,9 @@ class PartScore:
     Parameters
     ----------
     clips, positives
-        How many clips were scored, and how many of them are of the last class.
+        The numbers of scored clips, and of those with the last class.
     classes
-        How many classes they are of. Where it is 1 there is nothing to tell apart.
+        The number of classes that they have. With 1 there is nothing to tell apart.
     scores
         None where a score is undefined.
     baselines
@@ -316,7 +316,7 @@ def evaluate(
         The manifest or its folder. Its labels are the truth; clips of levels that the model does
         not tell apart take no part.
     labels
-        Which of its label sets; by default its default one.
+        Its label set; by default the manifest's default.
     """
     about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))

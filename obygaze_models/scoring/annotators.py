@@ -173,7 +173,7 @@ def compare_with_annotators(
     Returns
     -------
     The comparison on the clips that all annotators labelled and at least one model was asked about.
-    A model that was not asked about all of them is compared on the rest. None without such clips.
+    A model without predictions of some of them is compared on the rest. None without such clips.
     """
     tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table

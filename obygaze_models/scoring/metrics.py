@@ -23,7 +23,7 @@ from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
 
 Array = NDArray[Any]
 CLASSES, CONCEPTS = "classes", "concepts"
-"""The kinds of targets that tell classes apart, and that detect several concepts at once."""
+"""The kinds of targets that tell classes apart, and that detect several concepts by one fit."""
 Scores = dict[str, float | None]
 """A metric's key -> its value, or None if undefined."""
 
@@ -33,7 +33,7 @@ CALIBRATION_BINS = 10
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and what is printed of it.
+    """A metric, and how it is printed.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ METRICS = {
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
-    """Return the keys of the scores by which models can be ranked."""
+    """Return the keys of the scores that can rank models."""
     return [
         key
         for key, metric in METRICS.items()
@@ -246,7 +246,7 @@ def f1_titles(*, multiclass: bool) -> dict[str, str]:
 
 
 def predicted_classes(probabilities: Array) -> Array:
-    """Return the most probable class of each clip; of two, the second above a probability of .5.
+    """Return the most probable class of each clip; of two classes, the second above .5.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def score(
     labels
         A class from 0 on for each of N clips; of two classes 1 is the positive one.
     probabilities
-        [N] of the positive class, or [N, classes] where there are more than two.
+        [N] for the positive class, or [N, classes] for more than two.
     trec
         The clips' `trec_ranks`, where trec_eval's average precision is wanted. Every clip here is
         ranked: positive clips that are not count against `trec_average_precision` alone.

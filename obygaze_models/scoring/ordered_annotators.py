@@ -27,7 +27,7 @@ def compare_ordered(
 ) -> AnnotatorComparison | None:
     """Compare models with each annotator, and these with each other, by the same weighted kappa.
 
-    Parameters and result are as of `compare_with_annotators`; a model's predictions [N] are
+    Parameters and result are those of `compare_with_annotators`; a model's predictions [N] are
     positions on the scale of the levels. The clips are those that every annotator labelled and
     every model was asked about.
     """
@@ -71,5 +71,5 @@ def compare_ordered(
 
 
 def _firsts(kappas: Mapping[str, Array]) -> dict[str, float | None]:
-    """Return the kappas of all clips; None where one is not defined."""
+    """Return the kappas of all clips, with None for undefined ones."""
     return {name: None if np.isnan(own[0]) else float(own[0]) for name, own in kappas.items()}
