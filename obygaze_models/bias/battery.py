@@ -18,8 +18,7 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import counted, join_some, shorten, shorten_digest, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, associate_each
-from obygaze_models.bias.inputs import Row, format_table, read_struct
-from obygaze_models.bias.vectors import Vectors
+from obygaze_models.bias.inputs import Row, Vectors, format_table, read_struct
 from obygaze_models.figures.dots import Line, Point, dot_plot
 
 if TYPE_CHECKING:

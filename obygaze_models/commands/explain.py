@@ -254,10 +254,7 @@ def moments(
     if (model / RECORD).is_file():
         done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
-        raise UsageError(
-            f"--estimator and --task choose a model of a run, but {model} is a single model. "
-            "Leave them out"
-        )
+        raise UsageError(f"--estimator and --task need a run, but {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
     files, lines = {}, [done.describe()]

@@ -105,7 +105,7 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
       obygaze mediaeval score-run violence.run manifests/accede --labels violence
       obygaze mediaeval score-run predictions.csv manifests/accede --labels valence --json
     """
-    from obygaze_models.mediaeval.measure import score_run as score_run_file
+    from obygaze_models.mediaeval.runs import score_run as score_run_file
 
     scored = score_run_file(run, manifest, labels=labels, split=split)
     if as_json:

@@ -332,9 +332,7 @@ def compare(
 
 @models.command()
 @folder_argument("experiment")
-@click.option(
-    "--films", default="2,5,10,15", show_default=True, help="Numbers of films to train on."
-)
+@click.option("--films", default="2,5,10,15", show_default=True, help="Films to train on.")
 @click.option(
     "--draws",
     type=click.IntRange(1),

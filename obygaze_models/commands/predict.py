@@ -161,8 +161,7 @@ def predict(
       obygaze models predict runs/first stores/xclip-kinetics.zarr --next 50 -o next.csv
     """
     from obygaze_models.experiments.exports import Outputs
-    from obygaze_models.experiments.next_clips import predict_next
-    from obygaze_models.experiments.predict import predict_model, predict_run
+    from obygaze_models.experiments.predict import predict_model, predict_next, predict_run
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -172,9 +171,7 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError(
-                "--next needs a STORE, and excludes --ids, --band, --annotations, --divided"
-            )
+            raise UsageError("--next needs a STORE, and no --ids, --band, --annotations, --divided")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:

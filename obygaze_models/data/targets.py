@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import (
     CLASSES,
     CONCEPTS,
     Array,
     Scores,
+    baselines,
     predicted_classes,
     ranking_keys,
     value_keys,

@@ -291,8 +291,9 @@ def fit_estimator(
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
+    pool = all_train[target.takes_part(labels[all_train])]
     if find_entry(spec.name).before_balancing:
-        train = all_train[target.takes_part(labels[all_train])]
+        train = pool
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
@@ -302,9 +303,8 @@ def fit_estimator(
         learn = learn[columns]
         targets = votes[annotators, learn]
         soft = {"sample_weight": np.full(len(learn), 1 / len(votes))}
-    concepts, films = data.concepts, data.groups.astype(str)
-    if "concepts" in accepted:
-        concepts = clip_targets(data, spec.negatives)
+    films = data.groups.astype(str)
+    concepts = clip_targets(data, spec.negatives) if "concepts" in accepted else data.concepts
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],
@@ -330,7 +330,6 @@ def fit_estimator(
     fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
-    pool = all_train[target.takes_part(labels[all_train])]
     return _settle(fit, spec, data, validation, pool, labels)
 
 

@@ -22,7 +22,7 @@ from obygaze_models.data.folds import ByFolds
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
-from obygaze_models.estimators.facts import Facts
+from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import PluginError, find_entry, plugins
 from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment, as_toml

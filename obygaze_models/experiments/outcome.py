@@ -48,9 +48,8 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.inner_folds import DIVIDED
-from obygaze_models.estimators.outputs import check_outputs
+from obygaze_models.estimators.outputs import Facts, check_outputs
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions

@@ -49,7 +49,6 @@ from obygaze_models.experiments.outcome import (
 )
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.reasons import explain_models
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
     EARLIER,
@@ -60,7 +59,7 @@ from obygaze_models.experiments.run_folder import (
     format_clips,
     load_run,
 )
-from obygaze_models.experiments.tables import format_fits, format_frame
+from obygaze_models.experiments.tables import explain_models, format_fits, format_frame
 
 
 def run_experiment(

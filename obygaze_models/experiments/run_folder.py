@@ -41,9 +41,8 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import read_predictions, split_by
-from obygaze_models.experiments.reasons import read_reasons
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
-from obygaze_models.experiments.tables import read_fits
+from obygaze_models.experiments.tables import read_fits, read_reasons
 from obygaze_models.saved.about import convert
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class Run:
 
     def check(self) -> list[str]:
         """Score the predictions again, and describe each difference to ``run.json``."""
-        from obygaze_models.experiments.check import differing_scores
+        from obygaze_models.experiments.predictions import differing_scores
 
         return differing_scores(self)
 

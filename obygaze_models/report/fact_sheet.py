@@ -34,12 +34,11 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.choose_films import find_film
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.annotators import load_annotators
+from obygaze_models.report.annotators import load_annotators, marked_films
 from obygaze_models.report.explorer import in_scene_order
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.glossary import citation, perceived
 from obygaze_models.report.headline import Headline, headline
-from obygaze_models.report.marked import marked_films
 from obygaze_models.report.page import Origin, open_sources
 from obygaze_models.report.runs import default_run, score_tables
 from obygaze_models.scoring.metrics import METRICS

@@ -18,8 +18,7 @@ from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ScoreRow
-from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import METRICS, Scores
+from obygaze_models.scoring.metrics import METRICS, Scores, baselines
 
 TICK_S = 1800
 

@@ -22,17 +22,21 @@ from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotation import Annotation, Source, open_annotation
-from obygaze_models.report.annotators import gamma_figure, load_annotators
-from obygaze_models.report.cautions import cautions, concept_notes
+from obygaze_models.report.annotators import (
+    gamma_figure,
+    levels_figure,
+    load_annotators,
+    marked_films,
+    overlap,
+)
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
-from obygaze_models.report.film_timelines import film_timelines
+from obygaze_models.report.film_timelines import film_timelines, video_data
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import beside_annotators, findings, store_tables
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
 from obygaze_models.report.headline import Headline, headline
-from obygaze_models.report.limits import alarms, limits
-from obygaze_models.report.marked import levels_figure, marked_films, overlap
+from obygaze_models.report.limits import alarms, cautions, concept_notes, limits
 from obygaze_models.report.results import MAX_ROWS, differences, results, score_cell
 from obygaze_models.report.runs import (
     ReportRun,
@@ -42,7 +46,6 @@ from obygaze_models.report.runs import (
     score_tables,
 )
 from obygaze_models.report.score_figure import score_figure
-from obygaze_models.report.videos import video_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -29,9 +29,8 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
-from obygaze_models.scoring.metrics import METRICS
+from obygaze_models.scoring.metrics import METRICS, baselines
 
 
 @dataclass(frozen=True, eq=False)

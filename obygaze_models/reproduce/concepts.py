@@ -23,7 +23,7 @@ from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, 
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.scoring.metrics import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
 """The bars of each set of negatives in the paper's figure 3."""

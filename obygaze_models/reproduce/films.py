@@ -20,7 +20,7 @@ from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.scoring.metrics import baselines
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"

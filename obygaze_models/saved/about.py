@@ -24,7 +24,7 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.facts import Facts
+from obygaze_models.estimators.outputs import Facts
 from obygaze_models.scoring.metrics import CLASSES, CONCEPTS
 from obygaze_models.scoring.values import NUMBER, ORDERED
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -44,8 +44,16 @@ from obygaze_models.saved.about import (
     seen_in_training,
 )
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import (
+    CLASSES,
+    CONCEPTS,
+    TREC,
+    Array,
+    Scores,
+    baselines,
+    score,
+    trec_ranks,
+)
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
@@ -279,12 +287,16 @@ def predict_frames(
             f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
             "frames. Train a model that does, such as attention-probe or frame-mil"
         )
-    clips = _read_sequences(about, store, ids)
-    shape = *clips.features.shape[:2], len(estimator.classes_)
+    opened = open_for(about, store)
+    ids = opened.done_ids() if ids is None else ids
+    require_clips(opened, ids)
+    clips, features = features_of(about, opened, ids)
+    seen, warnings = _describe_clips(about, opened, clips)
+    shape = *features.shape[:2], len(estimator.classes_)
     table = np.zeros((*shape[:2], len(info.classes)))
-    if clips.ids:
+    if clips:
         with plugin_errors(modules_of(estimator)):
-            frames = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
+            frames = np.asarray(estimator.predict_frames(features), dtype=np.float64)
         if frames.shape != shape:
             raise ExperimentError(
                 f"{folder} ({info.estimator}): predict_frames gave {frames.shape}, not {shape}: "
@@ -292,13 +304,13 @@ def predict_frames(
             )
         table[..., estimator.classes_] = frames
         table[np.isnan(frames).any(axis=2)] = np.nan
-    times = read_frame_times(clips.store, clips.ids, shape[1])
+    times = read_frame_times(opened, clips, shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
-    loudness = read_frame_times(clips.store, clips.ids, shape[1], "loudness")
+    loudness = read_frame_times(opened, clips, shape[1], "loudness")
     probabilities = table[..., 1] if table.shape[2] == 2 else table
     threshold = float(getattr(estimator, "threshold_", 0.5))
     return FramePredictions(
-        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
+        about, clips, times, probabilities, threshold, seen, warnings,
         None if np.isnan(loudness).all() else loudness,
     )  # fmt: skip
 
@@ -375,24 +387,17 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
 def _score_part(
     target: Target, labels: Array, probabilities: Array, ranks: Array | None
 ) -> PartScore:
+    clips, classes, positives = len(labels), probabilities.shape[1], 0
+    guesses: dict[str, Scores] = {}
     if target.is_numeric:
-        return PartScore(
-            clips=len(labels),
-            positives=0,
-            classes=len(np.unique(labels)),
-            scores=score(labels, probabilities[:, 0], kind=target.key),
-            baselines=target.guesses(labels, np.array([])),
-        )
-    classes = probabilities.shape[1]
-    clips, positives = len(labels), int((labels == classes - 1).sum())
-    guessable = classes == 2 and 0 < positives < clips
-    return PartScore(
-        clips=clips,
-        positives=positives,
-        classes=len(np.unique(labels)),
-        scores=score(labels, probabilities[:, 1] if classes == 2 else probabilities, ranks),
-        baselines=baselines(positives / clips) if guessable else {},
-    )
+        guesses = target.guesses(labels, np.array([]))
+    else:
+        positives = int((labels == classes - 1).sum())
+        if classes == 2 and 0 < positives < clips:
+            guesses = baselines(positives / clips)
+    table = probabilities if classes > 2 else probabilities[:, -1]
+    scores = score(labels, table, ranks, kind=target.key)
+    return PartScore(clips, positives, len(np.unique(labels)), scores, guesses)
 
 
 def check_features(about: Mapping[str, Any], store: Store) -> None:
@@ -428,25 +433,6 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
             "Use a store with the same features (extract both with the same --frames, --sampling, "
             "--audio-track and other options)"
         )
-
-
-class _Clips(NamedTuple):
-    """The clips of a store as a model reads them, and the warnings about them."""
-
-    store: Store
-    ids: list[str]
-    features: Array
-    seen: list[str]
-    warnings: list[RunWarning]
-
-
-def _read_sequences(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
-    """Return the requested clips of a store, by default all that are done."""
-    opened = open_for(about, store)
-    ids = opened.done_ids() if ids is None else ids
-    require_clips(opened, ids)
-    clips, features = features_of(about, opened, ids)
-    return _Clips(opened, clips, features, *_describe_clips(about, opened, clips))
 
 
 def _describe_clips(

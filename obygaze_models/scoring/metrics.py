@@ -1,4 +1,4 @@
-"""Metrics, and the scores of predictions for one or many weightings of the clips.
+"""Metrics, the scores of guessing, and those of predictions for many weightings of the clips.
 
 `weighted_scores` computes all metrics for many weightings of the clips at once, as resampling
 needs: a clip that was drawn twice has weight 2. `score` uses weight 1 for every clip. The tests
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
 
 Array = NDArray[Any]
@@ -478,3 +479,40 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
 def _ratio(top: Array, bottom: Array) -> Array:
     ratio: Array = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
     return ratio
+
+
+def baselines(share: float) -> dict[str, Scores]:
+    """Return the scores of every way of guessing if `share` of the clips are positive.
+
+    These are the paper's baselines, in closed form. Its v1 prints their positive-class F1, its v2
+    the support-weighted F1, both for the share of positives of the whole dataset. Test folds have
+    other shares, so a baseline is a function of the share in the clips that were scored.
+    """
+    return {
+        # A fair coin: half of each class is called positive.
+        "random": _guess_scores(share, called_positive=0.5),
+        "all positive": _guess_scores(share, called_positive=1.0),
+        # Every clip gets the more common class, or the positive class in a tie.
+        "majority": _guess_scores(share, called_positive=1.0 if share >= 0.5 else 0.0),
+    }
+
+
+def _guess_scores(share: float, *, called_positive: float) -> Scores:
+    """Return the scores of calling each clip positive with the same probability."""
+    if not 0 < share < 1:
+        raise ExperimentError(f"the share of positives must be between 0 and 1 (got {share})")
+    positive = _harmonic_mean(share, called_positive)
+    negative = _harmonic_mean(1 - share, 1 - called_positive)
+    return {
+        "f1": positive,
+        "f1_weighted": share * positive + (1 - share) * negative,
+        "precision": share if called_positive else None,
+        "recall": called_positive,
+        # With one score for all clips, half of the pairs are in order, and precision equals share.
+        "auroc": 0.5,
+        "average_precision": share,
+    }
+
+
+def _harmonic_mean(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall)

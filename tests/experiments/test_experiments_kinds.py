@@ -136,7 +136,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
 
 
 @pytest.mark.parametrize(("keys", "words"), [
-    ({"estimators": ["logistic"]}, ["logistic", "predicts no numbers", "ridge"]),
+    ({"estimators": ["logistic"]}, ["logistic", "not numbers", "ridge"]),
     ({"column": None, "levels": ["A", "B", "C"]}, ["needs column"]),
     ({"target": "classes"}, ["column", 'target = "number"']),
     ({"target": "numbr"}, ["did you mean number"]),

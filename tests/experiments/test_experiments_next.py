@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import obygaze_models as om
 from obygaze_features import Manifest
-from obygaze_models.experiments.next_clips import choose_next
+from obygaze_models.experiments.predict import choose_next
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import write_store
 
@@ -55,7 +55,7 @@ def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world,
     write_store(tmp_path / "seen.zarr", seen, {clip: world.rows[clip] for clip in seen.ids})
     words = ("models", "predict", run.folder)
     refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "every clip is annotated")
-    refused(obygaze(*words, "--next", 5), "--next takes a STORE", code=2)
+    refused(obygaze(*words, "--next", 5), "--next needs a STORE", code=2)
     other = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
     refused(other, "no saved model called svm", "--estimator")
 
