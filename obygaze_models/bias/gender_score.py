@@ -148,7 +148,7 @@ class ScoredCaptions:
         measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
         if len(objects) > MAX_OBJECTS:
-            title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
+            title += f": the {MAX_OBJECTS} most frequent of {len(objects):,} objects"
         return grouped_dots(
             {
                 row["object"]: [Dot(row[f"{name}_to_man"]) for name in measures]

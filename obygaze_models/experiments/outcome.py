@@ -421,7 +421,7 @@ class Outcome:
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
         """Return the part of ``run.json`` that needs no scores."""
         plan, experiment = self.plan, self.plan.experiment
-        manifest, attributes = plan.manifest, plan.store.attributes
+        attributes = plan.store.attributes
         official = None
         if plan.measure:
             external = uses_external_data(attributes["backbone"])
@@ -433,16 +433,7 @@ class Outcome:
             "protocol": plan.division.protocol,
             "split": plan.division.split,
             "warnings": warnings,
-            "manifest": ManifestRecord(
-                name=manifest.name,
-                version=manifest.version,
-                digest=manifest.digest,
-                labels=plan.labels.name,
-                levels=plan.scheme.name_of,
-                licence=manifest.licence,
-                citation=manifest.citation,
-                senses=plan.scheme.senses,
-            ),
+            "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
             "official": official,
             "store": msgspec.convert(
                 attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord

@@ -16,7 +16,7 @@ from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import obygaze_scheme
+from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
 from obygaze_models.data.dataset import Joined
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
@@ -77,6 +77,20 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     licence: str
     citation: str
     senses: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, manifest: Manifest, labels: str, scheme: LabelScheme) -> ManifestRecord:
+        """Return the record of a label set of a manifest."""
+        return cls(
+            name=manifest.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            labels=labels,
+            levels=scheme.name_of,
+            licence=manifest.licence,
+            citation=manifest.citation,
+            senses=scheme.senses,
+        )
 
     @property
     def is_obygaze(self) -> bool:

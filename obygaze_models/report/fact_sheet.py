@@ -124,10 +124,10 @@ class FilmFacts:
     @cached_property
     def lanes(self) -> dict[str, dict[str, str]]:
         """Annotator -> clip -> level; the page's labels if it names no annotators."""
-        annotators, ids = self.head.annotators, [clip.id for clip in self.clips]
+        ids = [clip.id for clip in self.clips]
         lanes = {
             name: {clip: levels[clip] for clip in ids if clip in levels}
-            for name, levels in (annotators.levels if annotators else {}).items()
+            for name, levels in self.head.levels_by_annotator.items()
         }
         lanes = {name: levels for name, levels in lanes.items() if levels}
         return lanes or {"annotators": {clip.id: clip.level for clip in self.clips}}

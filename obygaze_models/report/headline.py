@@ -38,6 +38,13 @@ class Headline:
         return next((row for row in own if row.model == name), own[0])
 
     @property
+    def levels_by_annotator(self) -> dict[str, dict[str, str]]:
+        """Annotator -> clip -> level; the page's labels if it names no annotators."""
+        if self.annotators is None:
+            return {"annotators": {clip.id: clip.level for clip in self.source.clips.values()}}
+        return {name: dict(levels) for name, levels in self.annotators.levels.items()}
+
+    @property
     def opens(self) -> ScoreRow:
         """The model that the explorer opens on: the first that gives reasons, if any."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)

@@ -68,9 +68,8 @@ def score_figure(head: Headline) -> Html:
 def _level_figure(head: Headline) -> Html:
     """Draw how often each annotator gave each level."""
     names = head.source.about.levels
-    sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
-    levels_by_annotator = dict(head.annotators.levels) if head.annotators else sets
-    counts = {name: Counter(levels.values()) for name, levels in levels_by_annotator.items()}
+    levels_of = head.levels_by_annotator
+    counts = {name: Counter(levels.values()) for name, levels in levels_of.items()}
     rows = [[Dot(n[code] / n.total()) for n in counts.values()] for code in names]
     largest = max(dot.value or 0.0 for dots in rows for dot in dots)
     series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
