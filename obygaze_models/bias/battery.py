@@ -167,7 +167,7 @@ class BatteryResults:
         return list(self.results)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return {
             "battery": self.battery,
             "model": self.model,

@@ -31,12 +31,12 @@ MIN_COUNT = 100
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
 """The intensities in file names. It is not published which is high, so 2 is not called high."""
-# : Draws of an interval in memory at a time.
+# Draws of an interval in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
 Array = NDArray[Any]
-# : The source of captions; their image, condition, emotion and intensity; and the captions.
+# The source of captions; their image, condition, emotion and intensity; and the captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 
@@ -88,7 +88,7 @@ class Rates:
         return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return asdict(self)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -55,10 +55,10 @@ captions with man filled in, and with woman. ``assigned`` counts the captions th
 man, and with woman; ``cooccurrence`` counts those of men, and of women.
 """
 MAX_OBJECTS = 20
-"""The most objects that are drawn and printed, starting with those with the most captions."""
-# : Cosines of 32-bit vectors can be slightly above 1.
+"""The maximum number of objects to draw and print, those with the most captions first."""
+# Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
-#: Columns, and their short names in the formula.
+# Columns, and their short names in the formula.
 _COLUMNS = {
     "confidence": ["P(c)"],
     "group": ["gender"],
@@ -106,7 +106,7 @@ class ScoredCaptions:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return {
             "all": all_objects(self),
             "objects": by_object(self),

@@ -174,7 +174,7 @@ def read_lexicon(path: str | Path) -> Lexicon:
 
 
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-# : First cells that identify the header of a CSV file; otherwise its first line may be an
+# First cells that identify the header of a CSV file; otherwise its first line may be an
 # embedding.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 

@@ -49,7 +49,7 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""The least number of clips of each class for a film to test and validate; ten in the paper."""
+"""The minimum number of clips of each class for a film to test and validate; ten in the paper."""
 VALIDATION_SHARE = 10
 """One in this many development clips validates if there is no validation set."""
 S = TypeVar("S", bound="Splitter")

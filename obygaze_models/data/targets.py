@@ -40,7 +40,7 @@ NUMBERED = "number"
 """The level of clips that have a number, where that is the target."""
 EASY, CARRIERS = "EN", ("HN", "S")
 """ObyGaze's level without any concept, and the levels from which concepts are learned."""
-# : The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
+# The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 

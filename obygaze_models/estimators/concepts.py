@@ -39,9 +39,9 @@ from obygaze_models.estimators.svm_solver import (
 from obygaze_models.scoring.metrics import Array, roc_area, weighted_scores
 
 Output = Literal["distance", "decision"]
-# : The number of random directions if no concepts are passed.
+# The number of random directions if no concepts are passed.
 RANDOM_DIRECTIONS = 8
-# : Concepts learned in parallel if there are many clips. Each may copy its clips.
+# Concepts learned in parallel if there are many clips. Each may copy its clips.
 CONCEPTS_AT_ONCE = 2
 
 Clips = tuple[Array, Array]

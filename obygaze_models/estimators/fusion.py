@@ -34,7 +34,7 @@ NO_GROUPS = (
     "groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
-"""The least distance of a probability from 0 and 1, since a tree's logits could be infinite."""
+"""The minimum distance of a probability from 0 and 1, since a tree's logits could be infinite."""
 
 
 @dataclass(eq=False, repr=False)

@@ -19,7 +19,7 @@ from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, release
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
-# : The authors' file for each pairing of levels. Their concepts are learned from the last.
+# The authors' file for each pairing of levels. Their concepts are learned from the last.
 RELEASED = {
     frozenset({"EN", "S"}): "02_EN_S",
     frozenset({"HN", "S"}): "02_HN_S",

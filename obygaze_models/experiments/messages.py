@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
 
 MAX_ROWS = 20
-"""The most folds or films that an error lists."""
-# : The most reasons for skipped fits among the warnings; run.json has all.
+"""The maximum number of folds or films that an error lists."""
+# The maximum number of reasons for skipped fits among the warnings; run.json has all.
 SHOWN = 10
 RARE = 0.1
 """The share of its clips below which a model hardly ever predicts the positive class."""

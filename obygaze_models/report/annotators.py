@@ -42,7 +42,7 @@ from obygaze_models.report.annotation import Source
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
 
 MIN_MARKED = 20
-"""The least number of clips for an agreement to mean much."""
+"""The minimum number of clips for an agreement to mean much."""
 PARTS, MIN_PART = 10, 8
 """The parts of a film that gamma's interval leaves out, and the least clips of a part."""
 
@@ -105,7 +105,7 @@ class Annotators:
 
     @cached_property
     def kappas_of_films(self) -> dict[str, dict[str, float]]:
-        """The same by film."""
+        """The mean kappa of each concept over annotators, by film."""
         films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
         return {
             film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])

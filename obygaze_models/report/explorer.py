@@ -36,7 +36,7 @@ from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
-"""The most lanes of annotators that a film has."""
+"""The maximum number of lanes of annotators that a film has."""
 
 
 def explorer_data(

@@ -140,7 +140,7 @@ def report(
 
 
 def _require_classes(runs: Sequence[ReportRun]) -> None:
-    """Raise if a run does not tell classes apart, which is all that the page has words for."""
+    """Raise if a run predicts no classes, because the page describes only these."""
     for run in runs:
         record = run.record
         if any(record.task(test).target.is_numeric for test in record.tests):

@@ -17,11 +17,11 @@ from obygaze_models.scoring.intervals import Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_ROWS = 8
-"""The most rows in the first screen. The rest are folded."""
+"""The maximum number of rows in the first screen. The rest are folded."""
 MAX_DIFFERENCES = 3
-"""The most runs that the first screen's run is compared with."""
+"""The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The most concepts of a run that are all shown. With more, only the best and the lowest are."""
+"""The maximum number of a run's concepts to show. Of more, only the best and the lowest are shown."""
 
 
 @dataclass(frozen=True)

@@ -121,9 +121,9 @@ class ReportRun:
         return self.record.films.noun
 
     def who(self, model: str) -> str:
-        """Return what sentences call a model: a run's only one, unless it has a title, the model.
+        """Return the name of a model in sentences.
 
-        Others go by their titles.
+        A run's only model is "the model" unless it has a title. Others have their titles.
         """
         title = self.record.title_of(model)
         is_alone = len(self.record.models) == 1 and title == model

@@ -23,7 +23,7 @@ from obygaze_models.scoring.annotators import ALL_POSITIVE
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 12
-"""The most models in the first chart."""
+"""The maximum number of models in the first chart."""
 
 
 def score_figure(head: Headline) -> Html:

@@ -25,7 +25,7 @@ from obygaze_models.scoring.metrics import baselines
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
 MODEL = "mlp"
-# : The authors' list of clips for this table, if the manifest has it.
+# The authors' list of clips for this table, if the manifest has it.
 _CLIPS = "movieset_ENHN_S"
 _GUESSES = {column: f"all positive, {column}" for column in AVERAGES}
 _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]

@@ -23,7 +23,7 @@ EASY: Levels = ("EN",)
 HARD: Levels = ("HN",)
 TESTS: tuple[Levels, ...] = (EASY, (*EASY, *HARD))
 """The negatives of the test sets. Sure clips are positive in training and tests."""
-# : Column -> the negatives of training, and of the test.
+# Column -> the negatives of training, and of the test.
 COLUMNS: dict[str, tuple[Levels, Levels]] = {
     "EN-S/EN-S": (EASY, TESTS[0]),
     "HN-S/EN-S": (HARD, TESTS[0]),

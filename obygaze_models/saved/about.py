@@ -38,7 +38,7 @@ REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
 """The value for clips that show seconds of a file which the model has seen under other ids."""
-#: Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
+# Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 

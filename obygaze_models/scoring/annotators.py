@@ -34,7 +34,7 @@ ALL_POSITIVE = "all positive"
 """The guess that assigns every clip to the second of two classes."""
 _MAX_STEPS, _STEP = 10_000, 1e-9
 _LEAST = 1e-15
-"""The least probability in the cross-entropy, as in scikit-learn."""
+"""The minimum probability in the cross-entropy, as in scikit-learn."""
 
 
 class Rater(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,11 +34,11 @@ from obygaze_models.scoring.values import NUMBER, ORDERED
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
-"""The fewest clips of a class, and the fewest groups, for which there is an interval."""
+"""The minimum numbers of clips of a class, and of groups, for an interval."""
 MIN_SHARE = 0.1
-"""The least share of positive clips for which `Metric.skewed` scores have an interval."""
+"""The minimum share of positive clips for which `Metric.skewed` scores have an interval."""
 MAX_CELLS = 4_000_000
-"""The most weights in memory at a time."""
+"""The maximum number of weights in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
