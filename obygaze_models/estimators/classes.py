@@ -25,7 +25,7 @@ CLIPS_PER_STEP = 64
 TOLERANCE = 1e-3
 """The largest deviation of probabilities from 0, and of their sums from 1."""
 MAX_WEIGHTS = 2**27
-"""The maximum number of weights of a layer: 0.5 GB in float32, and training keeps several copies."""
+"""The maximum number of weights of a layer: 0.5 GB in float32; training keeps several copies."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:

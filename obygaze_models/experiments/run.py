@@ -305,7 +305,7 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
 
 
 def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
-    """Return a mask of the clips that stop the training: the last fold or folds with all classes."""
+    """Return a mask of the clips that stop training: the last fold or folds with all classes."""
     last_first = range(last, -1, -1)
     for fold in last_first:
         held: NDArray[Any] = folds == fold
