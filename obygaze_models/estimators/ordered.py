@@ -91,9 +91,6 @@ class OrderedProbe(LogitClassifier):
         tags.classifier_tags.poor_score = True  # on classes without an order
         return tags
 
-    def _check(self, X: Any) -> Array:
-        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
-
     def _logits(self, X: Array) -> Array:
         above = expit((X @ self.coef_)[:, None] - self.cuts_)
         edges = np.pad(above, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))

@@ -24,7 +24,7 @@ from obygaze_models.scoring.intervals import (
     weigh_groups,
 )
 from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
-from obygaze_models.scoring.values import weighted_kappa
+from obygaze_models.scoring.values import none_if_nan, weighted_kappa
 
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate in a rater's scores."""
@@ -212,9 +212,9 @@ def compare_with_annotators(
         clips=len(rows),
         films=annotators.count,
         too_few=too_few(np.min(counts, axis=0).tolist(), annotators.count),
-        agreement=_defined(annotators.agreement(cohen_kappas, all_clips)[0]),
+        agreement=none_if_nan(annotators.agreement(cohen_kappas, all_clips)[0]),
         raters=raters,
-        f1=None if scores is None else _defined(scores[0]),
+        f1=None if scores is None else none_if_nan(scores[0]),
         f1_interval=None if scores is None else estimate_weighted(scores).interval,
     )
 
@@ -278,10 +278,10 @@ class _Annotators:
             del targets[name]
         tables = {key: self.tables(codes, target, part) for key, target in targets.items()}
         kappas = {key: cohen_kappas(counts) for key, counts in tables.items()}
-        numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in kappas.items()}}
+        numbers: dict[str, Any] = {"kappa": _firsts(kappas)}
         if self.classes == 2:
             scores = {key: f1_of_tables(counts) for key, counts in tables.items()}
-            numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
+            numbers["f1"] = _firsts(scores)
             numbers["f1_interval"] = {
                 key: estimate_weighted(values).interval for key, values in scores.items()
             }
@@ -297,7 +297,7 @@ class _Annotators:
                 }
             mean = np.mean([kappas[key] for key in self.labels], axis=0)
             differences = mean - self.agreement(cohen_kappas, part)
-            numbers["difference"] = _defined(differences[0])
+            numbers["difference"] = none_if_nan(differences[0])
             numbers["interval"] = estimate_weighted(differences).interval
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
 
@@ -349,10 +349,6 @@ def _mean_auroc(labels: Array, scores: Array, films: Array) -> float | None:
     areas = [auroc(labels[films == film], scores[films == film]) for film in np.unique(films)]
     defined = [area for area in areas if area is not None]
     return float(np.mean(defined)) if defined else None
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _number(value: float | None, minus: str = "-") -> str:
@@ -410,6 +406,6 @@ def compare_ordered(
     )
 
 
-def _firsts(kappas: Mapping[str, Array]) -> dict[str, float | None]:
-    """Return the kappas of all clips, with None for undefined ones."""
-    return {name: None if np.isnan(own[0]) else float(own[0]) for name, own in kappas.items()}
+def _firsts(scores: Mapping[str, Array]) -> dict[str, float | None]:
+    """Return the scores of all clips, with None for undefined ones."""
+    return {name: none_if_nan(own[0]) for name, own in scores.items()}

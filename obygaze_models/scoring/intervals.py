@@ -30,7 +30,7 @@ from obygaze_models.scoring.metrics import (
     trec_ranks,
     weighted_scores,
 )
-from obygaze_models.scoring.values import NUMBER, ORDERED
+from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
@@ -386,11 +386,7 @@ def estimate_weighted(values: Array) -> Estimate:
     (0.533, [0.498, 0.782])
     """
     estimate = jackknife(values[1:])
-    return replace(estimate, value=_defined(values[0]))
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return replace(estimate, value=none_if_nan(values[0]))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

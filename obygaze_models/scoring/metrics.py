@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
+from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan, score_values
 
 Array = NDArray[Any]
 CLASSES, CONCEPTS = "classes", "concepts"
@@ -277,7 +277,7 @@ def score(
         That of the target; of others than classes, labels and predictions are numbers.
     """
     values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, kind)
-    scores = {key: _defined(values[key]) for key in METRICS if key in values}
+    scores = {key: none_if_nan(values[key][0]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
         defined = [area for area in areas if area is not None]
@@ -287,7 +287,7 @@ def score(
 
 def auroc(labels: Array, scores: Array) -> float | None:
     """Return the area under the ROC curve of 0/1 labels, or None if a class is missing."""
-    return _defined(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"])
+    return none_if_nan(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"][0])
 
 
 def roc_area(labels: Array, scores: Array) -> float:
@@ -314,12 +314,7 @@ def average_precision(labels: Array, scores: Array) -> float | None:
     Clips with the same score share a rank.
     """
     values = ranking_scores(labels, scores, np.ones((1, len(labels))))
-    return _defined(values["average_precision"])
-
-
-def _defined(values: Array) -> float | None:
-    """Return the only value, or None for NaN."""
-    return None if np.isnan(values[0]) else float(values[0])
+    return none_if_nan(values["average_precision"][0])
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
