@@ -129,28 +129,9 @@ class ClipDataset:
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
         parts.append(counted(len(set(self.groups.tolist()) - {""}), group_noun(self.grouped_by)))
-        parts += [f"{count} {name}" for name, count in self._class_counts().items()]
+        if self.y is not None:
+            parts += [f"{(self.y == code).sum()} {name}" for code, name in enumerate(self.classes)]
         return f"ClipDataset({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = {
-            "clips": f"{len(self):,}",
-            f"{group_noun(self.grouped_by)}s": f"{len(set(self.groups.tolist()) - {''}):,}",
-            "X": " x ".join(map(str, self.X.shape)),
-            "classes": ", ".join(f"{n:,} {name}" for name, n in self._class_counts().items()),
-            "concepts": ", ".join(self.concept_names),
-        }
-        cells = [
-            f"<tr><th>{key}</th><td>{escape(rows[key])}</td></tr>" for key in rows if rows[key]
-        ]
-        return f"<table>{''.join(cells)}</table>"
-
-    def _class_counts(self) -> dict[str, int]:
-        if self.y is None:
-            return {}
-        return {name: int((self.y == code).sum()) for code, name in enumerate(self.classes)}
 
 
 @dataclass(frozen=True)
