@@ -93,6 +93,11 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
         )
 
     @property
+    def label_key(self) -> tuple[str, str]:
+        """The key of these labels of these items, to compare runs."""
+        return self.digest, self.labels
+
+    @property
     def is_obygaze(self) -> bool:
         """True if the levels are ObyGaze's, as in `LabelScheme.is_obygaze`."""
         return self.levels == obygaze_scheme().name_of

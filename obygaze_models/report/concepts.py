@@ -269,12 +269,8 @@ def _detected_by(
         detected[f"measured by {model}"] = {
             name: Dot(entry.auroc, *_deviation(entry)) for name, entry in by_concept.items()
         }
-    manifest = run.record.manifest
-    same = [
-        own for own in runs
-        if own.kind == "concepts" and own.record.manifest.digest == manifest.digest
-        and own.record.manifest.labels == manifest.labels
-    ]  # fmt: skip
+    labels = run.about.label_key
+    same = [own for own in runs if own.kind == "concepts" and own.about.label_key == labels]
     names = Counter(detector.reads for detector in same)
     models = {scores.model for detector in same for scores in detector.record.scores}
     for detector in same:

@@ -81,15 +81,13 @@ def headline(
     run = source
     metric = run.record.ranking_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
-    manifest = run.record.manifest
     rows = [
         row
         for table in tables
         for row in table.rows
         if table.kind == run.kind
         and row.run.protocol == run.protocol
-        and (row.run.record.manifest.digest, row.run.record.manifest.labels)
-        == (manifest.digest, manifest.labels)
+        and row.run.about.label_key == run.about.label_key
         and (run.kind == "concepts" or row.task.classes == run.record.task(test).classes)
         and metric in row.entry.mean
     ]

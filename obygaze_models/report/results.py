@@ -172,8 +172,7 @@ def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
 
 def _is_comparable(run: ReportRun, head: Headline) -> bool:
     """Return True if a run answers the first screen's question from other features."""
-    data, main_data = run.record.manifest, head.run.record.manifest
-    same_labels = (data.digest, data.labels) == (main_data.digest, main_data.labels)
+    same_labels = run.about.label_key == head.run.about.label_key
     same_test = run.kind == "levels" and head.row.entry.test in run.record.tests
     return same_labels and same_test and run.reads != head.run.reads
 
